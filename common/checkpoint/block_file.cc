@@ -51,7 +51,7 @@ absl::StatusOr<BlockDigests> BlockFileWriter::Commit() {
 
 absl::StatusOr<BlockFileReader> BlockFileReader::Open(const std::string& path,
                                                       BlockDigests digests) {
-  ASSIGN_OR_RETURN(FileDescriptor fd, io::OpenRegularFile(path));
+  ASSIGN_OR_RETURN(host::FileDescriptor fd, io::OpenRegularFile(path));
   BlockFileReader reader(path, std::move(fd), std::move(digests));
   struct stat info;
   if (::fstat(reader.fd_.get(), &info) != 0)
@@ -75,7 +75,7 @@ absl::Status BlockFileReader::LoadBlock(int64_t index) {
                                   begin + static_cast<int64_t>(done));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return absl::ErrnoToStatus(errno, absl::StrCat(path_, ": cannot read"));
-    if (count == 0) break;  // cut short since it was opened: the digest tells
+    if (count == 0) break;  // truncated since Open(): the digest will differ
     done += static_cast<size_t>(count);
   }
   block_.resize(done);
@@ -90,9 +90,9 @@ absl::Status BlockFileReader::LoadBlock(int64_t index) {
 
 absl::Status BlockFileReader::Read(int64_t offset, absl::Span<std::byte> out) {
   if (offset < 0 || offset + static_cast<int64_t>(out.size()) > digests_.size_bytes) {
-    return absl::DataLossError(
-        absl::StrFormat("%s: bytes %d to %d are outside the file's %d", path_, offset,
-                        offset + static_cast<int64_t>(out.size()), digests_.size_bytes));
+    return absl::DataLossError(absl::StrFormat(
+        "%s: expected bytes %d to %d, but the file has only %d; use another checkpoint", path_,
+        offset, offset + static_cast<int64_t>(out.size()), digests_.size_bytes));
   }
   while (!out.empty()) {
     const int64_t index = offset / digests_.block_bytes;

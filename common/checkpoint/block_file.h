@@ -1,5 +1,4 @@
-// A file with a digest per block, so that a reader of a part verifies just the blocks that it
-// reads.
+// A file with a digest per block: reading a part verifies only the blocks of that part.
 #ifndef TANDEM_COMMON_CHECKPOINT_BLOCK_FILE_H_
 #define TANDEM_COMMON_CHECKPOINT_BLOCK_FILE_H_
 
@@ -13,14 +12,14 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "common/host/file_descriptor.h"
 #include "common/io/atomic_file.h"
-#include "common/status/file_descriptor.h"
 
 namespace tandem::checkpoint {
 
 inline constexpr int64_t kBlockBytes = int64_t{1} << 20;
 
-// What a reader knows of a file before it reads it.
+// The size and digests of a file, which its index stores.
 struct BlockDigests {
   int64_t size_bytes = 0;
   int64_t block_bytes = kBlockBytes;
@@ -60,12 +59,12 @@ class BlockFileReader {
   const std::string& path() const { return path_; }
 
  private:
-  BlockFileReader(std::string path, FileDescriptor fd, BlockDigests digests)
+  BlockFileReader(std::string path, host::FileDescriptor fd, BlockDigests digests)
       : path_(std::move(path)), fd_(std::move(fd)), digests_(std::move(digests)) {}
   absl::Status LoadBlock(int64_t index);
 
   std::string path_;
-  FileDescriptor fd_;
+  host::FileDescriptor fd_;
   BlockDigests digests_;
   std::string block_;
   int64_t loaded_ = -1;  // index of the block in block_

@@ -44,7 +44,8 @@ absl::Status CheckpointReader::CheckCoverage() const {
           for (const Source& source : found->second) {
             if (source.run.shape != tensor.shape) {
               return absl::DataLossError(
-                  absl::StrFormat("%s: %s and manifest.json disagree on the shape of %s %s",
+                  absl::StrFormat("%s: %s and manifest.json have different shapes for %s %s; use "
+                                  "another checkpoint",
                                   folder_, files_[source.file].path(), model.name, tensor.name));
             }
             stored += source.run.count;
@@ -54,7 +55,8 @@ absl::Status CheckpointReader::CheckCoverage() const {
         const int64_t expected = has_kind ? NumElements(tensor.shape) : 0;
         if (stored != expected) {
           return absl::DataLossError(
-              absl::StrFormat("%s: the ranks' files hold %d elements of %s %s (%s), expected %d",
+              absl::StrFormat("%s: the ranks' files hold %d elements of %s %s (%s), expected %d; "
+                              "use another checkpoint",
                               folder_, stored, model.name, tensor.name, kind, expected));
         }
       }
@@ -85,9 +87,10 @@ absl::Status CheckpointReader::Read(const std::string& model, const std::string&
     RETURN_IF_ERROR(status) << "while reading " << model << " " << tensor << " (" << kind << ")";
   }
   if (num_read != count) {
-    return absl::DataLossError(
-        absl::StrFormat("%s: for elements %d to %d of %s %s (%s) the ranks' files hold only %d",
-                        folder_, first, first + count, model, tensor, kind, num_read));
+    return absl::DataLossError(absl::StrFormat(
+        "%s: expected elements %d to %d of %s %s (%s), found only %d in the ranks' files; "
+        "use another checkpoint",
+        folder_, first, first + count, model, tensor, kind, num_read));
   }
   return absl::OkStatus();
 }

@@ -1,5 +1,4 @@
-// Reads elements of a checkpoint's logical tensors, whatever job wrote them and however it sharded
-// them.
+// Reads elements of a checkpoint's logical tensors, independent of how the writer sharded them.
 //
 //   ASSIGN_OR_RETURN(CheckpointReader reader, CheckpointReader::Open(folder));
 //   RETURN_IF_ERROR(reader.Read("policy", "model.norm.weight", "master", 0, out));

@@ -39,9 +39,9 @@ int64_t NumElements(const std::vector<int64_t>& shape);
 std::vector<Run> RunsOfRange(const model::ParameterTable& table, int unit, int64_t begin,
                              int64_t end);
 
-// Calls `part` for each stretch that the run holds of elements [first, first + count) of the
-// logical tensor, in ascending order, with its start in the tensor, its length, and its start in
-// the run.
+// Calls `part` for each stretch of elements [first, first + count) of the logical tensor that the
+// run holds, in ascending order, with the stretch's start in the tensor, its length, and its start
+// in the run.
 using Part = absl::FunctionRef<void(int64_t first, int64_t count, int64_t in_run)>;
 void Intersect(const Run& run, int64_t first, int64_t count, Part part);
 

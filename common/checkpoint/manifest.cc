@@ -24,7 +24,7 @@ constexpr char kFormat[] = "tandem-checkpoint";
 constexpr int kFormatVersion = 2;
 constexpr int64_t kMaxSideFileBytes = int64_t{16} << 30;
 constexpr int64_t kMaxElements = int64_t{1} << 60;       // as bytes they fit into 63 bits
-constexpr int64_t kMaxCounter = (int64_t{1} << 53) - 1;  // all of them are exact in JSON
+constexpr int64_t kMaxCounter = (int64_t{1} << 53) - 1;  // exact in every JSON reader
 
 // Calls `each` for every object of an array.
 template <typename Each>
@@ -142,7 +142,7 @@ const ModelEntry* Manifest::FindModel(const std::string& name) const {
 
 absl::StatusOr<int64_t> CheckShape(const io::JsonFields& fields, const std::string& key,
                                    const std::vector<int64_t>& shape) {
-  int64_t extent = 1;  // of the dimensions that are not 0: also rows and columns are counted
+  int64_t extent = 1;  // product of the non-zero dimensions: bounds rows and columns, too
   int64_t elements = 1;
   for (const int64_t size : shape) {
     if (size < 0 || __builtin_mul_overflow(extent, std::max<int64_t>(1, size), &extent) ||
@@ -236,7 +236,8 @@ absl::StatusOr<std::string> ReadSideFile(const std::string& folder, const std::s
     }
     return *std::move(bytes);
   }
-  return absl::DataLossError(absl::StrCat(folder, "/", kManifestFile, " does not list ", name));
+  return absl::DataLossError(absl::StrCat(folder, "/", kManifestFile, " does not list ", name,
+                                          "; use another checkpoint"));
 }
 
 TensorMismatch CompareTensors(const std::vector<LogicalTensor>& wanted,
@@ -264,7 +265,7 @@ std::string TensorMismatch::ToString() const {
   std::vector<std::string> parts, shapes;
   for (const Shape& shape : misshapen) {
     shapes.push_back(
-        absl::StrCat(shape.name, " is ", shape.found, " where ", shape.expected, " was expected"));
+        absl::StrCat(shape.name, ": expected ", shape.expected, ", found ", shape.found));
   }
   if (!missing.empty()) {
     parts.push_back(absl::StrCat(missing.size(), " missing: ", FirstFew(missing)));

@@ -33,7 +33,7 @@ absl::StatusOr<StoredRun> ParseRun(const io::JsonFields& fields) {
       found.column_begin < 0 || found.column_begin > found.column_end ||
       found.column_end > whole.column_end || out.run.begin < 0 || out.run.count < 0 ||
       out.run.begin > found.numel() || out.run.count > found.numel() - out.run.begin) {
-    return fields.Error("box", absl::StrCat("is not within tensor ", out.run.tensor));
+    return fields.Error("box", absl::StrCat("expected a part of tensor ", out.run.tensor));
   }
   return out;
 }
@@ -98,8 +98,8 @@ absl::StatusOr<ShardIndex> ParseIndex(const std::string& text, const std::string
     const int64_t elements = out.digests.size_bytes / static_cast<int64_t>(sizeof(float));
     if (stored.run.offset < 0 || stored.run.offset > elements ||
         stored.run.count > elements - stored.run.offset) {
-      return run_fields.Error(
-          "offset", absl::StrCat("expected elements among the ", elements, " of ", out.data_file));
+      return run_fields.Error("offset", absl::StrCat("expected a run within the ", elements,
+                                                     " elements of ", out.data_file));
     }
     out.runs.push_back(std::move(stored));
   }

@@ -10,8 +10,8 @@
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/host/file_descriptor.h"
 #include "common/net/listener.h"
-#include "common/status/file_descriptor.h"
 
 namespace tandem::comm {
 
@@ -29,12 +29,12 @@ class Acceptor {
   // kMaxAtOnce, and make_room() when the process is out of descriptors; make_room() returns false
   // if it could not free one.
   template <typename Take, typename MakeRoom>
-  void Accept(const FileDescriptor& listener, const Take& take, const MakeRoom& make_room) {
+  void Accept(const host::FileDescriptor& listener, const Take& take, const MakeRoom& make_room) {
     for (int i = 0; i < kMaxAtOnce; ++i) {
       sockaddr_storage peer{};
       socklen_t length = sizeof(peer);
-      FileDescriptor fd(accept4(listener.get(), reinterpret_cast<sockaddr*>(&peer), &length,
-                                SOCK_CLOEXEC | SOCK_NONBLOCK));
+      host::FileDescriptor fd(accept4(listener.get(), reinterpret_cast<sockaddr*>(&peer), &length,
+                                      SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (fd.is_open()) {
         take(std::move(fd), peer, length);
         continue;

@@ -130,7 +130,8 @@ std::string DrawLoopbackAddress() {
 
 class DeviceLinks : public GlooLinks {
  public:
-  static absl::StatusOr<std::unique_ptr<GlooLinks>> Create(std::vector<FileDescriptor> sockets) {
+  static absl::StatusOr<std::unique_ptr<GlooLinks>> Create(
+      std::vector<host::FileDescriptor> sockets) {
     RETURN_IF_ERROR(CheckSymbols());
     auto out = absl::WrapUnique(new DeviceLinks(std::move(sockets)));
     const std::string address = DrawLoopbackAddress();
@@ -176,7 +177,7 @@ class DeviceLinks : public GlooLinks {
   }
 
  private:
-  explicit DeviceLinks(std::vector<FileDescriptor> sockets) : sockets_(std::move(sockets)) {}
+  explicit DeviceLinks(std::vector<host::FileDescriptor> sockets) : sockets_(std::move(sockets)) {}
 
   Device* tcp_device() const { return static_cast<Device*>(dynamic_cast<void*>(device_.get())); }
 
@@ -185,7 +186,7 @@ class DeviceLinks : public GlooLinks {
   absl::Status CloseListener(const std::string& address) {
     ASSIGN_OR_RETURN(const int fd, FindListener(address));
     tcp_device()->unregisterDescriptor(fd, nullptr);
-    const FileDescriptor nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));
+    const host::FileDescriptor nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));
     if (!nothing.is_open() || dup3(nothing.get(), fd, O_CLOEXEC) < 0) {
       return absl::UnavailableError(
           absl::StrCat("closing Gloo's listener: ", std::strerror(errno)));
@@ -196,7 +197,7 @@ class DeviceLinks : public GlooLinks {
   static absl::Mutex mu_;
   static std::map<Device*, DeviceLinks*> by_device_ ABSL_GUARDED_BY(mu_);
 
-  std::vector<FileDescriptor> sockets_;
+  std::vector<host::FileDescriptor> sockets_;
   std::shared_ptr<gloo::transport::Device> device_;
   std::vector<std::thread> threads_;
 };
@@ -206,7 +207,8 @@ std::map<Device*, DeviceLinks*> DeviceLinks::by_device_;
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<GlooLinks>> GlooLinks::Create(std::vector<FileDescriptor> sockets) {
+absl::StatusOr<std::unique_ptr<GlooLinks>> GlooLinks::Create(
+    std::vector<host::FileDescriptor> sockets) {
   return DeviceLinks::Create(std::move(sockets));
 }
 

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/status/file_descriptor.h"
+#include "common/host/file_descriptor.h"
 
 namespace gloo::transport {
 class Device;
@@ -31,7 +31,8 @@ class GlooLinks {
  public:
   // `sockets`: connected stream sockets to the other ranks, indexed by rank. INTERNAL if this
   // LibTorch's Gloo is not the version that this code was written for and would connect by itself.
-  static absl::StatusOr<std::unique_ptr<GlooLinks>> Create(std::vector<FileDescriptor> sockets);
+  static absl::StatusOr<std::unique_ptr<GlooLinks>> Create(
+      std::vector<host::FileDescriptor> sockets);
   virtual ~GlooLinks() = default;
 
   // A TCP device that does not listen. It may outlive this object, but create its context before

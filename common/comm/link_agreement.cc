@@ -210,10 +210,10 @@ absl::StatusOr<std::vector<SocketLink>> ConnectLinks(const GroupOptions& options
   if (host.empty()) {
     ASSIGN_OR_RETURN(host, LocalAddressTowards(options.rendezvous.host));
   }
-  ASSIGN_OR_RETURN(std::vector<FileDescriptor> sockets,
+  ASSIGN_OR_RETURN(std::vector<host::FileDescriptor> sockets,
                    ConnectSockets(host, options.rank, options.size, *store, deadline, cancelled));
   std::vector<SocketLink> links;
-  for (FileDescriptor& socket : sockets) links.emplace_back(std::move(socket));
+  for (host::FileDescriptor& socket : sockets) links.emplace_back(std::move(socket));
   RETURN_IF_ERROR(EncryptLinks(options, plan, lane, links, deadline, cancelled));
   return links;
 }

@@ -16,7 +16,7 @@ std::string LinkProof(const std::string& secret, const std::string& nonce, int f
   return security::Hmac(secret, {"link", nonce, absl::StrCat(from), absl::StrCat(to)});
 }
 
-bool LinkGuests::Add(FileDescriptor fd, std::string name, absl::Time now) {
+bool LinkGuests::Add(host::FileDescriptor fd, std::string name, absl::Time now) {
   Guest guest{std::move(fd), std::move(name), {}, 0, now + kGreetingTime};
   // A rank's greeting usually arrives with its connection, which then never counts as a guest.
   if (Hear(guest)) return true;
@@ -46,7 +46,7 @@ bool LinkGuests::Hear(Guest& guest) {
   }
   // The entry stays, closed, until Sweep(): the caller's indices remain valid.
   links_[greeting.rank] = std::move(guest.fd);
-  guest.fd = FileDescriptor();
+  guest.fd = host::FileDescriptor();
   return true;
 }
 
@@ -69,7 +69,7 @@ void LinkGuests::Refuse(Guest& guest) {
   last_refused_ = guest.name;
   telemetry::CountRefusal(telemetry::RefusedAt::kLinks, last_refused_,
                           "it is not a rank of the group, or is connected already");
-  guest.fd = FileDescriptor();
+  guest.fd = host::FileDescriptor();
 }
 
 std::string LinkGuests::Refused() const {

@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "common/host/file_descriptor.h"
 #include "common/security/secret.h"
-#include "common/status/file_descriptor.h"
 
 namespace tandem::comm {
 
@@ -42,12 +42,12 @@ class LinkGuests {
  public:
   // `links`, by rank, receives the admitted connections: ranks above `rank`, each once.
   LinkGuests(int rank, const std::string& secret, const std::string& nonce,
-             std::vector<FileDescriptor>& links)
+             std::vector<host::FileDescriptor>& links)
       : rank_(rank), secret_(secret), nonce_(nonce), links_(links) {}
 
   // Takes a non-blocking connection and reads what has already arrived. `name`: its address, for
   // errors. Returns whether it was admitted at once.
-  bool Add(FileDescriptor fd, std::string name, absl::Time now);
+  bool Add(host::FileDescriptor fd, std::string name, absl::Time now);
   // Reads from guest `index`, whose socket is readable; returns whether it was admitted. The guest
   // may be gone then, but indices stay valid until Sweep().
   bool Hear(size_t index);
@@ -64,7 +64,7 @@ class LinkGuests {
 
  private:
   struct Guest {
-    FileDescriptor fd;
+    host::FileDescriptor fd;
     std::string name;
     Greeting greeting;
     size_t heard = 0;  // bytes of the greeting received
@@ -77,7 +77,7 @@ class LinkGuests {
   const int rank_;
   const std::string& secret_;
   const std::string& nonce_;
-  std::vector<FileDescriptor>& links_;
+  std::vector<host::FileDescriptor>& links_;
   std::deque<Guest> guests_;  // oldest first
   int num_refused_ = 0;
   std::string last_refused_;

@@ -25,9 +25,9 @@ constexpr absl::Duration kCancelLook = absl::Milliseconds(20);  // between looks
 
 std::string RankKey(int rank) { return absl::StrCat("links/", rank); }
 
-absl::StatusOr<FileDescriptor> ConnectToRank(LinkFamily& family, int rank, int peer,
-                                             StoreConnection& store, absl::Time deadline,
-                                             const Cancelled& cancelled) {
+absl::StatusOr<host::FileDescriptor> ConnectToRank(LinkFamily& family, int rank, int peer,
+                                                   StoreConnection& store, absl::Time deadline,
+                                                   const Cancelled& cancelled) {
   RETURN_IF_ERROR(store.WaitFor(RankKey(peer), deadline, cancelled));
   ASSIGN_OR_RETURN(const std::string entry, store.Read(RankKey(peer), deadline, cancelled));
   const std::string what = absl::StrCat("connection to rank ", peer);
@@ -40,7 +40,7 @@ absl::StatusOr<FileDescriptor> ConnectToRank(LinkFamily& family, int rank, int p
   greeting.rank = rank;
   const std::string proof = LinkProof(store.secret(), nonce, rank, peer);
   std::copy(proof.begin(), proof.end(), greeting.proof.begin());
-  absl::StatusOr<FileDescriptor> fd =
+  absl::StatusOr<host::FileDescriptor> fd =
       family.Connect(absl::HexStringToBytes(parts[0]), deadline, cancelled);
   RETURN_IF_ERROR(fd.status()) << what;
   // A few bytes always fit in a socket that was never written to.
@@ -53,7 +53,7 @@ absl::StatusOr<FileDescriptor> ConnectToRank(LinkFamily& family, int rank, int p
 // Accepts connections and admits those that prove to be a rank.
 class Door {
  public:
-  Door(LinkFamily& family, const FileDescriptor& listener, LinkGuests& guests)
+  Door(LinkFamily& family, const host::FileDescriptor& listener, LinkGuests& guests)
       : family_(family), listener_(listener), guests_(guests) {}
 
   // Waits a little; returns the number of ranks that were let in.
@@ -71,7 +71,7 @@ class Door {
     if ((entries[0].revents & POLLIN) == 0) return admitted;
     acceptor_.Accept(
         listener_,
-        [&](FileDescriptor fd, const sockaddr_storage& peer, socklen_t length) {
+        [&](host::FileDescriptor fd, const sockaddr_storage& peer, socklen_t length) {
           if (!family_.Admit(fd)) return;
           if (guests_.Add(std::move(fd), family_.NameOf(peer, length), absl::Now())) ++admitted;
         },
@@ -81,7 +81,7 @@ class Door {
 
  private:
   LinkFamily& family_;
-  const FileDescriptor& listener_;
+  const host::FileDescriptor& listener_;
   LinkGuests& guests_;
   Acceptor acceptor_;
 };
@@ -92,7 +92,7 @@ absl::Status SocketError(absl::string_view what) {
   return absl::UnavailableError(absl::StrCat(what, ": ", std::strerror(errno)));
 }
 
-absl::Status AwaitSocket(const FileDescriptor& fd, short events, absl::Time deadline,
+absl::Status AwaitSocket(const host::FileDescriptor& fd, short events, absl::Time deadline,
                          const Cancelled& cancelled, absl::string_view what) {
   while (true) {
     if (cancelled != nullptr && cancelled()) {
@@ -110,10 +110,11 @@ absl::Status AwaitSocket(const FileDescriptor& fd, short events, absl::Time dead
   }
 }
 
-absl::StatusOr<std::vector<FileDescriptor>> ConnectMesh(LinkFamily& family, int rank, int size,
-                                                        StoreConnection& store, absl::Time deadline,
-                                                        const Cancelled& cancelled) {
-  std::vector<FileDescriptor> links(size);
+absl::StatusOr<std::vector<host::FileDescriptor>> ConnectMesh(LinkFamily& family, int rank,
+                                                              int size, StoreConnection& store,
+                                                              absl::Time deadline,
+                                                              const Cancelled& cancelled) {
+  std::vector<host::FileDescriptor> links(size);
   ASSIGN_OR_RETURN(const LinkFamily::Listener listener,
                    family.Listen(std::max(size, kListenBacklog)));
   const std::string nonce = security::DrawSecret();

@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/comm/store_connection.h"
-#include "common/status/file_descriptor.h"
+#include "common/host/file_descriptor.h"
 
 namespace tandem::comm {
 
@@ -22,28 +22,30 @@ namespace tandem::comm {
 class LinkFamily {
  public:
   struct Listener {
-    FileDescriptor fd;
+    host::FileDescriptor fd;
     std::string address;  // bytes, for Connect()
   };
 
   virtual ~LinkFamily() = default;
   virtual absl::StatusOr<Listener> Listen(int backlog) = 0;
-  virtual absl::StatusOr<FileDescriptor> Connect(const std::string& address, absl::Time deadline,
-                                                 const Cancelled& cancelled) = 0;
+  virtual absl::StatusOr<host::FileDescriptor> Connect(const std::string& address,
+                                                       absl::Time deadline,
+                                                       const Cancelled& cancelled) = 0;
   // Checks an accepted connection before it has sent anything; false refuses it.
-  virtual bool Admit(const FileDescriptor& fd) = 0;
+  virtual bool Admit(const host::FileDescriptor& fd) = 0;
   // Names the peer of an accept4() address, for errors.
   virtual std::string NameOf(const sockaddr_storage& peer, socklen_t length) const = 0;
 };
 
 // Returns connections by rank; this rank's own is not open. Errors: DEADLINE_EXCEEDED, which names
 // refused connections; CANCELLED; UNAVAILABLE.
-absl::StatusOr<std::vector<FileDescriptor>> ConnectMesh(LinkFamily& family, int rank, int size,
-                                                        StoreConnection& store, absl::Time deadline,
-                                                        const Cancelled& cancelled);
+absl::StatusOr<std::vector<host::FileDescriptor>> ConnectMesh(LinkFamily& family, int rank,
+                                                              int size, StoreConnection& store,
+                                                              absl::Time deadline,
+                                                              const Cancelled& cancelled);
 
 // Waits until the socket is ready for `events`; error messages start with `what`.
-absl::Status AwaitSocket(const FileDescriptor& fd, short events, absl::Time deadline,
+absl::Status AwaitSocket(const host::FileDescriptor& fd, short events, absl::Time deadline,
                          const Cancelled& cancelled, absl::string_view what);
 
 // UNAVAILABLE with errno's text.

@@ -8,8 +8,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/host/file_descriptor.h"
 #include "common/net/socket_address.h"
-#include "common/status/file_descriptor.h"
 
 namespace tandem::comm {
 
@@ -28,7 +28,7 @@ absl::StatusOr<Route> RouteTowards(const std::string& host) {
   }
   std::string why = "no address";
   for (const net::SocketAddress& address : *addresses) {
-    const FileDescriptor fd(socket(address.bytes.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    const host::FileDescriptor fd(socket(address.bytes.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     if (!fd.is_open()) continue;
     sockaddr_storage local{};
     socklen_t length = sizeof(local);

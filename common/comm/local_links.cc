@@ -20,7 +20,7 @@ namespace tandem::comm {
 namespace {
 
 // Anyone on the host can connect to an abstract socket, and these links hand over memory.
-bool IsOurUser(const FileDescriptor& fd) {
+bool IsOurUser(const host::FileDescriptor& fd) {
   ucred peer = {};
   socklen_t length = sizeof(peer);
   return getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 &&
@@ -55,9 +55,9 @@ class LocalFamily : public LinkFamily {
     return out;
   }
 
-  absl::StatusOr<FileDescriptor> Connect(const std::string& address, absl::Time deadline,
-                                         const Cancelled& cancelled) override {
-    ASSIGN_OR_RETURN(FileDescriptor fd, NewSocket());
+  absl::StatusOr<host::FileDescriptor> Connect(const std::string& address, absl::Time deadline,
+                                               const Cancelled& cancelled) override {
+    ASSIGN_OR_RETURN(host::FileDescriptor fd, NewSocket());
     sockaddr_un to = {};
     if (address.size() > sizeof(to))
       return absl::UnavailableError("the socket's address is too long");
@@ -79,22 +79,22 @@ class LocalFamily : public LinkFamily {
     return fd;
   }
 
-  bool Admit(const FileDescriptor& fd) override {
+  bool Admit(const host::FileDescriptor& fd) override {
     HoldMuch(fd);
     return IsOurUser(fd);
   }
   std::string NameOf(const sockaddr_storage&, socklen_t) const override { return "this host"; }
 
  private:
-  absl::StatusOr<FileDescriptor> NewSocket() const {
-    FileDescriptor fd(socket(AF_UNIX, type_ | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  absl::StatusOr<host::FileDescriptor> NewSocket() const {
+    host::FileDescriptor fd(socket(AF_UNIX, type_ | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!fd.is_open()) return SocketError("local socket");
     HoldMuch(fd);
     return fd;
   }
 
   // Sets a stream's buffer to kStreamBytes, as far as the system allows it.
-  void HoldMuch(const FileDescriptor& fd) const {
+  void HoldMuch(const host::FileDescriptor& fd) const {
     if (type_ != SOCK_STREAM) return;
     // SO_SNDBUF is capped by net.core.wmem_max; SO_SNDBUFFORCE is not, but needs CAP_NET_ADMIN.
     if (setsockopt(fd.get(), SOL_SOCKET, SO_SNDBUFFORCE, &kStreamBytes, sizeof(kStreamBytes)) == 0)
@@ -113,7 +113,7 @@ struct DescriptorMessage {
     header.msg_control = control;
     header.msg_controllen = sizeof(control);
   }
-  DescriptorMessage(const FileDescriptor& file, uint64_t number) : DescriptorMessage() {
+  DescriptorMessage(const host::FileDescriptor& file, uint64_t number) : DescriptorMessage() {
     id = number;
     cmsghdr* const rights = CMSG_FIRSTHDR(&header);
     rights->cmsg_level = SOL_SOCKET;
@@ -153,7 +153,7 @@ absl::StatusOr<std::unique_ptr<LocalLinks>> LocalLinks::Connect(int rank, int si
   return absl::WrapUnique(new LocalLinks(std::move(links)));
 }
 
-absl::Status LocalLinks::SendFile(const FileDescriptor& file, absl::Time deadline,
+absl::Status LocalLinks::SendFile(const host::FileDescriptor& file, absl::Time deadline,
                                   const Cancelled& cancelled) {
   for (size_t peer = 0; peer < links_.size(); ++peer) {
     if (!links_[peer].is_open()) continue;
@@ -165,8 +165,8 @@ absl::Status LocalLinks::SendFile(const FileDescriptor& file, absl::Time deadlin
   return absl::OkStatus();
 }
 
-absl::StatusOr<FileDescriptor> LocalLinks::ReceiveFile(int from, absl::Time deadline,
-                                                       const Cancelled& cancelled) {
+absl::StatusOr<host::FileDescriptor> LocalLinks::ReceiveFile(int from, absl::Time deadline,
+                                                             const Cancelled& cancelled) {
   const std::string what = absl::StrCat("taking shared memory from rank ", from);
   RETURN_IF_ERROR(AwaitSocket(links_[from], POLLIN, deadline, cancelled, what));
   ASSIGN_OR_RETURN(auto handed, TakeHanded(from));
@@ -174,12 +174,12 @@ absl::StatusOr<FileDescriptor> LocalLinks::ReceiveFile(int from, absl::Time dead
   return std::move(handed->second);
 }
 
-bool LocalLinks::Hand(int to, const FileDescriptor& file, uint64_t id) {
+bool LocalLinks::Hand(int to, const host::FileDescriptor& file, uint64_t id) {
   const DescriptorMessage message(file, id);
   return sendmsg(links_[to].get(), &message.header, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0;
 }
 
-absl::StatusOr<std::optional<std::pair<uint64_t, FileDescriptor>>> LocalLinks::TakeHanded(
+absl::StatusOr<std::optional<std::pair<uint64_t, host::FileDescriptor>>> LocalLinks::TakeHanded(
     int from) {
   const std::string what = absl::StrCat("taking shared memory from rank ", from);
   DescriptorMessage message;
@@ -194,12 +194,12 @@ absl::StatusOr<std::optional<std::pair<uint64_t, FileDescriptor>>> LocalLinks::T
   }
   int fd = -1;
   std::memcpy(&fd, CMSG_DATA(control), sizeof(fd));
-  return std::make_pair(message.id, FileDescriptor(fd));
+  return std::make_pair(message.id, host::FileDescriptor(fd));
 }
 
 uint64_t LocalLinks::Ended() const {
   std::vector<pollfd> entries;
-  for (const FileDescriptor& link : links_) entries.push_back({link.get(), POLLRDHUP, 0});
+  for (const host::FileDescriptor& link : links_) entries.push_back({link.get(), POLLRDHUP, 0});
   if (poll(entries.data(), entries.size(), 0) <= 0) return 0;
   uint64_t ended = 0;
   for (size_t rank = 0; rank < entries.size(); ++rank) {
@@ -210,10 +210,10 @@ uint64_t LocalLinks::Ended() const {
   return ended;
 }
 
-absl::StatusOr<std::vector<FileDescriptor>> ConnectLocalStreams(int rank, int size,
-                                                                StoreConnection& store,
-                                                                absl::Time deadline,
-                                                                const Cancelled& cancelled) {
+absl::StatusOr<std::vector<host::FileDescriptor>> ConnectLocalStreams(int rank, int size,
+                                                                      StoreConnection& store,
+                                                                      absl::Time deadline,
+                                                                      const Cancelled& cancelled) {
   LocalFamily family(SOCK_STREAM);
   return ConnectMesh(family, rank, size, store, deadline, cancelled);
 }

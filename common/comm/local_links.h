@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/comm/store_connection.h"
-#include "common/status/file_descriptor.h"
+#include "common/host/file_descriptor.h"
 
 namespace tandem::comm {
 
@@ -32,34 +32,34 @@ class LocalLinks {
                                                              const Cancelled& cancelled);
 
   // Sends `file` to every other rank.
-  absl::Status SendFile(const FileDescriptor& file, absl::Time deadline,
+  absl::Status SendFile(const host::FileDescriptor& file, absl::Time deadline,
                         const Cancelled& cancelled);
   // Receives the file that rank `from` sends with SendFile().
-  absl::StatusOr<FileDescriptor> ReceiveFile(int from, absl::Time deadline,
-                                             const Cancelled& cancelled);
+  absl::StatusOr<host::FileDescriptor> ReceiveFile(int from, absl::Time deadline,
+                                                   const Cancelled& cancelled);
 
   // Sends `file`, identified by `id`, to rank `to`; false if that would block.
-  bool Hand(int to, const FileDescriptor& file, uint64_t id);
+  bool Hand(int to, const host::FileDescriptor& file, uint64_t id);
   // Returns the next file that rank `from` sent with Hand(), if one has arrived. UNAVAILABLE if the
   // link is broken.
-  absl::StatusOr<std::optional<std::pair<uint64_t, FileDescriptor>>> TakeHanded(int from);
+  absl::StatusOr<std::optional<std::pair<uint64_t, host::FileDescriptor>>> TakeHanded(int from);
 
   // Bit mask of ranks whose end of the link is closed. Costs a system call. Any thread.
   uint64_t Ended() const;
 
  private:
-  explicit LocalLinks(std::vector<FileDescriptor> links) : links_(std::move(links)) {}
+  explicit LocalLinks(std::vector<host::FileDescriptor> links) : links_(std::move(links)) {}
 
-  std::vector<FileDescriptor> links_;  // by rank; this rank's own is not open
+  std::vector<host::FileDescriptor> links_;  // by rank; this rank's own is not open
 };
 
 // Connects a non-blocking stream socket between each pair of ranks with the same Place(). Returns
 // them by rank; this rank's own is not open. They cost about half as much per byte as TCP within a
 // host. Errors: those of LocalLinks::Connect().
-absl::StatusOr<std::vector<FileDescriptor>> ConnectLocalStreams(int rank, int size,
-                                                                StoreConnection& store,
-                                                                absl::Time deadline,
-                                                                const Cancelled& cancelled);
+absl::StatusOr<std::vector<host::FileDescriptor>> ConnectLocalStreams(int rank, int size,
+                                                                      StoreConnection& store,
+                                                                      absl::Time deadline,
+                                                                      const Cancelled& cancelled);
 
 }  // namespace tandem::comm
 

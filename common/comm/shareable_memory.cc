@@ -90,7 +90,7 @@ absl::StatusOr<std::shared_ptr<const ShareableSegment>> ShareableSegment::Create
     errno = EFBIG;
     return SystemError("RLIMIT_FSIZE", size_bytes);
   }
-  FileDescriptor file(memfd_create("tandem-memory", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  host::FileDescriptor file(memfd_create("tandem-memory", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!file.is_open()) return SystemError("memfd_create", size_bytes);
   if (ftruncate(file.get(), size_bytes) != 0 || fcntl(file.get(), F_ADD_SEALS, kSeals) != 0) {
     return SystemError("a file of that size", size_bytes);
@@ -105,7 +105,7 @@ absl::StatusOr<std::shared_ptr<const ShareableSegment>> ShareableSegment::Create
 ShareableSegment::~ShareableSegment() { munmap(data_, static_cast<size_t>(size_bytes_)); }
 
 absl::StatusOr<std::unique_ptr<const MappedSegment>> MappedSegment::Map(
-    const FileDescriptor& file) {
+    const host::FileDescriptor& file) {
   struct stat found = {};
   const int seals = fcntl(file.get(), F_GET_SEALS);
   if (fstat(file.get(), &found) != 0 || seals < 0 || (seals & F_SEAL_SHRINK) == 0 ||

@@ -19,7 +19,7 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "common/status/file_descriptor.h"
+#include "common/host/file_descriptor.h"
 
 namespace tandem::comm {
 
@@ -37,16 +37,16 @@ class ShareableSegment {
   uint64_t id() const { return id_; }  // never reused within this process
   std::byte* data() const { return data_; }
   int64_t size_bytes() const { return size_bytes_; }
-  const FileDescriptor& file() const { return file_; }
+  const host::FileDescriptor& file() const { return file_; }
 
  private:
-  ShareableSegment(uint64_t id, std::byte* data, int64_t size_bytes, FileDescriptor file)
+  ShareableSegment(uint64_t id, std::byte* data, int64_t size_bytes, host::FileDescriptor file)
       : id_(id), data_(data), size_bytes_(size_bytes), file_(std::move(file)) {}
 
   const uint64_t id_;
   std::byte* const data_;
   const int64_t size_bytes_;
-  const FileDescriptor file_;
+  const host::FileDescriptor file_;
 };
 
 // Read-only mapping of another process's segment. The owner's writes are visible in it.
@@ -54,7 +54,7 @@ class MappedSegment {
  public:
   // INVALID_ARGUMENT if the file is not a segment, sealed against shrinking under its readers.
   // RESOURCE_EXHAUSTED if it cannot be mapped.
-  static absl::StatusOr<std::unique_ptr<const MappedSegment>> Map(const FileDescriptor& file);
+  static absl::StatusOr<std::unique_ptr<const MappedSegment>> Map(const host::FileDescriptor& file);
   ~MappedSegment();
   MappedSegment(const MappedSegment&) = delete;
   MappedSegment& operator=(const MappedSegment&) = delete;

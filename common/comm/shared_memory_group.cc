@@ -280,7 +280,7 @@ absl::StatusOr<std::shared_ptr<SharedEngine>> Join(const GroupOptions& options, 
   ASSIGN_OR_RETURN(auto store, StoreConnection::Open(options.rendezvous, deadline, cancelled));
   ASSIGN_OR_RETURN(auto links,
                    LocalLinks::Connect(options.rank, options.size, *store, deadline, cancelled));
-  FileDescriptor file;
+  host::FileDescriptor file;
   if (options.rank == 0) {
     ASSIGN_OR_RETURN(file, SharedSegment::CreateFile(options.size));
     RETURN_IF_ERROR(links->SendFile(file, deadline, cancelled));

@@ -39,8 +39,8 @@ absl::Status SystemError(const std::string& what) {
   return absl::ResourceExhaustedError(absl::StrCat(what, ": ", std::strerror(errno)));
 }
 
-absl::StatusOr<FileDescriptor> CreateFileOf(size_t bytes) {
-  FileDescriptor file(memfd_create("tandem-group", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+absl::StatusOr<host::FileDescriptor> CreateFileOf(size_t bytes) {
+  host::FileDescriptor file(memfd_create("tandem-group", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!file.is_open()) return SystemError("cannot create shared memory (memfd_create)");
   // All pages now: later there would be no error to return, only a signal.
   if (const int error = posix_fallocate(file.get(), 0, static_cast<off_t>(bytes)); error != 0) {
@@ -54,7 +54,7 @@ absl::StatusOr<FileDescriptor> CreateFileOf(size_t bytes) {
   return file;
 }
 
-absl::StatusOr<std::byte*> MapFile(const FileDescriptor& file, size_t bytes) {
+absl::StatusOr<std::byte*> MapFile(const host::FileDescriptor& file, size_t bytes) {
   void* const memory =
       mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), /*offset=*/0);
   if (memory == MAP_FAILED) {
@@ -123,7 +123,7 @@ void Channel::Release(int reader) { read_[reader].slots.fetch_add(1, std::memory
 
 absl::Status SharedSegment::Check() {
   constexpr size_t kBytes = 4096;
-  absl::StatusOr<FileDescriptor> file = CreateFileOf(kBytes);
+  absl::StatusOr<host::FileDescriptor> file = CreateFileOf(kBytes);
   if (!file.ok()) return file.status();
   absl::StatusOr<std::byte*> memory = MapFile(*file, kBytes);
   if (!memory.ok()) return memory.status();
@@ -131,11 +131,11 @@ absl::Status SharedSegment::Check() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<FileDescriptor> SharedSegment::CreateFile(int size) {
+absl::StatusOr<host::FileDescriptor> SharedSegment::CreateFile(int size) {
   return CreateFileOf(SegmentBytes(size));
 }
 
-absl::StatusOr<std::unique_ptr<SharedSegment>> SharedSegment::Map(const FileDescriptor& file,
+absl::StatusOr<std::unique_ptr<SharedSegment>> SharedSegment::Map(const host::FileDescriptor& file,
                                                                   int size) {
   const size_t expected = SegmentBytes(size);
   struct stat found = {};

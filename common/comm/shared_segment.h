@@ -22,7 +22,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/comm/doorbell.h"
-#include "common/status/file_descriptor.h"
+#include "common/host/file_descriptor.h"
 
 namespace tandem::comm {
 
@@ -105,9 +105,10 @@ class SharedSegment {
   // OK if this system supports such memory, else what failed.
   static absl::Status Check();
   // Creates one for `size` ranks, with all pages allocated. RESOURCE_EXHAUSTED if there is no room.
-  static absl::StatusOr<FileDescriptor> CreateFile(int size);
+  static absl::StatusOr<host::FileDescriptor> CreateFile(int size);
   // Maps it. INVALID_ARGUMENT if the file has another size: another build created it.
-  static absl::StatusOr<std::unique_ptr<SharedSegment>> Map(const FileDescriptor& file, int size);
+  static absl::StatusOr<std::unique_ptr<SharedSegment>> Map(const host::FileDescriptor& file,
+                                                            int size);
   ~SharedSegment();
   SharedSegment(const SharedSegment&) = delete;
   SharedSegment& operator=(const SharedSegment&) = delete;

@@ -57,7 +57,7 @@ bool HasMoved(const SocketMessage& message) {
   return message.moved == kHeaderBytes + message.what.bytes;
 }
 
-void Ring(const FileDescriptor& event) {
+void Ring(const host::FileDescriptor& event) {
   const uint64_t one = 1;
   (void)!write(event.get(), &one, sizeof(one));
 }
@@ -68,9 +68,9 @@ absl::StatusOr<std::shared_ptr<SocketEngine>> SocketEngine::Create(std::string n
                                                                    int size, absl::Duration timeout,
                                                                    std::vector<SocketLink> links,
                                                                    bool has_thread) {
-  FileDescriptor wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  FileDescriptor nudge;
-  if (has_thread) nudge = FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  host::FileDescriptor wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  host::FileDescriptor nudge;
+  if (has_thread) nudge = host::FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake.is_open() || (has_thread && !nudge.is_open())) return SocketError("eventfd");
   std::shared_ptr<SocketEngine> engine(
       new SocketEngine(std::move(name), rank, size, timeout, std::move(wake), std::move(nudge)));

@@ -34,7 +34,7 @@
 #include "common/comm/message_taker.h"
 #include "common/comm/operation.h"
 #include "common/comm/socket_link.h"
-#include "common/status/file_descriptor.h"
+#include "common/host/file_descriptor.h"
 
 namespace tandem::comm {
 
@@ -115,8 +115,8 @@ class SocketEngine {
     int low_water = 1;  // bytes that must arrive before the socket polls readable
   };
 
-  SocketEngine(std::string name, int rank, int size, absl::Duration timeout, FileDescriptor wake,
-               FileDescriptor nudge)
+  SocketEngine(std::string name, int rank, int size, absl::Duration timeout,
+               host::FileDescriptor wake, host::FileDescriptor nudge)
       : name_(std::move(name)),
         rank_(rank),
         size_(size),
@@ -164,8 +164,8 @@ class SocketEngine {
   const std::string name_;
   const int rank_;
   const int size_;
-  const FileDescriptor wake_;   // readable once the engine is broken
-  const FileDescriptor nudge_;  // readable when the thread has new work; not open without a thread
+  const host::FileDescriptor wake_;   // readable once the engine is broken
+  const host::FileDescriptor nudge_;  // readable when the thread has work; not open without one
   bool has_encrypted_links_ = false;
   mutable absl::Mutex mu_;
   std::vector<Line> lines_;  // by link; sockets are constant, mu_ guards all else

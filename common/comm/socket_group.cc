@@ -117,9 +117,9 @@ absl::StatusOr<std::shared_ptr<SocketEngine>> Join(const GroupOptions& options,
   std::vector<SocketLink> links;
   if (plan == nullptr) {
     ASSIGN_OR_RETURN(auto store, StoreConnection::Open(options.rendezvous, deadline, cancelled));
-    ASSIGN_OR_RETURN(std::vector<FileDescriptor> sockets,
+    ASSIGN_OR_RETURN(std::vector<host::FileDescriptor> sockets,
                      ConnectLocalStreams(options.rank, options.size, *store, deadline, cancelled));
-    for (FileDescriptor& socket : sockets) links.emplace_back(std::move(socket));
+    for (host::FileDescriptor& socket : sockets) links.emplace_back(std::move(socket));
   } else {
     ASSIGN_OR_RETURN(links, ConnectLinks(options, *plan, /*lane=*/"", deadline, cancelled));
   }

@@ -9,7 +9,7 @@
 
 #include "absl/types/span.h"
 #include "common/comm/tls_session.h"
-#include "common/status/file_descriptor.h"
+#include "common/host/file_descriptor.h"
 
 namespace tandem::comm {
 
@@ -17,13 +17,13 @@ namespace tandem::comm {
 class SocketLink {
  public:
   SocketLink() = default;  // not open
-  explicit SocketLink(FileDescriptor socket) : socket_(std::move(socket)) {}
+  explicit SocketLink(host::FileDescriptor socket) : socket_(std::move(socket)) {}
 
   // Sends and receives through `tls`, a session over socket(), from now on.
   void Encrypt(std::unique_ptr<TlsSession> tls) { tls_ = std::move(tls); }
   bool is_encrypted() const { return tls_ != nullptr; }
 
-  const FileDescriptor& socket() const { return socket_; }
+  const host::FileDescriptor& socket() const { return socket_; }
   bool is_open() const { return socket_.is_open(); }
 
   // Accepts some of the bytes, starting with the first part. They may stay buffered until Flush()
@@ -34,7 +34,7 @@ class SocketLink {
   Moved Receive(void* data, int64_t size);
 
  private:
-  FileDescriptor socket_;
+  host::FileDescriptor socket_;
   std::unique_ptr<TlsSession> tls_;  // null: plaintext. After the socket, so destroyed first
 };
 

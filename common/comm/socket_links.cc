@@ -19,7 +19,7 @@ namespace tandem::comm {
 namespace {
 
 // A header or a small message must not wait until the peer has acknowledged the one before.
-void SendAtOnce(const FileDescriptor& fd) {
+void SendAtOnce(const host::FileDescriptor& fd) {
   const int on = 1;
   setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 }
@@ -41,14 +41,14 @@ class TcpFamily : public LinkFamily {
     return out;
   }
 
-  absl::StatusOr<FileDescriptor> Connect(const std::string& address, absl::Time deadline,
-                                         const Cancelled& cancelled) override {
+  absl::StatusOr<host::FileDescriptor> Connect(const std::string& address, absl::Time deadline,
+                                               const Cancelled& cancelled) override {
     sockaddr_storage to{};
     if (address.size() > sizeof(to)) return absl::UnavailableError("its address is too long");
     std::memcpy(&to, address.data(), address.size());
     const auto length = static_cast<socklen_t>(address.size());
     const std::string what = AddressName(to, length);
-    FileDescriptor fd(socket(to.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    host::FileDescriptor fd(socket(to.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!fd.is_open()) return SocketError(what);
     if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&to), length) != 0) {
       if (errno != EINPROGRESS) return SocketError(what);
@@ -65,7 +65,7 @@ class TcpFamily : public LinkFamily {
     return fd;
   }
 
-  bool Admit(const FileDescriptor& fd) override {
+  bool Admit(const host::FileDescriptor& fd) override {
     SendAtOnce(fd);
     return true;
   }
@@ -80,10 +80,10 @@ class TcpFamily : public LinkFamily {
 
 }  // namespace
 
-absl::StatusOr<std::vector<FileDescriptor>> ConnectSockets(const std::string& host, int rank,
-                                                           int size, StoreConnection& store,
-                                                           absl::Time deadline,
-                                                           const Cancelled& cancelled) {
+absl::StatusOr<std::vector<host::FileDescriptor>> ConnectSockets(const std::string& host, int rank,
+                                                                 int size, StoreConnection& store,
+                                                                 absl::Time deadline,
+                                                                 const Cancelled& cancelled) {
   TcpFamily family(host);
   return ConnectMesh(family, rank, size, store, deadline, cancelled);
 }

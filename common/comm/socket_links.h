@@ -13,10 +13,10 @@ namespace tandem::comm {
 
 // Returns connections by rank, as ConnectMesh() does. `host`: this host's numeric address for
 // peers; this rank listens only there.
-absl::StatusOr<std::vector<FileDescriptor>> ConnectSockets(const std::string& host, int rank,
-                                                           int size, StoreConnection& store,
-                                                           absl::Time deadline,
-                                                           const Cancelled& cancelled);
+absl::StatusOr<std::vector<host::FileDescriptor>> ConnectSockets(const std::string& host, int rank,
+                                                                 int size, StoreConnection& store,
+                                                                 absl::Time deadline,
+                                                                 const Cancelled& cancelled);
 
 }  // namespace tandem::comm
 

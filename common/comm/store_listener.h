@@ -7,12 +7,12 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/status/file_descriptor.h"
+#include "common/host/file_descriptor.h"
 
 namespace tandem::comm {
 
 struct StoreListener {
-  std::vector<FileDescriptor> sockets;  // one per address; non-blocking
+  std::vector<host::FileDescriptor> sockets;  // one per address; non-blocking
   int port = 0;
   bool everywhere = false;  // listens on every interface
 };

@@ -27,8 +27,8 @@
 #include "common/comm/process_group.h"
 #include "common/comm/store_listener.h"
 #include "common/comm/store_protocol.h"
+#include "common/host/file_descriptor.h"
 #include "common/net/poll_timeout.h"
-#include "common/status/file_descriptor.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::comm {
@@ -53,7 +53,7 @@ class PollingStoreServer : public StoreServer {
   static absl::StatusOr<std::unique_ptr<StoreServer>> Start(const StoreServerOptions& options) {
     ASSIGN_OR_RETURN(StoreListener listener,
                      ListenForStore(options.host, options.port, absl::Now() + kResolveTime));
-    FileDescriptor wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    host::FileDescriptor wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (!wake.is_open()) {
       return absl::UnavailableError(
           absl::StrCat("store: cannot make an eventfd: ", std::strerror(errno)));
@@ -80,7 +80,8 @@ class PollingStoreServer : public StoreServer {
   }
 
  private:
-  PollingStoreServer(const StoreServerOptions& options, StoreListener listener, FileDescriptor wake)
+  PollingStoreServer(const StoreServerOptions& options, StoreListener listener,
+                     host::FileDescriptor wake)
       : listener_(std::move(listener)),
         wake_(std::move(wake)),
         local_host_(listener_.everywhere ? "127.0.0.1" : options.host),
@@ -116,7 +117,7 @@ class PollingStoreServer : public StoreServer {
       if (!accepts) until = std::min(until, acceptor_.paused_until());
       CloseOver();
       std::vector<pollfd> entries = {{wake_.get(), POLLIN, 0}};
-      for (const FileDescriptor& socket : listener_.sockets) {
+      for (const host::FileDescriptor& socket : listener_.sockets) {
         entries.push_back({accepts ? socket.get() : -1, POLLIN, 0});
       }
       std::vector<uint64_t> ids;
@@ -143,10 +144,10 @@ class PollingStoreServer : public StoreServer {
     }
   }
 
-  void Accept(const FileDescriptor& listener) {
+  void Accept(const host::FileDescriptor& listener) {
     acceptor_.Accept(
         listener,
-        [this](FileDescriptor fd, const sockaddr_storage& peer, socklen_t length) {
+        [this](host::FileDescriptor fd, const sockaddr_storage& peer, socklen_t length) {
           const int on = 1;
           setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
           sockets_[protocol_.Connect(AddressName(peer, length), absl::Now())] = std::move(fd);
@@ -158,7 +159,7 @@ class PollingStoreServer : public StoreServer {
         });
   }
 
-  void Hear(uint64_t id, const FileDescriptor& fd) {
+  void Hear(uint64_t id, const host::FileDescriptor& fd) {
     char buffer[16384];
     // One client that sends without end must not keep the thread from the others.
     for (int i = 0; i < kMaxHeardAtOnce && protocol_.IsHeard(id); ++i) {
@@ -173,7 +174,7 @@ class PollingStoreServer : public StoreServer {
     }
   }
 
-  void Send(uint64_t id, const FileDescriptor& fd) {
+  void Send(uint64_t id, const host::FileDescriptor& fd) {
     while (!protocol_.Output(id).empty()) {
       const absl::string_view bytes = protocol_.Output(id);
       const ssize_t n = send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
@@ -191,14 +192,14 @@ class PollingStoreServer : public StoreServer {
   }
 
   const StoreListener listener_;
-  const FileDescriptor wake_;
+  const host::FileDescriptor wake_;
   const std::string local_host_;
   std::atomic<bool> stop_{false};
   absl::Mutex mu_;
   std::optional<std::string> next_secret_ ABSL_GUARDED_BY(mu_);
   // Used only by the thread.
   StoreProtocol protocol_;
-  std::map<uint64_t, FileDescriptor> sockets_;
+  std::map<uint64_t, host::FileDescriptor> sockets_;
   Acceptor acceptor_;
   std::thread thread_;
 };

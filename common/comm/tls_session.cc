@@ -149,10 +149,9 @@ void TlsSession::FreeSsl::operator()(ssl_st* ssl) const { SSL_free(ssl); }
 
 TlsSession::~TlsSession() = default;
 
-absl::StatusOr<std::unique_ptr<TlsSession>> TlsSession::Handshake(const FileDescriptor& socket,
-                                                                  Options options,
-                                                                  absl::Time deadline,
-                                                                  const Cancelled& cancelled) {
+absl::StatusOr<std::unique_ptr<TlsSession>> TlsSession::Handshake(
+    const host::FileDescriptor& socket, Options options, absl::Time deadline,
+    const Cancelled& cancelled) {
   if (options.key.size() != security::kSecretBytes) {
     return absl::InvalidArgumentError(absl::StrCat(options.what, ": expected a key of ",
                                                    security::kSecretBytes, " bytes, found ",
@@ -163,7 +162,7 @@ absl::StatusOr<std::unique_ptr<TlsSession>> TlsSession::Handshake(const FileDesc
   return session;
 }
 
-absl::Status TlsSession::Shake(const FileDescriptor& socket, absl::Time deadline,
+absl::Status TlsSession::Shake(const host::FileDescriptor& socket, absl::Time deadline,
                                const Cancelled& cancelled) {
   ssl_.reset(SSL_new(TlsCallbacks::Context()));
   BIO* const bio = BIO_new(TlsCallbacks::Method());

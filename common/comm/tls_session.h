@@ -25,7 +25,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/comm/store_connection.h"
-#include "common/status/file_descriptor.h"
+#include "common/host/file_descriptor.h"
 
 struct bio_st;
 struct ssl_st;
@@ -53,7 +53,7 @@ class TlsSession {
   // Returns when both sides have proven the key. `socket` must be non-blocking and outlive the
   // session. Errors: PERMISSION_DENIED if the peer does not know the key; DEADLINE_EXCEEDED,
   // CANCELLED, UNAVAILABLE.
-  static absl::StatusOr<std::unique_ptr<TlsSession>> Handshake(const FileDescriptor& socket,
+  static absl::StatusOr<std::unique_ptr<TlsSession>> Handshake(const host::FileDescriptor& socket,
                                                                Options options, absl::Time deadline,
                                                                const Cancelled& cancelled);
   ~TlsSession();
@@ -79,7 +79,8 @@ class TlsSession {
   };
 
   TlsSession(int fd, Options options) : fd_(fd), options_(std::move(options)) {}
-  absl::Status Shake(const FileDescriptor& socket, absl::Time deadline, const Cancelled& cancelled);
+  absl::Status Shake(const host::FileDescriptor& socket, absl::Time deadline,
+                     const Cancelled& cancelled);
   // Error of the last OpenSSL call, which returned `result`; OK if it would only block.
   absl::Status ErrorOf(int result);
 

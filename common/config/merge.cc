@@ -252,11 +252,21 @@ void Merger::MergeList(const Source& source, const YAML::Node& node, const std::
           absl::StrFormat("expected at most %d elements, found %d", kMaxListLength, node.size());
     }
     for (size_t i = 0; i < node.size() && problem.empty(); ++i) {
+      if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+        const size_t errors_before = errors_.size();
+        MergeSection(source, node[i], absl::StrFormat("%s[%d]", path, i),
+                     fresh->GetReflection()->AddMessage(fresh.get(), &field));
+        // Aliases could repeat the errors of a large element without end.
+        if (errors_.size() > errors_before) return;
+        continue;
+      }
       problem = SetScalar(node[i], field, fresh.get());
       if (!problem.empty()) problem = absl::StrFormat("element %d: %s", i, problem);
     }
   } else if (!node.IsNull()) {
-    problem = SetScalar(node, field, fresh.get());
+    problem = field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE
+                  ? "expected a list of sections, found a value"
+                  : SetScalar(node, field, fresh.get());
   }
   if (!problem.empty()) return AddError(PlaceOf(source, node), path, problem);
   message->GetReflection()->SwapFields(message, fresh.get(), {&field});

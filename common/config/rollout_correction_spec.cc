@@ -109,6 +109,15 @@ absl::StatusOr<WeightBounds> ParseWeightBounds(absl::string_view threshold) {
   return WeightBounds{range.low, range.high, range.has_low};
 }
 
+v1::RolloutIs ResolveRolloutIs(const v1::RunConfig& config) {
+  const v1::RolloutCorrectionConfig& correction = config.algorithm().rollout_correction();
+  if (correction.rollout_is() != v1::ROLLOUT_IS_AUTO) return correction.rollout_is();
+  const v1::TrainerConfig& trainer = config.trainer();
+  const bool lags = trainer.mode() == v1::TRAINING_MODE_ONE_STEP_OFF ||
+                    (trainer.mode() == v1::TRAINING_MODE_ASYNC && trainer.max_staleness() > 0);
+  return lags && !correction.bypass_mode() ? v1::ROLLOUT_IS_TOKEN : v1::ROLLOUT_IS_NONE;
+}
+
 absl::StatusOr<std::vector<RejectionRule>> ParseRejectionRules(absl::string_view rules,
                                                                absl::string_view thresholds) {
   std::vector<RejectionRule> out;

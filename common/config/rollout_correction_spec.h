@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "tandem/config/v1/run_config.pb.h"
 
 namespace tandem::config {
 
@@ -20,6 +21,10 @@ struct WeightBounds {
 
 // Parses "2" or "0.5_5". INVALID_ARGUMENT says what was expected and found.
 absl::StatusOr<WeightBounds> ParseWeightBounds(absl::string_view threshold);
+
+// Returns algorithm.rollout_correction.rollout_is with `auto` resolved: token if samples are older
+// than the policy that trains on them and bypass_mode does not correct that, otherwise none.
+v1::RolloutIs ResolveRolloutIs(const v1::RunConfig& config);
 
 // Keeps a token if low <= statistic <= high.
 struct RejectionRule {

@@ -82,7 +82,7 @@ std::string ReadEnum(const YAML::Node& node, const EnumDescriptor& type,
                      const EnumValueDescriptor** value) {
   if (node.IsScalar()) {
     const std::string text =
-        absl::StrReplaceAll(absl::AsciiStrToLower(node.Scalar()), {{"-", "_"}});
+        absl::StrReplaceAll(absl::AsciiStrToLower(node.Scalar()), {{"-", "_"}, {"+", "_plus"}});
     for (int i = 0; i < type.value_count(); ++i) {
       if (type.value(i)->number() != 0 && EnumValueName(*type.value(i)) == text) {
         *value = type.value(i);

@@ -74,6 +74,18 @@ std::string Value(const Message& message, const FieldDescriptor& field, int inde
   }
 }
 
+// An element of a list of sections, on one line. Leaves out what is not set, which has no other
+// default.
+std::string InlineSection(const Message& message) {
+  std::vector<std::string> entries;
+  for (int i = 0; i < message.GetDescriptor()->field_count(); ++i) {
+    const FieldDescriptor& field = *message.GetDescriptor()->field(i);
+    if (!message.GetReflection()->HasField(message, &field)) continue;
+    entries.push_back(absl::StrCat(field.name(), ": ", Value(message, field, -1)));
+  }
+  return absl::StrCat("{", absl::StrJoin(entries, ", "), "}");
+}
+
 bool IsUnset(const Message& message, const FieldDescriptor& field) {
   const Reflection& r = *message.GetReflection();
   if (field.is_repeated()) return false;
@@ -90,7 +102,9 @@ void WriteSection(const Message& message, int indent, std::string* out) {
     if (field.is_repeated()) {
       std::vector<std::string> elements;
       for (int j = 0; j < r.FieldSize(message, &field); ++j) {
-        elements.push_back(Value(message, field, j));
+        elements.push_back(field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE
+                               ? InlineSection(r.GetRepeatedMessage(message, &field, j))
+                               : Value(message, field, j));
       }
       absl::StrAppend(out, " [", absl::StrJoin(elements, ", "), "]\n");
     } else if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {

@@ -15,8 +15,8 @@
 #include "absl/strings/strip.h"
 #include "common/config/rollout_correction_spec.h"
 #include "common/config/scalar.h"
+#include "common/host/cpu_list.h"
 #include "common/net/host_port.h"
-#include "common/probe/cpu_list.h"
 
 namespace tandem::config {
 namespace {
@@ -27,6 +27,9 @@ constexpr int64_t kMaxProcesses = 65536;
 constexpr int kMaxDevices = 128;  // what LibTorch can number
 constexpr int64_t kMaxMegabytes = int64_t{1} << 24;
 constexpr double kMaxSeconds = 1e7;
+constexpr int64_t kMaxWorkers = 1024;
+constexpr double kMaxWeight = 1e9;
+constexpr char kDefaultReward[] = "exact_match";
 
 class Checker {
  public:
@@ -176,7 +179,7 @@ void CheckRolloutDevice(const v1::RolloutConfig& rollout, Checker* check) {
 
 void CheckRolloutCpus(const v1::RolloutConfig& rollout, Checker* check) {
   if (rollout.cpus().empty() || rollout.cpus() == "auto") return;
-  const auto cpus = probe::ParseCpuList(rollout.cpus());
+  const auto cpus = host::ParseCpuList(rollout.cpus());
   if (!cpus.ok()) {
     check->Fail("rollout.cpus", absl::StrCat("auto, or a list: ", cpus.status().message()));
   }
@@ -235,6 +238,10 @@ void CheckTrainer(const v1::TrainerConfig& trainer, Checker* check) {
   check->Integer("trainer.max_staleness", trainer.max_staleness(), 0);
   check->Integer("trainer.test_freq", trainer.test_freq(), 0);
   check->Integer("trainer.save_freq", trainer.save_freq(), 0);
+  check->Number(
+      "trainer.save_interval_seconds", trainer.save_interval_seconds(),
+      trainer.save_interval_seconds() >= 0 && trainer.save_interval_seconds() <= kMaxSeconds,
+      "of seconds in [0, 1e7]");
   check->Integer("trainer.keep_last", trainer.keep_last(), 0);
   check->Integer("trainer.max_skipped_steps", trainer.max_skipped_steps(), 0);
   check->Integer("trainer.max_tokens_per_micro_batch", trainer.max_tokens_per_micro_batch(), 1);
@@ -299,6 +306,18 @@ void CheckActor(const v1::RunConfig& config, Checker* check) {
   check->AtLeastZero("actor.loss_scale_factor", actor.loss_scale_factor());
   check->Number("actor.tau_pos", actor.tau_pos(), actor.tau_pos() > 0, "> 0");
   check->Number("actor.tau_neg", actor.tau_neg(), actor.tau_neg() > 0, "> 0");
+  const v1::PolicyLossConfig& loss = actor.policy_loss();
+  check->AtLeastZero("actor.policy_loss.dro_beta", loss.dro_beta());
+  check->Number("actor.policy_loss.clip_cov_ratio", loss.clip_cov_ratio(),
+                loss.clip_cov_ratio() >= 0 && loss.clip_cov_ratio() <= 1, "in [0, 1]");
+  check->Number("actor.policy_loss.clip_cov_lb", loss.clip_cov_lb(), true, "that is finite");
+  check->Number("actor.policy_loss.clip_cov_ub", loss.clip_cov_ub(),
+                loss.clip_cov_ub() > loss.clip_cov_lb(), "above clip_cov_lb");
+  check->Number("actor.policy_loss.kl_cov_ratio", loss.kl_cov_ratio(),
+                loss.kl_cov_ratio() >= 0 && loss.kl_cov_ratio() <= 1, "in [0, 1]");
+  check->AtLeastZero("actor.policy_loss.ppo_kl_coef", loss.ppo_kl_coef());
+  check->Number("actor.top_entropy_quantile", actor.top_entropy_quantile(),
+                actor.top_entropy_quantile() > 0 && actor.top_entropy_quantile() <= 1, "in (0, 1]");
 
   CheckMiniBatch("actor.ppo_mini_batch_size", actor.ppo_mini_batch_size(),
                  config.data().train_batch_size(), check);
@@ -316,7 +335,12 @@ void CheckRolloutCorrection(const v1::RolloutCorrectionConfig& correction, Check
     check->Fail(section + (of_rules ? "rollout_rs" : "rollout_rs_threshold"),
                 rules.status().message());
   }
-  if (correction.bypass_mode() && correction.rollout_is() != v1::ROLLOUT_IS_NONE) {
+  const bool is_reinforce = correction.loss_type() == v1::CORRECTION_LOSS_TYPE_REINFORCE;
+  if (is_reinforce && !correction.bypass_mode()) {
+    check->Fail(section + "loss_type", "reinforce needs bypass_mode=true");
+  }
+  if (correction.bypass_mode() && !is_reinforce && correction.rollout_is() != v1::ROLLOUT_IS_NONE &&
+      correction.rollout_is() != v1::ROLLOUT_IS_AUTO) {
     check->Fail(section + "rollout_is",
                 "expected none: with bypass_mode the loss's ratio already uses the rollout's "
                 "probabilities; set only one of the two");
@@ -337,7 +361,7 @@ void CheckAlgorithm(const v1::AlgorithmConfig& algorithm, Checker* check) {
       "algorithm.adv_estimator", algorithm.adv_estimator(),
       {v1::ADV_ESTIMATOR_GRPO, v1::ADV_ESTIMATOR_GAE, v1::ADV_ESTIMATOR_REINFORCE_PLUS_PLUS,
        v1::ADV_ESTIMATOR_REINFORCE_PLUS_PLUS_BASELINE, v1::ADV_ESTIMATOR_REMAX,
-       v1::ADV_ESTIMATOR_RLOO, v1::ADV_ESTIMATOR_OPO});
+       v1::ADV_ESTIMATOR_RLOO, v1::ADV_ESTIMATOR_OPO, v1::ADV_ESTIMATOR_GRPO_PASSK});
   CheckRolloutCorrection(algorithm.rollout_correction(), check);
 }
 
@@ -362,13 +386,57 @@ void CheckDpo(const v1::DpoConfig& dpo, Checker* check) {
                 dpo.label_smoothing() >= 0 && dpo.label_smoothing() < 0.5, "in [0, 0.5)");
 }
 
+// The keys that say which reward is used, of the section at `key`.
+template <typename Reward>
+void CheckRewardChoice(const Reward& reward, const std::string& key, Checker* check) {
+  if (!reward.endpoint().empty()) check->Address(key + ".endpoint", reward.endpoint());
+  if (reward.name() == "service" && reward.endpoint().empty()) {
+    check->Fail(key + ".endpoint",
+                absl::StrCat("expected HOST:PORT, because ", key, ".name is service"));
+  }
+  if (!reward.function().empty() && reward.path().empty()) {
+    check->Fail(key + ".function", absl::StrCat("needs ", key, ".path, the file of the function"));
+  }
+}
+
+void CheckWeightedReward(const v1::WeightedReward& reward, const std::string& key, Checker* check) {
+  CheckRewardChoice(reward, key, check);
+  const bool is_service =
+      !reward.endpoint().empty() && (reward.name().empty() || reward.name() == "service");
+  const int choices = (reward.name().empty() ? 0 : 1) + (reward.path().empty() ? 0 : 1) +
+                      (reward.endpoint().empty() ? 0 : 1);
+  if (choices != 1 && !(is_service && reward.path().empty())) {
+    check->Fail(key, absl::StrCat("expected one of name (a built-in reward), path (a Python file) "
+                                  "and endpoint (a RewardService), found ",
+                                  choices == 0 ? "none" : "several"));
+  }
+  check->Number(key + ".weight", reward.weight(), std::abs(reward.weight()) <= kMaxWeight,
+                "from -1e9 to 1e9");
+}
+
 void CheckReward(const v1::RewardConfig& reward, Checker* check) {
+  // A configuration cannot unset the default.
+  const bool has_other_name = reward.name() != kDefaultReward;
   if (reward.name().empty())
     check->Fail("reward.name", "expected the name of a reward, found none");
-  if (reward.name() == "service" && reward.endpoint().empty()) {
-    check->Fail("reward.endpoint", "expected HOST:PORT, because reward.name is service");
+  CheckRewardChoice(reward, "reward", check);
+  if (!reward.path().empty() && has_other_name) {
+    check->Fail("reward.path", absl::StrCat("reward.name is ", reward.name(),
+                                            "; set one of the two, or both in reward.rewards"));
   }
-  if (!reward.endpoint().empty()) check->Address("reward.endpoint", reward.endpoint());
+  if (reward.rewards_size() > 0 && (has_other_name || !reward.path().empty() ||
+                                    !reward.endpoint().empty() || !reward.pattern().empty())) {
+    check->Fail("reward.rewards",
+                "expected every reward in this list, found one in reward.name, path, endpoint or "
+                "pattern too");
+  }
+  for (int i = 0; i < reward.rewards_size(); ++i) {
+    CheckWeightedReward(reward.rewards(i), absl::StrFormat("reward.rewards[%d]", i), check);
+  }
+  if (reward.python().empty()) {
+    check->Fail("reward.python", "expected a Python interpreter, found none");
+  }
+  check->Integer("reward.workers", reward.workers(), 1, kMaxWorkers);
   check->Seconds("reward.timeout_s", reward.timeout_s());
 }
 
@@ -447,6 +515,16 @@ absl::Status CheckFiles(const v1::RunConfig& config, const FileNeeds& needs, con
       }
     }
   };
+  const auto check_reward = [&check](const std::string& key, const std::string& file) {
+    std::error_code error;
+    if (file.empty() || std::filesystem::is_regular_file(file, error)) return;
+    check.Fail(key, absl::StrCat("no file ", file, " (relative paths start at the working ",
+                                 "directory)"));
+  };
+  check_reward("reward.path", config.reward().path());
+  for (int i = 0; i < config.reward().rewards_size(); ++i) {
+    check_reward(absl::StrFormat("reward.rewards[%d].path", i), config.reward().rewards(i).path());
+  }
   if (needs.train_files) check_files("data.train_files", config.data().train_files());
   if (needs.test_files) check_files("data.test_files", config.data().test_files());
   if (needs.model) {

@@ -15,13 +15,13 @@ absl::StatusOr<AtomicFile> AtomicFile::Create(const std::string& path) {
   std::string temporary_path = TemporaryPathFor(path);
   // A file of this name can only be left over from a dead process whose pid was reused.
   ::unlink(temporary_path.c_str());
-  absl::StatusOr<FileDescriptor> fd =
+  absl::StatusOr<host::FileDescriptor> fd =
       OpenFile(temporary_path, O_WRONLY | O_CREAT | O_EXCL, 0666, "write");
   if (!fd.ok()) return AtPlace(path, fd.status());
   return AtomicFile(path, std::move(temporary_path), *std::move(fd));
 }
 
-AtomicFile::AtomicFile(std::string path, std::string temporary_path, FileDescriptor fd)
+AtomicFile::AtomicFile(std::string path, std::string temporary_path, host::FileDescriptor fd)
     : path_(std::move(path)), temporary_path_(std::move(temporary_path)), fd_(std::move(fd)) {}
 
 AtomicFile::AtomicFile(AtomicFile&& other) noexcept
@@ -47,7 +47,7 @@ AtomicFile::~AtomicFile() { Discard(); }
 
 void AtomicFile::Discard() {
   if (temporary_path_.empty()) return;
-  fd_ = FileDescriptor();
+  fd_ = host::FileDescriptor();
   ::unlink(temporary_path_.c_str());
   temporary_path_.clear();
 }

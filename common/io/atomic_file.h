@@ -46,12 +46,12 @@ class AtomicFile {
   int64_t size_bytes() const { return size_bytes_; }
 
  private:
-  AtomicFile(std::string path, std::string temporary_path, FileDescriptor fd);
+  AtomicFile(std::string path, std::string temporary_path, host::FileDescriptor fd);
   void Discard();
 
   std::string path_;
   std::string temporary_path_;  // empty once committed or discarded
-  FileDescriptor fd_;
+  host::FileDescriptor fd_;
   int64_t size_bytes_ = 0;
   bool failed_ = false;
 };

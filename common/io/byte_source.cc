@@ -10,7 +10,7 @@
 namespace tandem::io {
 
 absl::StatusOr<FileSource> FileSource::Open(const std::string& path) {
-  ASSIGN_OR_RETURN(FileDescriptor fd, OpenFile(path, O_RDONLY, 0, "read"));
+  ASSIGN_OR_RETURN(host::FileDescriptor fd, OpenFile(path, O_RDONLY, 0, "read"));
   return FileSource(std::move(fd), path);
 }
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "common/status/file_descriptor.h"
+#include "common/host/file_descriptor.h"
 
 namespace tandem::io {
 
@@ -25,12 +25,13 @@ class ByteSource {
 class FileSource : public ByteSource {
  public:
   static absl::StatusOr<FileSource> Open(const std::string& path);
-  FileSource(FileDescriptor fd, std::string path) : fd_(std::move(fd)), path_(std::move(path)) {}
+  FileSource(host::FileDescriptor fd, std::string path)
+      : fd_(std::move(fd)), path_(std::move(path)) {}
 
   absl::StatusOr<size_t> Read(char* buffer, size_t size) override;
 
  private:
-  FileDescriptor fd_;
+  host::FileDescriptor fd_;
   std::string path_;
 };
 

@@ -24,19 +24,19 @@ const char* KindOfFile(mode_t mode) {
 
 }  // namespace
 
-absl::StatusOr<FileDescriptor> OpenFile(const std::string& path, int flags, int mode,
-                                        absl::string_view purpose) {
+absl::StatusOr<host::FileDescriptor> OpenFile(const std::string& path, int flags, int mode,
+                                              absl::string_view purpose) {
   int fd;
   do {
     fd = ::open(path.c_str(), flags | O_CLOEXEC, mode);
   } while (fd < 0 && errno == EINTR);
   if (fd < 0) return ErrnoStatus(path, absl::StrCat("open to ", purpose));
-  return FileDescriptor(fd);
+  return host::FileDescriptor(fd);
 }
 
-absl::StatusOr<FileDescriptor> OpenRegularFile(const std::string& path) {
+absl::StatusOr<host::FileDescriptor> OpenRegularFile(const std::string& path) {
   // Non-blocking: opening a FIFO otherwise waits for its writer. It has no effect on regular files.
-  ASSIGN_OR_RETURN(FileDescriptor fd, OpenFile(path, O_RDONLY | O_NONBLOCK, 0, "read"));
+  ASSIGN_OR_RETURN(host::FileDescriptor fd, OpenFile(path, O_RDONLY | O_NONBLOCK, 0, "read"));
   RETURN_IF_ERROR(CheckIsRegular(fd.get(), path));
   return fd;
 }
@@ -96,7 +96,7 @@ std::string ParentFolder(const std::string& path) {
 }
 
 absl::Status SyncFolder(const std::string& folder) {
-  ASSIGN_OR_RETURN(FileDescriptor fd, OpenFile(folder, O_RDONLY | O_DIRECTORY, 0, "sync"));
+  ASSIGN_OR_RETURN(host::FileDescriptor fd, OpenFile(folder, O_RDONLY | O_DIRECTORY, 0, "sync"));
   // Some network file systems cannot sync a folder and say EINVAL; the rename is done all the same.
   if (::fsync(fd.get()) != 0 && errno != EINVAL) return ErrnoStatus(folder, "sync the folder");
   return fd.Close(folder);

@@ -8,17 +8,17 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "common/status/file_descriptor.h"
+#include "common/host/file_descriptor.h"
 
 namespace tandem::io {
 
 // open(2) with O_CLOEXEC. `purpose` is "read", "write", ... for the error message.
-absl::StatusOr<FileDescriptor> OpenFile(const std::string& path, int flags, int mode,
-                                        absl::string_view purpose);
+absl::StatusOr<host::FileDescriptor> OpenFile(const std::string& path, int flags, int mode,
+                                              absl::string_view purpose);
 
 // Opens a regular file to read. INVALID_ARGUMENT for anything else; never blocks on a FIFO without
 // a writer.
-absl::StatusOr<FileDescriptor> OpenRegularFile(const std::string& path);
+absl::StatusOr<host::FileDescriptor> OpenRegularFile(const std::string& path);
 
 // INVALID_ARGUMENT if the descriptor is no regular file: "PATH: expected a regular file, found a
 // FIFO".

@@ -82,7 +82,7 @@ struct Pulse {
 
 // Reopens the file: that makes network file systems query their server.
 Pulse FeelPulse(const std::string& path) {
-  const absl::StatusOr<FileDescriptor> fd = OpenRegularFile(path);
+  const absl::StatusOr<host::FileDescriptor> fd = OpenRegularFile(path);
   struct stat info;
   if (!fd.ok() || ::fstat(fd->get(), &info) != 0) return {};
   return {true, info.st_ino, info.st_mtim};
@@ -92,7 +92,7 @@ Pulse FeelPulse(const std::string& path) {
 
 class FolderLock::Holder {
  public:
-  Holder(std::string folder, FileDescriptor fd, absl::Duration renewal)
+  Holder(std::string folder, host::FileDescriptor fd, absl::Duration renewal)
       : folder_(std::move(folder)),
         path_(absl::StrCat(folder_, "/", kLockFile)),
         fd_(std::move(fd)),
@@ -135,7 +135,7 @@ class FolderLock::Holder {
 
   const std::string folder_;
   const std::string path_;
-  const FileDescriptor fd_;
+  const host::FileDescriptor fd_;
   absl::Mutex mu_;
   bool stops_ ABSL_GUARDED_BY(mu_) = false;
   std::thread thread_;  // last: it uses the others
@@ -174,8 +174,8 @@ absl::StatusOr<bool> GoesOn(const std::string& folder, const LockRecord& record,
   return IsRenewed(absl::StrCat(folder, "/", kLockFile), options);
 }
 
-absl::StatusOr<FileDescriptor> OpenLockFile(const std::string& path) {
-  ASSIGN_OR_RETURN(FileDescriptor fd,
+absl::StatusOr<host::FileDescriptor> OpenLockFile(const std::string& path) {
+  ASSIGN_OR_RETURN(host::FileDescriptor fd,
                    OpenFile(path, O_RDWR | O_CREAT | O_NONBLOCK | O_NOFOLLOW, 0666, "lock"));
   RETURN_IF_ERROR(CheckIsRegular(fd.get(), path));
   return fd;
@@ -201,7 +201,7 @@ absl::Status FolderLock::Check() const { return holder_->Check(); }
 absl::StatusOr<FolderLock> FolderLock::Acquire(const std::string& folder, const Options& options) {
   const std::string path = absl::StrCat(folder, "/", kLockFile);
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    ASSIGN_OR_RETURN(FileDescriptor fd, OpenLockFile(path));
+    ASSIGN_OR_RETURN(host::FileDescriptor fd, OpenLockFile(path));
     Locked locked = Locked::kUnsupported;
     if (options.use_kernel_lock) {
       ASSIGN_OR_RETURN(locked, TryLock(fd.get(), path));

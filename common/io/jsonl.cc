@@ -103,8 +103,9 @@ absl::StatusOr<int64_t> TornTailOffset(int fd, int64_t size, const std::string& 
 absl::Status ForEachJsonLine(const std::string& path,
                              const std::function<absl::Status(const JsonFields& row)>& fn,
                              const JsonlOptions& options) {
-  ASSIGN_OR_RETURN(FileDescriptor fd, options.regular_file ? OpenRegularFile(path)
-                                                           : OpenFile(path, O_RDONLY, 0, "read"));
+  ASSIGN_OR_RETURN(host::FileDescriptor fd, options.regular_file
+                                                ? OpenRegularFile(path)
+                                                : OpenFile(path, O_RDONLY, 0, "read"));
   FileSource source(std::move(fd), path);
   return ForEachJsonLine(source, path, fn, options);
 }
@@ -152,7 +153,7 @@ std::string ToJsonLine(const json& object) {
 }
 
 absl::StatusOr<JsonlWriter> JsonlWriter::Open(const std::string& path) {
-  ASSIGN_OR_RETURN(FileDescriptor fd,
+  ASSIGN_OR_RETURN(host::FileDescriptor fd,
                    OpenFile(path, O_RDWR | O_CREAT | O_APPEND | O_NONBLOCK, 0666, "append"));
   RETURN_IF_ERROR(CheckIsRegular(fd.get(), path));
   struct stat info;

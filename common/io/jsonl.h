@@ -79,10 +79,11 @@ class JsonlWriter {
   const std::string& path() const { return path_; }
 
  private:
-  JsonlWriter(std::string path, FileDescriptor fd) : path_(std::move(path)), fd_(std::move(fd)) {}
+  JsonlWriter(std::string path, host::FileDescriptor fd)
+      : path_(std::move(path)), fd_(std::move(fd)) {}
 
   std::string path_;
-  FileDescriptor fd_;
+  host::FileDescriptor fd_;
 };
 
 }  // namespace tandem::io

@@ -13,7 +13,7 @@
 namespace tandem::io {
 
 absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path) {
-  ASSIGN_OR_RETURN(FileDescriptor fd, OpenRegularFile(path));
+  ASSIGN_OR_RETURN(host::FileDescriptor fd, OpenRegularFile(path));
   struct stat info;
   if (::fstat(fd.get(), &info) != 0) return ErrnoStatus(path, "stat");
   if (info.st_size == 0) return MappedFile(nullptr, 0);

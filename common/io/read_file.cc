@@ -20,7 +20,7 @@ namespace tandem::io {
 
 namespace {
 
-absl::StatusOr<std::string> ReadAll(const FileDescriptor& fd, const std::string& path,
+absl::StatusOr<std::string> ReadAll(const host::FileDescriptor& fd, const std::string& path,
                                     int64_t max_bytes) {
   struct stat info;
   if (::fstat(fd.get(), &info) != 0) return ErrnoStatus(path, "stat");
@@ -47,17 +47,17 @@ absl::StatusOr<std::string> ReadAll(const FileDescriptor& fd, const std::string&
 }  // namespace
 
 absl::StatusOr<std::string> ReadFile(const std::string& path, int64_t max_bytes) {
-  ASSIGN_OR_RETURN(const FileDescriptor fd, OpenRegularFile(path));
+  ASSIGN_OR_RETURN(const host::FileDescriptor fd, OpenRegularFile(path));
   return ReadAll(fd, path, max_bytes);
 }
 
 absl::StatusOr<std::string> ReadInput(const std::string& path, int64_t max_bytes) {
-  ASSIGN_OR_RETURN(const FileDescriptor fd, OpenFile(path, O_RDONLY, 0, "read"));
+  ASSIGN_OR_RETURN(const host::FileDescriptor fd, OpenFile(path, O_RDONLY, 0, "read"));
   return ReadAll(fd, path, max_bytes);
 }
 
 absl::StatusOr<std::string> DigestFile(const std::string& path) {
-  ASSIGN_OR_RETURN(const FileDescriptor fd, OpenRegularFile(path));
+  ASSIGN_OR_RETURN(const host::FileDescriptor fd, OpenRegularFile(path));
   hash::Hasher hasher;
   std::string piece(size_t{1} << 20, '\0');
   while (true) {

@@ -28,8 +28,8 @@ absl::StatusOr<int64_t> FreeBytes(const std::string& folder) {
 }
 
 // Opens an unnamed file.
-absl::StatusOr<FileDescriptor> OpenNameless(const std::string& folder) {
-  absl::StatusOr<FileDescriptor> fd = OpenFile(folder, O_TMPFILE | O_WRONLY, 0600, "write");
+absl::StatusOr<host::FileDescriptor> OpenNameless(const std::string& folder) {
+  absl::StatusOr<host::FileDescriptor> fd = OpenFile(folder, O_TMPFILE | O_WRONLY, 0600, "write");
   if (fd.ok()) return fd;
   const std::string path = TemporaryPathFor(absl::StrCat(folder, "/reserve"));
   ASSIGN_OR_RETURN(fd, OpenFile(path, O_WRONLY | O_CREAT | O_EXCL, 0600, "write"));
@@ -52,7 +52,7 @@ absl::StatusOr<SpaceReserve> SpaceReserve::Take(const std::string& folder, int64
   // Check first: filling the disk to find out would fail others' writes meanwhile.
   RETURN_IF_ERROR(out.CheckFree());
   if (size_bytes <= 0 || ExceedsFileLimit(size_bytes)) return out;
-  ASSIGN_OR_RETURN(FileDescriptor file, OpenNameless(folder));
+  ASSIGN_OR_RETURN(host::FileDescriptor file, OpenNameless(folder));
   int result;
   do {
     result = ::fallocate(file.get(), 0, 0, size_bytes);
@@ -60,7 +60,7 @@ absl::StatusOr<SpaceReserve> SpaceReserve::Take(const std::string& folder, int64
   if (result == 0) {
     out.file_ = std::move(file);
   } else if (errno == ENOSPC || errno == EDQUOT) {
-    file = FileDescriptor();  // what it has got is free before we say how much is
+    file = host::FileDescriptor();  // what it has got is free before we say how much is
     return out.Lacking();
   }
   return out;

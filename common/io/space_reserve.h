@@ -13,7 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/status/file_descriptor.h"
+#include "common/host/file_descriptor.h"
 
 namespace tandem::io {
 
@@ -31,7 +31,7 @@ class SpaceReserve {
   absl::Status Check() const;
 
   bool is_held() const { return file_.is_open(); }
-  void Release() { file_ = FileDescriptor(); }
+  void Release() { file_ = host::FileDescriptor(); }
 
  private:
   SpaceReserve(std::string folder, int64_t size_bytes, std::string purpose)
@@ -42,7 +42,7 @@ class SpaceReserve {
   std::string folder_;
   int64_t size_bytes_;
   std::string purpose_;
-  FileDescriptor file_;  // holds the space
+  host::FileDescriptor file_;  // holds the space
 };
 
 }  // namespace tandem::io

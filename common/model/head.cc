@@ -14,6 +14,7 @@
 
 #include "common/model/cpu_dispatch.h"
 #include "common/model/device_row_ops.h"
+#include "common/model/head_chunk.h"
 #include "common/model/kernels/log_probs.h"
 #include "common/model/linear.h"
 #include "common/model/step_memory.h"
@@ -37,13 +38,6 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-
-// Bytes of logits that exist at once: 64 MiB. Depends on the vocabulary alone, never on the batch.
-constexpr int64_t kLogitsAtOnce = int64_t{1} << 24;
-
-int64_t ChunkRows(int64_t vocab) {
-  return std::clamp<int64_t>(kLogitsAtOnce / vocab / 64 * 64, 64, 1024);
-}
 
 bool IsFloatOnCpu(const at::Tensor& logits) {
   return logits.is_cpu() && logits.scalar_type() == at::kFloat;
@@ -136,7 +130,7 @@ HeadOutput Forward(const at::Tensor& hidden, const at::Tensor& weight, const at:
                    const kernels::PackedMatrix* packed) {
   HeadOutput out = EmptyOutput(hidden);
   const int64_t rows = hidden.size(0);
-  const int64_t chunk = ChunkRows(weight.size(0));
+  const int64_t chunk = HeadChunkRows(weight.size(0));
   for (int64_t row = 0; row < rows; row += chunk) {
     const int64_t n = std::min(chunk, rows - row);
     HeadOutput part{out.logprobs.narrow(0, row, n), out.entropy.narrow(0, row, n),
@@ -167,7 +161,7 @@ struct LogProbsFunction : torch::autograd::Function<LogProbsFunction> {
     const bool want_hidden = ctx->needs_input_grad(0);
     const bool want_weight = ctx->needs_input_grad(1);
     const int64_t rows = hidden.size(0);
-    const int64_t chunk = ChunkRows(weight.size(0));
+    const int64_t chunk = HeadChunkRows(weight.size(0));
 
     at::Tensor grad_hidden = want_hidden ? at::empty_like(hidden) : at::Tensor();
     // Sums over the chunks in float32 and rounds once.

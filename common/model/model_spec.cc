@@ -5,6 +5,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "common/model/cache_groups.h"
 #include "common/model/families/config_reader.h"
 #include "common/model/families/registry.h"
@@ -70,6 +71,22 @@ absl::StatusOr<ModelSpec> ParseModelSpec(const nlohmann::json& object, const std
   ASSIGN_OR_RETURN(ModelSpec spec, family->parse(config));
   spec.architecture = family->architecture;
   return spec;
+}
+
+absl::StatusOr<ModelSpec> ParseValueModelSpec(nlohmann::json config, const std::string& place) {
+  if (config.is_object() && config.contains("architectures")) {
+    nlohmann::json& list = config["architectures"];
+    if (list.is_array() && !list.empty() && list[0].is_string()) {
+      // Both have the same layers under the same names; only the head differs.
+      std::string name = list[0].get<std::string>();
+      absl::string_view family = name;
+      if (absl::ConsumeSuffix(&family, "ForTokenClassification")) {
+        list[0] = absl::StrCat(family, "ForCausalLM");
+      }
+    }
+  }
+  ASSIGN_OR_RETURN(ModelSpec spec, ParseModelSpec(config, place));
+  return ValueModelSpec(std::move(spec));
 }
 
 }  // namespace tandem::model

@@ -69,9 +69,9 @@ struct ModelSpec {
 // of the output projection, like transformers' ForTokenClassification with one label.
 ModelSpec ValueModelSpec(ModelSpec policy);
 
-// Returns the elements that a token takes in the cache while every layer's window covers it: its
-// part of one block of each group (cache_groups.h), on the rank of `tensor_ranks` with the most
-// heads.
+// Returns the elements of KV cache that a token takes in all layers together, on the rank of
+// `tensor_ranks` with the most heads. Times the element size these are bytes. With sliding windows,
+// this is the share of one block of each group (cache_groups.h), until the token leaves a window.
 int64_t ModelCacheElementsPerToken(const ModelSpec& spec, int tensor_ranks, bool on_gpu);
 
 // Reads a config.json of one of the families (families/registry.h). `place` names the file in
@@ -79,6 +79,10 @@ int64_t ModelCacheElementsPerToken(const ModelSpec& spec, int tensor_ranks, bool
 // a size so large that a product overflows. UNIMPLEMENTED: another architecture, activation, rope
 // type, or sliding windows in a family that has none.
 absl::StatusOr<ModelSpec> ParseModelSpec(const nlohmann::json& config, const std::string& place);
+
+// Reads the config.json of a value model: of the transformer that it begins from, or of
+// transformers' ...ForTokenClassification with one label. Errors are those of ParseModelSpec().
+absl::StatusOr<ModelSpec> ParseValueModelSpec(nlohmann::json config, const std::string& place);
 
 }  // namespace tandem::model
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/probe/cpu_list.h"
+#include "common/host/cpu_list.h"
 #include "hwy/cache_control.h"
 
 // Declared by the OpenMP library whose threads LibTorch uses; affects only the calling thread.
@@ -43,7 +43,7 @@ WorkerPool::WorkerPool(int num_threads, std::vector<int> cpus) : cpus_(std::move
 }
 
 void WorkerPool::Pin(size_t thread) const {
-  if (thread < cpus_.size()) probe::PinThisThread(cpus_[thread]).IgnoreError();
+  if (thread < cpus_.size()) host::PinThisThread(cpus_[thread]).IgnoreError();
 }
 
 WorkerPool::~WorkerPool() {

@@ -23,7 +23,7 @@ absl::StatusOr<Listener> ListenAt(const SocketAddress& address, int backlog, boo
   Listener out;
   out.address = address;
   const int kind = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
-  out.fd = FileDescriptor(socket(address.bytes.ss_family, kind, 0));
+  out.fd = host::FileDescriptor(socket(address.bytes.ss_family, kind, 0));
   if (!out.fd.is_open()) return SystemError(errno);
   const int on = 1, off = 0;
   // A restarted process can listen while connections of its predecessor are in TIME_WAIT.

@@ -9,13 +9,13 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/host/file_descriptor.h"
 #include "common/net/socket_address.h"
-#include "common/status/file_descriptor.h"
 
 namespace tandem::net {
 
 struct Listener {
-  FileDescriptor fd;
+  host::FileDescriptor fd;
   SocketAddress address;
 };
 

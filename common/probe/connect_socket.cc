@@ -16,9 +16,10 @@ std::string NumericHost(const net::SocketAddress& address) {
   return error == 0 ? host : "";
 }
 
-int ConnectSocket(const net::SocketAddress& to, absl::Duration timeout, FileDescriptor& fd,
+int ConnectSocket(const net::SocketAddress& to, absl::Duration timeout, host::FileDescriptor& fd,
                   std::string* local) {
-  fd = FileDescriptor(socket(to.bytes.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  fd = host::FileDescriptor(
+      socket(to.bytes.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.is_open()) return errno;
   int error = connect(fd.get(), to.get(), to.length) == 0 ? 0 : errno;
   net::SocketAddress from;

@@ -5,14 +5,14 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "common/host/file_descriptor.h"
 #include "common/net/socket_address.h"
-#include "common/status/file_descriptor.h"
 
 namespace tandem::probe {
 
 // Returns 0 if `fd` is connected, else errno; `fd` is non-blocking. `local`, which may be null,
 // receives the connection's source address; unchanged if there is no route.
-int ConnectSocket(const net::SocketAddress& to, absl::Duration timeout, FileDescriptor& fd,
+int ConnectSocket(const net::SocketAddress& to, absl::Duration timeout, host::FileDescriptor& fd,
                   std::string* local = nullptr);
 
 // The address as a number; empty if it is none.

@@ -11,17 +11,17 @@
 #include "absl/time/clock.h"
 #include "common/comm/local_address.h"
 #include "common/comm/process_group.h"
+#include "common/host/host_report.h"
+#include "common/host/process_memory.h"
 #include "common/net/host_port.h"
-#include "common/probe/exceptions.h"
 #include "common/probe/group_probe.h"
-#include "common/probe/host_report.h"
 #include "common/probe/reach.h"
 #include "common/rpc/new_uuid.h"
 #include "common/rpc/proto_duration.h"
 #include "common/rpc/status_conversion.h"
 #include "common/security/secret.h"
+#include "common/status/exceptions.h"
 #include "common/status/status_macros.h"
-#include "common/telemetry/process_memory.h"
 
 namespace tandem::probe {
 namespace {
@@ -82,9 +82,9 @@ CheckReachResponse ReachFromHere(const CheckReachRequest& request, int rank, boo
   CheckReachResponse response;
   diagnostics::v1::ProcessReport& report = *response.add_processes();
   report.set_rank(rank);
-  *report.mutable_host() = DescribeHost();
+  *report.mutable_host() = host::DescribeHost();
   report.mutable_host()->set_has_nccl(has_nccl);
-  report.set_resident_bytes(telemetry::ResidentBytes());
+  report.set_resident_bytes(host::ResidentBytes());
   for (auto& reached :
        ReachAll({request.addresses().begin(), request.addresses().end()}, ReachTimeout(request))) {
     *report.add_reached() = std::move(reached);

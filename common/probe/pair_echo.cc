@@ -48,7 +48,7 @@ absl::StatusOr<std::unique_ptr<PairEcho>> PairEcho::Start(const std::string& hos
   RETURN_IF_ERROR(listener.status()) << what;
   out->listener_ = std::move(listener->fd);
   out->port_ = listener->address.port();
-  out->stop_ = FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  out->stop_ = host::FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!out->stop_.is_open()) return Failed(what);
   out->thread_ = std::thread([echo = out.get()] { echo->Run(); });
   return out;
@@ -76,7 +76,8 @@ void PairEcho::Run() {
     }
     guests = std::move(remaining);
     if (entries[1].revents == 0) continue;
-    FileDescriptor fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    host::FileDescriptor fd(
+        accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     // Twice the number of ranks: a disconnected rank may reconnect.
     if (!fd.is_open() || guests.size() >= 2 * static_cast<size_t>(size_)) continue;
     const int on = 1;

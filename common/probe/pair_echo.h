@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/host/file_descriptor.h"
 #include "common/security/secret.h"
-#include "common/status/file_descriptor.h"
 
 namespace tandem::probe {
 
@@ -38,7 +38,7 @@ class PairEcho {
 
  private:
   struct Guest {
-    FileDescriptor fd;
+    host::FileDescriptor fd;
     std::string heard;  // bytes of the greeting received so far
     bool known = false;
   };
@@ -54,8 +54,8 @@ class PairEcho {
   const int size_;
   int port_ = 0;
   std::string nonce_;
-  FileDescriptor listener_;
-  FileDescriptor stop_;  // readable once the thread should stop
+  host::FileDescriptor listener_;
+  host::FileDescriptor stop_;  // readable once the thread should stop
   std::thread thread_;
 };
 

@@ -50,7 +50,7 @@ struct Place {
 };
 
 // Moves all of it, or returns errno.
-int Move(const FileDescriptor& fd, bool out, char* bytes, size_t size, absl::Time deadline) {
+int Move(const host::FileDescriptor& fd, bool out, char* bytes, size_t size, absl::Time deadline) {
   for (size_t moved = 0; moved < size;) {
     const ssize_t n = out ? send(fd.get(), bytes + moved, size - moved, MSG_NOSIGNAL)
                           : recv(fd.get(), bytes + moved, size - moved, 0);
@@ -75,7 +75,7 @@ int Exchange(const Place& place, EchoGreeting greeting, absl::Time deadline, Pai
   const auto addresses = net::Resolve({place.host, port});
   if (!addresses.ok()) return EINVAL;
   const absl::Time start = absl::Now();
-  FileDescriptor fd;
+  host::FileDescriptor fd;
   if (const int error = ConnectSocket(addresses->front(), deadline - start, fd); error != 0)
     return error;
   out.set_connect_seconds(absl::ToDoubleSeconds(absl::Now() - start));

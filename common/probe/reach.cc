@@ -8,11 +8,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/host/file_descriptor.h"
 #include "common/net/host_port.h"
 #include "common/net/socket_address.h"
 #include "common/probe/connect_socket.h"
 #include "common/rpc/channel.h"
-#include "common/status/file_descriptor.h"
 
 namespace tandem::probe {
 namespace {
@@ -81,7 +81,7 @@ ReachReport Connect(const std::string& address, absl::Duration timeout) {
   int error = EHOSTUNREACH;
   const absl::Time start = absl::Now();
   for (size_t i = 0; i < addresses->size() && error != 0; ++i) {
-    FileDescriptor fd;
+    host::FileDescriptor fd;
     std::string local;
     error = ConnectSocket((*addresses)[i], timeout, fd, &local);
     report.set_local_address(local);

@@ -10,9 +10,9 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
-#include "common/probe/exceptions.h"
 #include "common/security/method_roles.h"
 #include "common/security/secret.h"
+#include "common/status/exceptions.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
 
@@ -107,7 +107,7 @@ grpc::Status CallerCheck::Process(const Metadata& metadata, grpc::AuthContext* c
                                   OutputMetadata*, OutputMetadata*) {
   const std::string method = MethodIn(metadata);
   // gRPC's core calls this: an exception would end the process.
-  const absl::Status status = probe::Catch([&] { return Check(method, metadata, *connection); });
+  const absl::Status status = Catch([&] { return Check(method, metadata, *connection); });
   if (status.ok()) return grpc::Status::OK;
   // Labels come from the table of methods only, or strangers could fill memory with names.
   metrics_->OnRefused(security::FindMethodRoles(method) == nullptr ? "/unknown" : method,

@@ -107,6 +107,7 @@ struct ExecPlan {
   const char* program;
   char* const* argv;
   char* const* environment;
+  int input_fd;  // -1: /dev/null
   int output_fd;
   int error_fd;  // closed by a successful exec, otherwise receives errno
   bool own_process_group;
@@ -125,8 +126,8 @@ struct ExecPlan {
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
-  const int null_fd = open("/dev/null", O_RDONLY);
-  if (null_fd >= 0) dup2(null_fd, STDIN_FILENO);
+  const int input_fd = plan.input_fd >= 0 ? plan.input_fd : open("/dev/null", O_RDONLY);
+  if (input_fd >= 0) dup2(input_fd, STDIN_FILENO);
   dup2(plan.output_fd, STDOUT_FILENO);
   dup2(plan.output_fd, STDERR_FILENO);
   // Keeps the parent's sockets and pipes from the child.
@@ -187,11 +188,11 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(ChildProcessOp
   Descriptor read_end(error_pipe[0]);
   Descriptor write_end(error_pipe[1]);
 
-  const ExecPlan plan{program.c_str(), argv.data(),     envp.data(),
-                      log.get(),       write_end.get(), options.own_process_group,
-                      getpid()};
-  const probe::MemoryKills kills_before =
-      probe::CountMemoryKills(options.control_groups, options.vmstat);
+  const ExecPlan plan{program.c_str(),           argv.data(), envp.data(),
+                      options.stdin_fd,          log.get(),   write_end.get(),
+                      options.own_process_group, getpid()};
+  const host::MemoryKills kills_before =
+      host::CountMemoryKills(options.control_groups, options.vmstat);
   int fork_error = 0;
   const pid_t pid = Forker::Get().Run([&plan, &fork_error] {
     const pid_t child = fork();
@@ -239,8 +240,8 @@ void ChildProcess::Reap() {
     }
     if (WIFSIGNALED(wait_status_) && WTERMSIG(wait_status_) == SIGKILL) {
       const auto& place = options_.control_groups;
-      memory_hint_ = probe::DescribeMemoryKill(
-          kills_before_, probe::CountMemoryKills(place, options_.vmstat), place);
+      memory_hint_ = host::DescribeMemoryKill(
+          kills_before_, host::CountMemoryKills(place, options_.vmstat), place);
     }
     ended_ = true;
   }

@@ -24,7 +24,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "common/probe/memory_limit.h"
+#include "common/host/memory_limit.h"
 
 namespace tandem::rpc {
 
@@ -38,11 +38,13 @@ struct ChildProcessOptions {
   // File to append stdout and stderr to. Empty: both go to this process's stderr, because its
   // stdout is for data.
   std::string log_path;
+  // This process's descriptor that becomes the child's stdin; the caller keeps it. -1: /dev/null.
+  int stdin_fd = -1;
   // Gives the child a process group of its own: Ctrl-C in the terminal reaches the parent only,
   // which then stops the child in order; signals reach everything that the child started.
   bool own_process_group = true;
   // Where the kernel counts processes killed for lack of memory; tests use other places.
-  probe::ControlGroupPlace control_groups;
+  host::ControlGroupPlace control_groups;
   std::string vmstat = "/proc/vmstat";
   // Called once, on a thread of its own, when the child has ended. Must not destroy the child.
   std::function<void()> on_exit;
@@ -89,7 +91,7 @@ class ChildProcess {
   absl::Mutex mu_;
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
   int wait_status_ ABSL_GUARDED_BY(mu_) = 0;
-  probe::MemoryKills kills_before_;
+  host::MemoryKills kills_before_;
   std::string memory_hint_ ABSL_GUARDED_BY(mu_);
   std::thread reaper_;
 };

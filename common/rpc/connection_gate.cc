@@ -59,14 +59,14 @@ absl::StatusOr<std::unique_ptr<ConnectionGate>> ConnectionGate::Listen(const net
                                                                        const GateLimits& limits) {
   ASSIGN_OR_RETURN(std::vector<net::Listener> listening, net::ListenAtAll(address, kBacklog));
   const int port = listening.front().address.port();
-  std::vector<FileDescriptor> listeners;
+  std::vector<host::FileDescriptor> listeners;
   for (net::Listener& listener : listening) listeners.push_back(std::move(listener.fd));
   auto gate = absl::WrapUnique(new ConnectionGate(std::move(listeners), port, limits));
   if (!gate->wake_.is_open()) return absl::UnavailableError(std::strerror(errno));
   return gate;
 }
 
-ConnectionGate::ConnectionGate(std::vector<FileDescriptor> listeners, int port,
+ConnectionGate::ConnectionGate(std::vector<host::FileDescriptor> listeners, int port,
                                const GateLimits& limits)
     : limits_(limits),
       port_(port),
@@ -91,7 +91,8 @@ void ConnectionGate::Wake() { eventfd_write(wake_.get(), 1); }
 
 void ConnectionGate::Run() {
   std::vector<pollfd> entries = {{wake_.get(), POLLIN, 0}};
-  for (const FileDescriptor& listener : listeners_) entries.push_back({listener.get(), POLLIN, 0});
+  for (const host::FileDescriptor& listener : listeners_)
+    entries.push_back({listener.get(), POLLIN, 0});
   while (!stop_) {
     const absl::Time now = absl::Now();
     if (now >= next_watch_) Watch();
@@ -106,7 +107,7 @@ void ConnectionGate::Run() {
   }
 }
 
-void ConnectionGate::AcceptFrom(const FileDescriptor& listener) {
+void ConnectionGate::AcceptFrom(const host::FileDescriptor& listener) {
   for (int i = 0; i < kAcceptsAtOnce; ++i) {
     const int fd = accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) {
@@ -119,7 +120,7 @@ void ConnectionGate::AcceptFrom(const FileDescriptor& listener) {
       if (errno == EAGAIN) return;
       continue;  // that one connection is gone
     }
-    FileDescriptor owned(fd);
+    host::FileDescriptor owned(fd);
     const std::optional<PeerEndpoint> peer = PeerEndpoint::Of(fd);
     if (!peer.has_value()) continue;  // gone already
     {

@@ -31,9 +31,9 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "common/host/file_descriptor.h"
 #include "common/net/host_port.h"
 #include "common/rpc/peer_endpoint.h"
-#include "common/status/file_descriptor.h"
 
 namespace tandem::rpc {
 
@@ -102,9 +102,9 @@ class ConnectionGate {
   };
   using Connections = std::list<Connection>;
 
-  ConnectionGate(std::vector<FileDescriptor> listeners, int port, const GateLimits& limits);
+  ConnectionGate(std::vector<host::FileDescriptor> listeners, int port, const GateLimits& limits);
   void Run();
-  void AcceptFrom(const FileDescriptor& listener);
+  void AcceptFrom(const host::FileDescriptor& listener);
   size_t max_connections() const { return static_cast<size_t>(limits_.max_connections); }
   bool MakeRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ForgetClosed() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -119,8 +119,8 @@ class ConnectionGate {
 
   const GateLimits limits_;
   const int port_;
-  std::vector<FileDescriptor> listeners_;  // only the thread uses them after Start()
-  FileDescriptor wake_;
+  std::vector<host::FileDescriptor> listeners_;  // only the thread uses them after Start()
+  host::FileDescriptor wake_;
   std::unique_ptr<GrpcAcceptor> acceptor_;
   std::atomic<bool> stop_{false};
   absl::Time paused_until_ = absl::InfinitePast();  // only the thread uses it

@@ -6,7 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/probe/memory_limit.h"
+#include "common/host/memory_limit.h"
 #include "common/telemetry/log.h"
 
 namespace tandem::rpc {
@@ -23,7 +23,7 @@ void WriteGrpcLine(gpr_log_func_args* line) {
   if (IsLastWord(*line)) {
     telemetry::LogError("gRPC aborts", {{"at", absl::StrCat(line->file, ":", line->line)},
                                         {"message", line->message},
-                                        {"memory", probe::DescribeMemoryLimits()}});
+                                        {"memory", host::DescribeMemoryLimits()}});
     return;
   }
   telemetry::LogDebug("grpc", {{"severity", gpr_log_severity_string(line->severity)},

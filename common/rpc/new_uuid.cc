@@ -8,11 +8,12 @@
 namespace tandem::rpc {
 
 std::string NewUuid() {
-  static thread_local std::mt19937_64 generator{std::random_device{}()};
-  const uint64_t high = (generator() & ~uint64_t{0xF000}) | 0x4000;
-  const uint64_t low = (generator() & ~(uint64_t{3} << 62)) | (uint64_t{1} << 63);
-  return absl::StrFormat("%08x-%04x-%04x-%04x-%012x", high >> 32, (high >> 16) & 0xFFFF,
-                         high & 0xFFFF, low >> 48, low & 0xFFFFFFFFFFFF);
+  // All bits from the system: a generator with a seed of 32 bits would repeat itself among the
+  // threads of a large fleet.
+  std::random_device device;
+  const uint32_t a = device(), b = device(), c = device(), d = device();
+  return absl::StrFormat("%08x-%04x-4%03x-%04x-%04x%08x", a, b >> 16, b & 0xfff,
+                         0x8000 | ((c >> 16) & 0x3fff), c & 0xffff, d);
 }
 
 }  // namespace tandem::rpc

@@ -10,7 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
-#include "common/status/file_descriptor.h"
+#include "common/host/file_descriptor.h"
 
 namespace tandem::rpc {
 namespace {
@@ -70,7 +70,7 @@ std::optional<PeerEndpoint> PeerEndpoint::Of(int fd) { return NameOf(getpeername
 bool EndConnection(int fd, const PeerEndpoint& peer, int port) {
   if (PeerEndpoint::Of(fd) != peer) return false;
   // Check again through a descriptor of our own: the number may belong to another file by now.
-  const FileDescriptor own(fcntl(fd, F_DUPFD_CLOEXEC, 3));
+  const host::FileDescriptor own(fcntl(fd, F_DUPFD_CLOEXEC, 3));
   const std::optional<PeerEndpoint> here = NameOf(getsockname, own.get());
   if (!own.is_open() || PeerEndpoint::Of(own.get()) != peer || !here.has_value() ||
       here->port != port) {

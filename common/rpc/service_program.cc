@@ -11,11 +11,11 @@
 #include <utility>
 
 #include "common/http/http_flags.h"
-#include "common/probe/exceptions.h"
 #include "common/rpc/process.h"
 #include "common/rpc/security_flags.h"
 #include "common/telemetry/log.h"
 #include "common/telemetry/trace.h"
+#include "common/telemetry/uncaught_exceptions.h"
 #include "common/text/printable.h"
 
 namespace tandem::rpc {
@@ -54,7 +54,7 @@ void AddServiceFlags(CLI::App& app, ServiceFlags& flags) {
 
 int RunServiceProgram(CLI::App& app, const ServiceFlags& flags, security::Role role, int argc,
                       char** argv, const std::function<int(TerminationSignal&)>& run) {
-  probe::NameUncaughtExceptions(app.get_name());
+  telemetry::NameUncaughtExceptions(app.get_name());
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

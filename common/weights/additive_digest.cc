@@ -9,7 +9,7 @@
 #include <cstring>
 
 #include "common/weights/additive_digest.h"
-#include "common/weights/digest_numbers.h"
+#include "common/weights/additive_digest_constants.h"
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
 

@@ -73,10 +73,11 @@ absl::StatusOr<std::vector<Bucket>> BucketsOfPart(const TransferPlan& whole,
 }
 
 absl::StatusOr<TransferPlan> CheckBroadcastPart(
-    Manifest manifest, const google::protobuf::RepeatedPtrField<Bucket>& buckets) {
-  ASSIGN_OR_RETURN(TransferPlan plan, PlanOfManifest(std::move(manifest)));
+    Manifest manifest, const google::protobuf::RepeatedPtrField<Bucket>& buckets,
+    bool keeps_frozen) {
+  ASSIGN_OR_RETURN(TransferPlan plan, PlanOfManifest(std::move(manifest), keeps_frozen));
   RETURN_IF_ERROR(CheckBucketCount(buckets));
-  std::vector<int64_t> left = plan.tensor_bytes;
+  std::vector<int64_t> left = BytesToBring(plan);
   for (int b = 0; b < buckets.size(); ++b) {
     const int64_t size = buckets[b].size_bytes();
     RETURN_IF_ERROR(CheckBucketSize(b, buckets[b], std::min(size, kMaxBucketBytes)));

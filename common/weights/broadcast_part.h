@@ -19,9 +19,11 @@ absl::StatusOr<std::vector<Bucket>> BucketsOfPart(const TransferPlan& whole,
 
 // Validates such a bucket table received from a peer and returns its plan. INVALID_ARGUMENT, naming
 // bucket and tensor, unless every piece lies within its tensor and bucket and the pieces of each
-// tensor add up to its size. Allocates nothing beyond what was received.
+// tensor add up to its size; with `keeps_frozen`, frozen tensors must have no pieces. Allocates
+// nothing beyond what was received.
 absl::StatusOr<TransferPlan> CheckBroadcastPart(
-    Manifest manifest, const google::protobuf::RepeatedPtrField<Bucket>& buckets);
+    Manifest manifest, const google::protobuf::RepeatedPtrField<Bucket>& buckets,
+    bool keeps_frozen = false);
 
 }  // namespace tandem::weights
 

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/comm/wait_on_host.h"
 #include "common/status/status_macros.h"
-#include "common/weights/digest.h"
+#include "common/weights/tensor_digests.h"
 
 namespace tandem::weights {
 namespace {

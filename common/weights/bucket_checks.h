@@ -33,6 +33,15 @@ inline absl::Status CheckTensorNumber(int number, int tensor, const Manifest& ma
       absl::StrCat("bucket ", number, ": tensor ", tensor, " of ", manifest.tensors_size()));
 }
 
+// Returns the bytes of each tensor that the buckets must bring.
+inline std::vector<int64_t> BytesToBring(const TransferPlan& plan) {
+  std::vector<int64_t> bytes;
+  for (int tensor = 0; tensor < plan.manifest.tensors_size(); ++tensor) {
+    bytes.push_back(plan.BroughtBytes(tensor));
+  }
+  return bytes;
+}
+
 // Checks that the buckets cover every byte. `left`: bytes of each tensor that they do not cover.
 inline absl::Status CheckNothingIsLeft(const TransferPlan& plan, const std::vector<int64_t>& left) {
   for (int tensor = 0; tensor < plan.manifest.tensors_size(); ++tensor) {

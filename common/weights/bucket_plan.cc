@@ -22,16 +22,23 @@ constexpr int64_t kBytesUnderWay = int64_t{16} << 20;
 
 }  // namespace
 
-absl::StatusOr<TransferPlan> PlanOfManifest(Manifest manifest) {
+absl::StatusOr<TransferPlan> PlanOfManifest(Manifest manifest, bool keeps_frozen) {
   RETURN_IF_ERROR(CheckManifest(manifest));
   TransferPlan plan;
   plan.manifest = std::move(manifest);
+  plan.keeps_frozen = keeps_frozen;
   for (const TensorEntry& tensor : plan.manifest.tensors()) {
     ASSIGN_OR_RETURN(const int64_t bytes, TensorBytes(tensor));
     plan.tensor_bytes.push_back(bytes);
     plan.total_bytes += bytes;
   }
   return plan;
+}
+
+int64_t TransferPlan::BroughtBytes() const {
+  int64_t bytes = 0;
+  for (int tensor = 0; tensor < manifest.tensors_size(); ++tensor) bytes += BroughtBytes(tensor);
+  return bytes;
 }
 
 std::string TransferPlan::BucketName(int bucket) const {
@@ -54,12 +61,13 @@ int MessagesUnderWay(int64_t largest_bytes) {
       std::clamp<int64_t>(kBytesUnderWay / std::max<int64_t>(1, largest_bytes), 2, 8));
 }
 
-absl::StatusOr<TransferPlan> MakeTransferPlan(Manifest manifest, int64_t bucket_bytes) {
+absl::StatusOr<TransferPlan> MakeTransferPlan(Manifest manifest, int64_t bucket_bytes,
+                                              bool keeps_frozen) {
   if (bucket_bytes <= 0 || bucket_bytes > kMaxBucketBytes) {
     return absl::InvalidArgumentError(absl::StrCat("bucket size: expected 1 to ", kMaxBucketBytes,
                                                    " bytes, found ", bucket_bytes));
   }
-  ASSIGN_OR_RETURN(TransferPlan plan, PlanOfManifest(std::move(manifest)));
+  ASSIGN_OR_RETURN(TransferPlan plan, PlanOfManifest(std::move(manifest), keeps_frozen));
   const int64_t capacity = std::max(kGrain, bucket_bytes / kGrain * kGrain);
   if (plan.total_bytes / capacity >= kMaxBuckets) {
     return absl::InvalidArgumentError(
@@ -67,7 +75,8 @@ absl::StatusOr<TransferPlan> MakeTransferPlan(Manifest manifest, int64_t bucket_
                      " buckets of a model of ", plan.total_bytes, "; make it larger"));
   }
   for (int tensor = 0; tensor < plan.manifest.tensors_size(); ++tensor) {
-    for (int64_t offset = 0; offset < plan.tensor_bytes[tensor];) {
+    const int64_t bytes = plan.BroughtBytes(tensor);
+    for (int64_t offset = 0; offset < bytes;) {
       if (plan.buckets.empty() || plan.buckets.back().size_bytes() == capacity)
         plan.buckets.emplace_back();
       Bucket& bucket = plan.buckets.back();
@@ -75,8 +84,7 @@ absl::StatusOr<TransferPlan> MakeTransferPlan(Manifest manifest, int64_t bucket_
       piece.set_tensor(tensor);
       piece.set_tensor_offset(offset);
       piece.set_bucket_offset(bucket.size_bytes());
-      piece.set_size_bytes(
-          std::min(capacity - bucket.size_bytes(), plan.tensor_bytes[tensor] - offset));
+      piece.set_size_bytes(std::min(capacity - bucket.size_bytes(), bytes - offset));
       bucket.set_size_bytes(bucket.size_bytes() + piece.size_bytes());
       offset += piece.size_bytes();
     }
@@ -88,13 +96,14 @@ absl::StatusOr<TransferPlan> MakeTransferPlan(Manifest manifest, int64_t bucket_
 }
 
 absl::StatusOr<TransferPlan> CheckTransferPlan(
-    Manifest manifest, const google::protobuf::RepeatedPtrField<Bucket>& buckets) {
-  ASSIGN_OR_RETURN(TransferPlan plan, PlanOfManifest(std::move(manifest)));
+    Manifest manifest, const google::protobuf::RepeatedPtrField<Bucket>& buckets,
+    bool keeps_frozen) {
+  ASSIGN_OR_RETURN(TransferPlan plan, PlanOfManifest(std::move(manifest), keeps_frozen));
   RETURN_IF_ERROR(CheckBucketCount(buckets));
   int tensor = 0;      // where the stream stands
   int64_t offset = 0;  // within it
   const auto skip_complete = [&] {
-    while (tensor < plan.manifest.tensors_size() && offset == plan.tensor_bytes[tensor]) {
+    while (tensor < plan.manifest.tensors_size() && offset == plan.BroughtBytes(tensor)) {
       ++tensor;
       offset = 0;
     }

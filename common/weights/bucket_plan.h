@@ -1,8 +1,9 @@
 // TransferPlan: a manifest and its buckets, computed from metadata alone, so all ranks agree on
 // them.
 //
-// A model's canonical stream is its tensors' bytes, concatenated in manifest order. A new bucket
-// starts every `bucket_bytes`; a tensor may span buckets and a bucket may hold many tensors.
+// A model's canonical stream is its tensors' bytes, concatenated in manifest order; an update in
+// which the receivers keep the frozen tensors leaves these out. A new bucket starts every
+// `bucket_bytes`; a tensor may span buckets and a bucket may hold many tensors.
 #ifndef TANDEM_COMMON_WEIGHTS_BUCKET_PLAN_H_
 #define TANDEM_COMMON_WEIGHTS_BUCKET_PLAN_H_
 
@@ -30,6 +31,9 @@ struct TransferPlan {
   bool keeps_frozen = false;
 
   bool Brings(int tensor) const { return !keeps_frozen || manifest.tensors(tensor).trainable(); }
+  // Bytes that the buckets bring: of a tensor, and of all tensors.
+  int64_t BroughtBytes(int tensor) const { return Brings(tensor) ? tensor_bytes[tensor] : 0; }
+  int64_t BroughtBytes() const;
   // "bucket 3 of 17, from model.layers.0.mlp.up_proj.weight", for errors and traces.
   std::string BucketName(int bucket) const;
 };
@@ -46,18 +50,20 @@ int64_t ChooseMessageBytes(int64_t most, int64_t total_bytes);
 int MessagesUnderWay(int64_t largest_bytes);
 
 // Returns a plan without buckets. Errors: those of CheckManifest().
-absl::StatusOr<TransferPlan> PlanOfManifest(Manifest manifest);
+absl::StatusOr<TransferPlan> PlanOfManifest(Manifest manifest, bool keeps_frozen = false);
 
 // Cuts the stream into buckets of `bucket_bytes`, rounded down to a multiple of 8 (at least 8), so
 // no element is split. INVALID_ARGUMENT if it is not positive, exceeds kMaxBucketBytes or makes
 // more than kMaxBuckets buckets, or for a bad manifest.
-absl::StatusOr<TransferPlan> MakeTransferPlan(Manifest manifest, int64_t bucket_bytes);
+absl::StatusOr<TransferPlan> MakeTransferPlan(Manifest manifest, int64_t bucket_bytes,
+                                              bool keeps_frozen = false);
 
 // Validates a bucket table received from a peer and returns its plan. INVALID_ARGUMENT, naming
-// bucket and tensor, unless the buckets are the canonical stream: every byte of every tensor once,
-// in order, without gaps. Allocates nothing beyond what was received.
+// bucket and tensor, unless the buckets are the canonical stream: every byte of every tensor that
+// they bring once, in order, without gaps. Allocates nothing beyond what was received.
 absl::StatusOr<TransferPlan> CheckTransferPlan(
-    Manifest manifest, const google::protobuf::RepeatedPtrField<Bucket>& buckets);
+    Manifest manifest, const google::protobuf::RepeatedPtrField<Bucket>& buckets,
+    bool keeps_frozen = false);
 
 }  // namespace tandem::weights
 

@@ -23,7 +23,6 @@ class NetworkResources {
   void CountBytes(int from, int to, double bytes);
 
   int HostOf(int rank) const;
-  int num_hosts() const { return num_hosts_; }
 
   // The resource with the longest busy time.
   struct Busiest {

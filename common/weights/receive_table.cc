@@ -79,13 +79,9 @@ std::vector<BucketSpan> SpansOf(const Bucket& bucket, const std::vector<int64_t>
 absl::StatusOr<TransferPlan> CheckReceiveTable(
     Manifest manifest, const google::protobuf::RepeatedPtrField<Bucket>& buckets,
     bool keeps_frozen) {
-  ASSIGN_OR_RETURN(TransferPlan plan, PlanOfManifest(std::move(manifest)));
-  plan.keeps_frozen = keeps_frozen;
+  ASSIGN_OR_RETURN(TransferPlan plan, PlanOfManifest(std::move(manifest), keeps_frozen));
   RETURN_IF_ERROR(CheckBucketCount(buckets));
-  std::vector<int64_t> left = plan.tensor_bytes;
-  for (size_t tensor = 0; tensor < left.size(); ++tensor) {
-    if (!plan.Brings(static_cast<int>(tensor))) left[tensor] = 0;
-  }
+  std::vector<int64_t> left = BytesToBring(plan);
   for (int b = 0; b < buckets.size(); ++b) {
     int64_t size = 0;
     for (const BucketPiece& piece : buckets[b].pieces()) {

@@ -9,8 +9,8 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "common/status/status_macros.h"
-#include "common/weights/digest.h"
 #include "common/weights/receive_table.h"
+#include "common/weights/tensor_digests.h"
 
 namespace tandem::weights {
 namespace {

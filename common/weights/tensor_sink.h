@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/weights/bucket_ends.h"
-#include "common/weights/digest.h"
+#include "common/weights/tensor_digests.h"
 #include "common/weights/update_memory.h"
 
 namespace tandem::weights {

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "common/weights/digest_kernel.h"
+#include "common/weights/additive_digest_kernel.h"
 #include "common/weights/run_kernels.h"
 #include "common/weights/weight_kernels.h"
 

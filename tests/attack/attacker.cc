@@ -30,7 +30,7 @@
 #include <vector>
 
 #include "common/comm/store_wire.h"
-#include "common/status/file_descriptor.h"
+#include "common/host/file_descriptor.h"
 #include "tests/support/listening_ports.h"
 #include "tests/support/run_processes.h"
 
@@ -78,14 +78,14 @@ std::vector<std::string> Openings() {
 }
 
 struct Connection {
-  FileDescriptor fd;
+  host::FileDescriptor fd;
   std::string_view opening;
   size_t sent = 0;
 };
 
 // Returns at once: the handshake may still be under way.
-FileDescriptor BeginConnecting(int port) {
-  FileDescriptor fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+host::FileDescriptor BeginConnecting(int port) {
+  host::FileDescriptor fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -93,7 +93,7 @@ FileDescriptor BeginConnecting(int port) {
   if (fd.is_open() &&
       connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0 &&
       errno != EINPROGRESS) {
-    return FileDescriptor();
+    return host::FileDescriptor();
   }
   return fd;
 }
@@ -134,7 +134,7 @@ class Attack {
 
   void Open(int port, std::vector<Connection>& open) {
     for (int i = 0; i < kOpenPerTick && open.size() < connections_; ++i) {
-      FileDescriptor fd = BeginConnecting(port);
+      host::FileDescriptor fd = BeginConnecting(port);
       if (!fd.is_open()) {
         ++counts_.refused;
         return;
@@ -186,7 +186,7 @@ class Attack {
   void Reset(int port) {
     std::vector<Connection> round;
     for (size_t i = 0; i < connections_; ++i) {
-      FileDescriptor fd = BeginConnecting(port);
+      host::FileDescriptor fd = BeginConnecting(port);
       if (!fd.is_open()) {
         ++counts_.refused;
         return;

@@ -108,7 +108,7 @@ class FakeSampler {
       done = std::move(held->second.second);
       held_.erase(held);
     }
-    done(absl::CancelledError("it is not wanted any more"));
+    done(absl::CancelledError("the group is no longer needed"));
   }
 
   mutable absl::Mutex mu_;

@@ -7,7 +7,7 @@
 
 #include "absl/types/span.h"
 #include "common/weights/additive_digest.h"
-#include "common/weights/digest_kernel.h"
+#include "common/weights/additive_digest_kernel.h"
 #include "common/weights/run_kernels.h"
 
 namespace tandem::testing {

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "common/weights/bucket_plan.h"
-#include "common/weights/digest.h"
 #include "common/weights/manifest.h"
 #include "common/weights/model_layout.h"
+#include "common/weights/tensor_digests.h"
 
 namespace tandem::testing {
 

@@ -77,7 +77,7 @@ class FakeTrainer {
     });
     for (const absl::Status& result : results) RETURN_IF_ERROR(result);
     for (int rank = 0; rank < options.ranks; ++rank) {
-      trainer::ShardedWeights shards;
+      trainer::RankShards shards;
       shards.rank = rank;
       shards.ranks = options.ranks;
       shards.ops = options.device;
@@ -86,7 +86,9 @@ class FakeTrainer {
         if (options.lends_masters) {
           master = comm::ShareableZeros(master.numel(), at::kFloat).copy_(master);
         }
-        shards.units.push_back({master, model.UnitNumel(u), model.Padded(u, options.ranks)});
+        shards.units.push_back({.master = master,
+                                .numel = model.UnitNumel(u),
+                                .padded_numel = model.Padded(u, options.ranks)});
       }
       out->shards_.push_back(shards);
     }
@@ -97,8 +99,8 @@ class FakeTrainer {
                                                             out->groups_[rank].get()));
       }
       out->transport_ = std::make_unique<trainer::SendByBroadcast>(
-          out->plan, [model](int num_ranks) { return model.Layout(num_ranks); },
-          out->sources_[0].get(), absl::Seconds(60));
+          [model](int num_ranks) { return model.Layout(num_ranks); }, out->sources_[0].get(),
+          absl::Seconds(60));
     } else {
       RETURN_IF_ERROR(out->MakeReshard(model));
     }
@@ -201,7 +203,7 @@ class FakeTrainer {
   Options options_;
   std::unique_ptr<comm::StoreServer> store_;
   std::vector<std::unique_ptr<comm::ProcessGroup>> groups_;
-  std::vector<trainer::ShardedWeights> shards_;
+  std::vector<trainer::RankShards> shards_;
   std::vector<std::unique_ptr<trainer::ReshardFeeds>> feeds_;
   std::vector<std::unique_ptr<trainer::ReshardFollower>> followers_;
   std::vector<std::unique_ptr<trainer::ShardGatherSource>> sources_;

@@ -212,14 +212,15 @@ class TrainerActor : public Actor, public trainer::v1::TrainerService::Service {
     shards_.rank = rank_;
     shards_.ranks = kActorRanks;
     for (size_t u = 0; u < model.units.size(); ++u) {
-      shards_.units.push_back(
-          {model.Shard(u, rank_, kActorRanks), model.UnitNumel(u), model.Padded(u, kActorRanks)});
+      shards_.units.push_back({.master = model.Shard(u, rank_, kActorRanks),
+                               .numel = model.UnitNumel(u),
+                               .padded_numel = model.Padded(u, kActorRanks)});
     }
     if (transport_ == "broadcast") {
       ASSIGN_OR_RETURN(plan_, weights::MakeTransferPlan(model.manifest(), kActorBucketBytes));
       ASSIGN_OR_RETURN(source_, trainer::ShardGatherSource::Create(plan_, shards_, world_.get()));
       sender_ = std::make_unique<trainer::SendByBroadcast>(
-          plan_, [model](int num_ranks) { return model.Layout(num_ranks); }, source_.get(),
+          [model](int num_ranks) { return model.Layout(num_ranks); }, source_.get(),
           kCollectiveTimeout);
       return absl::OkStatus();
     }
@@ -264,7 +265,7 @@ class TrainerActor : public Actor, public trainer::v1::TrainerService::Service {
   const std::string backend_;
   const trainer::UpdatePolicy policy_;
   std::unique_ptr<comm::ProcessGroup> world_;
-  trainer::ShardedWeights shards_;
+  trainer::RankShards shards_;
   weights::TransferPlan plan_;
   std::unique_ptr<trainer::ShardGatherSource> source_;
   std::unique_ptr<trainer::ReshardFeeds> feeds_;

@@ -8,7 +8,7 @@
 #include "common/rpc/channel.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
-#include "common/weights/digest.h"
+#include "common/weights/tensor_digests.h"
 #include "tandem/rollout/v1/weight_service.grpc.pb.h"
 #include "tests/fault/actor_model.h"
 #include "tests/support/program.h"

@@ -1,5 +1,6 @@
 // The metadata of a weight update as a rollout receives it: manifest, bucket table, and what is
 // compared with the tensors that the rollout has.
+#include "common/weights/broadcast_part.h"
 #include "common/weights/bucket_plan.h"
 #include "common/weights/manifest.h"
 #include "common/weights/receive_table.h"
@@ -22,8 +23,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }();
   (void)CompareManifests(own->manifest(), manifest);
   (void)CheckSameTensors(own->manifest(), manifest);
-  for (const auto& plan : {CheckTransferPlan(manifest, request.buckets()),
-                           CheckReceiveTable(manifest, request.buckets())}) {
+  const bool keeps = request.keeps_frozen();
+  for (const auto& plan : {CheckTransferPlan(manifest, request.buckets(), keeps),
+                           CheckReceiveTable(manifest, request.buckets(), keeps),
+                           CheckBroadcastPart(manifest, request.buckets(), keeps)}) {
     if (!plan.ok()) continue;
     for (int bucket = 0; bucket < static_cast<int>(plan->buckets.size()); ++bucket) {
       (void)plan->BucketName(bucket);

@@ -16,9 +16,9 @@
 
 namespace {
 
-using tandem::FileDescriptor;
 using tandem::comm::Greeting;
 using tandem::comm::LinkGuests;
+using tandem::host::FileDescriptor;
 
 enum class Step : uint8_t { kSay, kConnect, kConnectAndGreet, kClose, kWait, kRefuseOldest };
 constexpr int kNumSteps = 6;

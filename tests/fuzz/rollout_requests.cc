@@ -3,7 +3,7 @@
 #include <cstdlib>
 
 #include "services/rollout/engine/limits.h"
-#include "services/rollout/service/convert.h"
+#include "services/rollout/requests/convert.h"
 
 namespace {
 

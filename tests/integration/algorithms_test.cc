@@ -136,6 +136,34 @@ TEST(Algorithms, ReMaxTrainsOnWhatASampleHasOverTheGreedyCompletion) {
   }
 }
 
+TEST(Algorithms, PartsThatTheConfigurationCombinesTrainTogether) {
+  const std::vector<std::vector<std::string>> combinations = {
+      {"actor.policy_loss.loss_mode=kl_cov", "actor.top_entropy_quantile=0.5"},
+      {"actor.policy_loss.loss_mode=gmpo", "algorithm.adv_estimator=grpo_passk",
+       "actor.use_kl_loss=true", "actor.kl_loss_type=k3+", "actor.use_bias_correction_kl=true",
+       "trainer.mode=one_step_off"},
+      {"algorithm.rollout_correction.bypass_mode=true",
+       "algorithm.rollout_correction.loss_type=reinforce",
+       "algorithm.rollout_correction.rollout_is=sequence", "trainer.mode=async"}};
+  for (const std::vector<std::string>& combination : combinations) {
+    SCOPED_TRACE(combination.front());
+    const TempFolder folder;
+
+    const ProgramResult result = RunProgram("tandem", With(TinyRun(folder, "train"), combination));
+
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    const auto metrics = JsonLines(ReadWhole(folder / "run/metrics.jsonl"));
+    ASSERT_EQ(metrics.size(), 4u);
+    for (size_t step = 1; step < metrics.size(); ++step) {
+      EXPECT_EQ(metrics[step].at("actor/skipped_updates"), 0);
+    }
+    EXPECT_EQ(metrics[1].contains("actor/entropy_threshold"), &combination == &combinations[0]);
+    // Old samples are corrected by default; the last configuration says otherwise.
+    EXPECT_EQ(metrics[3].contains("rollout_corr/rollout_is_mean"),
+              &combination == &combinations[1]);
+  }
+}
+
 TEST(Algorithms, DynamicSamplingEndsWithAClearErrorWhereRewardsAreAlwaysEqual) {
   const TempFolder folder;
 

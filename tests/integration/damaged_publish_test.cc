@@ -14,7 +14,7 @@
 #include "common/rpc/new_uuid.h"
 #include "common/rpc/server.h"
 #include "common/rpc/status_conversion.h"
-#include "common/weights/digest.h"
+#include "common/weights/tensor_digests.h"
 #include "services/rollout/receive/weight_service.h"
 #include "tandem/trainer/v1/trainer_service.grpc.pb.h"
 #include "tests/fakes/fake_weight_store.h"

@@ -50,6 +50,18 @@ TEST(FrozenParametersRun, NeedsLessMemoryAndSendsFrozenTensorsOnce) {
             size - kFrozenElements * 4);
 }
 
+TEST(FrozenParametersRun, ByBroadcastSendsFrozenTensorsOnceToo) {
+  const TempFolder folder;
+  std::vector<std::string> args = TinyRun(folder, "train");
+  args.insert(args.end(), {"--set", kFrozen, "--set", "trainer.weight_transport=broadcast"});
+  const ProgramResult result = RunProgram("tandem", args);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const std::vector<json> metrics = JsonLines(ReadWhole(folder / "run/metrics.jsonl"));
+  ASSERT_FALSE(metrics.empty());
+  EXPECT_EQ(metrics.back().at("update_weights/sent_bytes").get<int64_t>(),
+            metrics.back().at("update_weights/bytes").get<int64_t>() - kFrozenElements * 4);
+}
+
 TEST(FrozenParametersRun, OfATensorThatTheModelLacksIsRefusedBeforeItStarts) {
   const TempFolder folder;
   std::vector<std::string> args = TinyRun(folder, "train");

@@ -100,7 +100,7 @@ TEST_P(KillAndResumeAsync, LosesNoPromptAndTrainsNoneTwice) {
   const ProgramResult other =
       RunProgram("tandem", Resumed(SavingTrain(folder, "run", "one_step_off")));
   EXPECT_EQ(other.exit_code, 1);
-  EXPECT_THAT(other.err, ::testing::HasSubstr("the checkpoint is of mode async"));
+  EXPECT_THAT(other.err, ::testing::HasSubstr("the checkpoint comes from trainer.mode=async"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Moments, KillAndResumeAsync,

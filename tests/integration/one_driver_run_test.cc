@@ -192,11 +192,35 @@ TEST_F(OneDriverRunTest, AResumedRunWaitsForItsPredecessorsLeaseAndSaysSo) {
   const ProgramResult resumed = RunProgram("tandem", resume);
 
   EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
-  EXPECT_THAT(resumed.err,
-              AllOf(HasSubstr("an earlier process of this run"),
-                    HasSubstr(absl::StrCat(killed->pid())), HasSubstr("waiting for that")));
+  EXPECT_THAT(resumed.err, AllOf(HasSubstr("an earlier process of this run"),
+                                 HasSubstr(absl::StrCat(killed->pid())), HasSubstr("; waiting")));
   EXPECT_EQ(ReadWhole(Runs() + "/a/run_id"), run_id);
   EXPECT_EQ(Info(trainer).step(), 3);
+}
+
+TEST_F(OneDriverRunTest, ARunThatForgetsToResumeIsToldSoAndMovesNothing) {
+  const Service trainer = Start("tandem-trainer", "trainer", {});
+  const Service rollout = Start("tandem-rollout", "rollout", {});
+  const std::vector<std::string> judged_here = {"--set", "reward.name=prefix_match",
+                                                "--set", "trainer.save_freq=1",
+                                                "--set", "trainer.total_steps=2"};
+  const ProgramResult ended = RunProgram("tandem", Run("a", trainer, rollout, judged_here));
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  const std::string metrics = ReadWhole(Runs() + "/a/metrics.jsonl");
+
+  const ProgramResult same = RunProgram("tandem", Run("a", trainer, rollout, judged_here));
+  const ProgramResult other = RunProgram("tandem", Run("b", trainer, rollout, judged_here));
+
+  EXPECT_EQ(same.exit_code, 1);
+  EXPECT_THAT(same.err,
+              AllOf(HasSubstr("is at step 2, but this run begins with step 1"),
+                    HasSubstr("--resume continues from " + Runs() + "/a/checkpoints/step-2"),
+                    HasSubstr("--take-over")));
+  EXPECT_EQ(other.exit_code, 1);
+  EXPECT_THAT(other.err, HasSubstr(Runs() + "/b has no checkpoint; --resume=DIR"));
+  EXPECT_EQ(ReadWhole(Runs() + "/a/metrics.jsonl"), metrics);
+  EXPECT_FALSE(std::filesystem::exists(Runs() + "/a/previous-1"));
+  EXPECT_EQ(Info(trainer).step(), 2);
 }
 
 TEST_F(OneDriverRunTest, ASecondTrainerGetsTheRolloutsOfARunThatHasEnded) {

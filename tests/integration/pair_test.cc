@@ -111,6 +111,32 @@ TEST(Pair, ReplayOfRecordedSamplesTrainsAsTheRunDid) {
               1e-5 * std::abs(recorded[1]["actor/grad_norm"].get<double>()));
 }
 
+// Every step ends an epoch.
+TEST(Pair, ReplayOfAFolderRepeatsTheRunBitForBit) {
+  const TempFolder folder;
+  std::vector<std::string> train = TinyRun(folder, "train");
+  testing::WriteAdditions(folder, "train.jsonl", 4);
+  ASSERT_EQ(RunProgram("tandem", train).exit_code, 0);
+  std::vector<std::string> replay = train;
+  replay[0] = "replay";
+
+  const ProgramResult result =
+      RunProgram("tandem", With(replay, {"--input", folder / "run/rollouts", "--set",
+                                         "run_dir=" + (folder / "replay")}));
+
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const auto recorded = JsonLines(ReadWhole(folder / "run/metrics.jsonl"));
+  const auto replayed = JsonLines(result.out);
+  ASSERT_EQ(replayed.size(), 3);
+  for (int step = 1; step <= 3; ++step) {
+    for (const char* key : {"actor/loss", "actor/grad_norm", "critic/advantages/max"}) {
+      EXPECT_EQ(replayed[step - 1][key], recorded[step][key]) << key << " of step " << step;
+    }
+  }
+  EXPECT_EQ(ReadWhole(folder / "replay/model/model.safetensors"),
+            ReadWhole(folder / "run/model/model.safetensors"));
+}
+
 TEST(Pair, SupervisedTrainingLowersTheLoss) {
   const TempFolder folder;
 

@@ -26,7 +26,7 @@ Trained SamplesOf(const SupervisedRun& run) {
   for (int64_t step = 1; step <= kSteps; ++step) {
     for (const auto& sample :
          JsonLines(ReadWhole(run.run_dir() + "/rollouts/" + std::to_string(step) + ".jsonl"))) {
-      out.emplace_back(step, sample["group"].get<int64_t>(), sample["response_ids"].dump(),
+      out.emplace_back(step, sample["row"].get<int64_t>(), sample["response_ids"].dump(),
                        sample["logprobs"].dump());
     }
   }

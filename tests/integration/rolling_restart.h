@@ -39,7 +39,7 @@ inline void ExpectEveryPromptTrainedOnce(const std::string& run_dir, int64_t tot
     const auto samples = testing::JsonLines(testing::ReadWhole(path));
     EXPECT_EQ(samples.size(), testing::SupervisedRun::kPrompts * testing::SupervisedRun::kSamples)
         << path;
-    for (const auto& sample : samples) ++trained[sample["group"].get<int64_t>()];
+    for (const auto& sample : samples) ++trained[sample["row"].get<int64_t>()];
   }
   EXPECT_EQ(trained.size(), total_steps * testing::SupervisedRun::kPrompts);
   for (const auto& [row, count] : trained) {

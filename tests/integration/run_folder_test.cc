@@ -116,6 +116,52 @@ TEST(RunFolder, ARunWhoseFolderIsRemovedEndsWithAnError) {
   EXPECT_FALSE(fs::exists(folder / "run"));
 }
 
+class InterruptedRun : public ::testing::TestWithParam<int> {};
+
+TEST_P(InterruptedRun, SavesItsLastStepAndResumesAfterIt) {
+  const TempFolder folder;
+  const auto run = StartLongRun(folder);
+
+  ASSERT_EQ(::kill(run->pid(), GetParam()), 0);
+
+  ASSERT_TRUE(run->Wait(absl::Seconds(120)));
+  const std::string log = ReadWhole(folder / "first.log");
+  EXPECT_EQ(run->ExitDescription(), "exited with 130") << log;
+  const int64_t last =
+      JsonLines(ReadWhole(folder / "run/metrics.jsonl")).back()["training/global_step"];
+  const std::string checkpoint = (folder / "run/checkpoints/step-") + std::to_string(last);
+  EXPECT_THAT(log, HasSubstr("interrupted after step " + std::to_string(last) +
+                             "; its checkpoint is " + checkpoint));
+  EXPECT_TRUE(fs::exists(checkpoint + "/manifest.json"));
+
+  const ProgramResult resumed = RunProgram(
+      "tandem",
+      With(TinyRun(folder, "train"), {"--resume", "--set", "trainer.test_freq=0", "--set",
+                                      "trainer.total_steps=" + std::to_string(last + 1)}));
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_THAT(resumed.err, HasSubstr("resuming after step " + std::to_string(last)));
+  const auto lines = JsonLines(ReadWhole(folder / "run/metrics.jsonl"));
+  for (size_t i = 0; i < lines.size(); ++i) {
+    EXPECT_EQ(lines[i]["training/global_step"], static_cast<int64_t>(i));
+  }
+  EXPECT_EQ(lines.size(), static_cast<size_t>(last + 2));  // from step 0 on
+}
+
+INSTANTIATE_TEST_SUITE_P(Signals, InterruptedRun, ::testing::Values(SIGINT, SIGTERM),
+                         [](const auto& info) { return info.param == SIGINT ? "Int" : "Term"; });
+
+TEST(RunFolder, ARunThatSavesNothingSaysSoAtItsStart) {
+  const TempFolder folder;
+
+  const ProgramResult result = RunProgram(
+      "tandem", With(TinyRun(folder, "sft"),
+                     {"--set", "trainer.test_freq=0", "--set", "trainer.save_interval_seconds=0"}));
+
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("no checkpoints, and an interrupt loses every step"));
+  EXPECT_FALSE(fs::exists(folder / "run/checkpoints"));
+}
+
 TEST(RunFolder, AStartThatFailsChangesNothingOfTheRunBefore) {
   const TempFolder folder;
   const std::vector<std::string> args = SavingReplay(folder, "run");

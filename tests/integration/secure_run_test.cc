@@ -17,9 +17,9 @@
 #include <vector>
 
 #include "common/comm/store_wire.h"
+#include "common/host/file_descriptor.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/message_digest.h"
-#include "common/status/file_descriptor.h"
 #include "tandem/rollout/v1/rollout_service.grpc.pb.h"
 #include "tandem/rollout/v1/weight_service.grpc.pb.h"
 #include "tests/support/addition_data.h"
@@ -119,7 +119,7 @@ TEST(SecureRun, RanksWithCertificatesWantASecret) {
 
 // Connects to a port and says what a member of the run might.
 void Knock(int port, const std::string& bytes) {
-  const FileDescriptor fd = ConnectTo(port);
+  const host::FileDescriptor fd = ConnectTo(port);
   if (!fd.is_open()) return;
   send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
   const timeval limit{0, 20000};

@@ -86,6 +86,8 @@ def kl():
         value = kl_terms(logp, ref, kind)
         (grad,) = torch.autograd.grad(value.sum(), logp)
         out[kind] = {"value": value.tolist(), "grad": grad.tolist()}
+    for kind in ("k1", "k3"):  # with the gradient of k2
+        out[kind + "_plus"] = {"value": out[kind]["value"], "grad": out["k2"]["grad"]}
     return out
 
 

@@ -19,6 +19,7 @@ LENGTHS = [4, 7, 2, 5, 3, 6, 1, 8, 3]
 GROUPS = [0, 0, 0, 1, 1, 2, 3, 3, 3]
 REWARDS = [1.0, 0.0, 0.5, 0.25, 0.25, 2.5, -3.0, 0.125, 7.0]
 BASELINES = [0.25, 0.25, 0.25, 1.0, 1.0, -0.5, 0.0, 0.0, 0.0]
+DRO_BETA = 0.05
 NUM, LONGEST = len(LENGTHS), max(LENGTHS)
 MASK = (torch.arange(LONGEST)[None, :] < torch.tensor(LENGTHS)[:, None]).double()
 
@@ -76,6 +77,7 @@ def advantages(token_rewards, values):
         return rows(torch.tensor(per_sequence)[:, None] * MASK)
 
     centred, divided, leave_one_out, optimal = [], [], [], []
+    best, best_centred = [], []
     for i, r in enumerate(scores):
         group = torch.tensor(members(scores, GROUPS[i]))
         lengths = torch.tensor(members([float(n) for n in LENGTHS], GROUPS[i]))
@@ -86,10 +88,17 @@ def advantages(token_rewards, values):
         others = of_others(scores, GROUPS[i], i)
         leave_one_out.append(r if alone else r - sum(others) / len(others))
         optimal.append(r if alone else r - ((lengths * group).sum() / lengths.sum()).item())
+        # The first of the best, less the best of the others.
+        first = scores.index(max(members(scores, GROUPS[i])), GROUPS.index(GROUPS[i])) == i
+        gain = 0.0 if alone or not first else r - max(others)
+        best_centred.append(gain)
+        best.append(gain / (std + 1e-6))
     out["grpo"] = spread(divided)
     out["dr_grpo"] = spread(centred)
     out["rloo"] = spread(leave_one_out)
     out["opo"] = spread(optimal)
+    out["grpo_passk"] = spread(best)
+    out["grpo_passk_centred"] = spread(best_centred)
     out["reinforce_plus_plus_baseline"] = rows(whiten(torch.tensor(centred)[:, None] * MASK))
 
     returns_to_go = torch.stack(
@@ -163,6 +172,40 @@ def token_losses(mode, logp, old, adv):
     if mode == "cispo":
         weight = torch.clamp(ratio, 1 - low, 1 + high).detach()
         return -weight * adv * logp, (weight != ratio).double(), zeros
+    if mode == "gpg":
+        return -adv * logp, zeros, zeros
+    if mode == "dro":
+        return -adv * logp + 0.5 * DRO_BETA * log_ratio ** 2, zeros, zeros
+    if mode == "gmpo":
+        d = torch.clamp(log_ratio, -20.0, 20.0)
+        bounded = torch.where(adv > 0, torch.clamp(d, max=high), torch.clamp(d, min=-low))
+        bounded = torch.where(adv == 0, torch.zeros_like(d), bounded)
+        counts = MASK.sum(-1, keepdim=True)
+        mean = (bounded * MASK).sum(-1, keepdim=True) / counts
+        a = (adv * MASK).sum(-1, keepdim=True) / counts
+        outside = ((adv > 0) & (d > high)) | ((adv < 0) & (d < -low))
+        return (-a * torch.exp(mean)).expand_as(logp), outside.double(), zeros
+    if mode.startswith("dppo"):
+        p, q = (torch.exp(torch.clamp(x.detach(), max=0.0)) for x in (logp, old))
+        distance = (p - q).abs()
+        if mode == "dppo_kl":
+            cp, cq = torch.clamp(p, 1e-6, 1 - 1e-6), torch.clamp(q, 1e-6, 1 - 1e-6)
+            distance = cq * torch.log(cq / cp) + (1 - cq) * torch.log((1 - cq) / (1 - cp))
+        leaves = ((adv > 0) & (p > q) & (distance > high)) | ((adv < 0) & (p < q) & (distance > low))
+        loss = -adv * torch.clamp(ratio, max=20.0)
+        return torch.where(leaves, torch.zeros_like(loss), loss), leaves.double(), zeros
+    if mode.startswith("reinforce"):
+        weight = torch.ones_like(logp)
+        if mode != "reinforce":
+            total = (log_ratio * MASK).sum(-1, keepdim=True).expand_as(logp)
+            exponent = log_ratio if "token" in mode else total
+            raw = torch.exp(torch.clamp(exponent, -20.0, 20.0)).detach()
+            if mode.endswith("masked"):
+                weight = torch.where((raw >= 0.5) & (raw <= 1.5), raw, torch.zeros_like(raw))
+            else:
+                weight = torch.clamp(raw, max=2.0)
+            return -weight * adv * logp, (weight != raw).double(), zeros
+        return -weight * adv * logp, zeros, zeros
     if mode == "sapo":
         tau = torch.where(adv > 0, torch.tensor(tau_pos), torch.tensor(tau_neg))
         return -torch.sigmoid(tau * (ratio - 1)) * (4.0 / tau) * adv, zeros, zeros
@@ -186,8 +229,10 @@ def losses():
     weights[2, 0] = 0.0
     out = {"old": rows(old), "logprobs": rows(logp), "advantages": rows(adv), "weights": rows(weights),
            "low": 0.2, "high": 0.28, "dual": 3.0, "tau_pos": 1.0, "tau_neg": 1.05, "scale": 16.0,
+           "dro_beta": DRO_BETA,
            "modes": {}}
-    for mode in ("vanilla", "gspo", "cispo", "sapo"):
+    for mode in ("vanilla", "gspo", "cispo", "sapo", "gmpo", "gpg", "dppo_tv", "dppo_kl", "dro",
+                 "reinforce", "reinforce_token", "reinforce_sequence", "reinforce_token_masked"):
         cases = {}
         for aggregation in ("token_mean", "token_sum", "seq_mean_token_sum", "seq_mean_token_mean",
                             "seq_mean_token_sum_norm"):
@@ -195,8 +240,8 @@ def losses():
                 leaf = logp.clone().requires_grad_(True)
                 per_token, clipped, lower = token_losses(mode, leaf, old, adv)
                 used = per_token * weights if weighted else per_token
-                # gspo and sapo are means over sequences, whatever is asked for.
-                how = "seq_mean_token_mean" if mode in ("gspo", "sapo") else aggregation
+                # These are means over sequences, whatever is asked for.
+                how = "seq_mean_token_mean" if mode in ("gspo", "sapo", "gmpo") else aggregation
                 value = aggregate(used, how, 16.0)
                 (grad,) = torch.autograd.grad(value, leaf)
                 cases[aggregation + ("_weighted" if weighted else "")] = {
@@ -204,7 +249,29 @@ def losses():
         out["modes"][mode] = {
             "loss": rows(per_token.detach()), "clip_fraction": masked_mean(clipped).item(),
             "clip_fraction_lower": masked_mean(lower).item(), "cases": cases}
+    out["covariance"] = covariances(old, adv, logp)
     return out
+
+
+def covariances(old, adv, logp):
+    """Of log-probs and advantages over all tokens; the tokens that KL-Cov holds, and its loss; and
+    the tokens of the highest entropy."""
+    cov = (old - masked_mean(old)) * (adv - masked_mean(adv))
+    flat = cov[MASK.bool()]
+    count = int(0.1 * len(flat))
+    chosen = torch.zeros_like(flat)
+    chosen[torch.topk(flat, count).indices] = 1.0
+    leaf = logp[MASK.bool()].clone().requires_grad_(True)
+    d = torch.clamp(leaf - old[MASK.bool()], -20.0, 20.0)
+    loss = -adv[MASK.bool()] * torch.exp(d) + 0.3 * chosen * d.abs()
+    (grad,) = torch.autograd.grad(loss.mean(), leaf)
+    own = torch.Generator().manual_seed(5)
+    entropies = f32(torch.rand(len(flat), generator=own) * 2)
+    threshold = torch.quantile(entropies, 0.7)
+    return {"values": flat.tolist(), "ratio": 0.1, "coefficient": 0.3,
+            "kl_selected": chosen.tolist(), "kl_loss": loss.mean().item(), "kl_grad": grad.tolist(),
+            "entropies": entropies.tolist(), "share": 0.3, "threshold": threshold.item(),
+            "keep": (entropies >= threshold).double().tolist()}
 
 
 def statistics(weights):

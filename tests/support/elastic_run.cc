@@ -58,6 +58,8 @@ void GatedReward::Open() {
 grpc::Status GatedReward::ComputeRewards(grpc::ServerContext*,
                                          const reward::v1::ComputeRewardsRequest* request,
                                          reward::v1::ComputeRewardsResponse* response) {
+  // The driver's question whether the service is there passes the gate.
+  if (request->completions().empty()) return grpc::Status::OK;
   for (const auto& completion : request->completions()) {
     uint32_t sum = 0;
     for (const uint32_t id : completion.completion_token_ids()) sum += id;

@@ -22,28 +22,28 @@
 
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
+#include "common/host/file_descriptor.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/status_conversion.h"
-#include "common/status/file_descriptor.h"
 
 namespace tandem::testing {
 
-inline FileDescriptor ConnectTo(int port) {
-  FileDescriptor fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+inline host::FileDescriptor ConnectTo(int port) {
+  host::FileDescriptor fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   address.sin_port = htons(static_cast<uint16_t>(port));
   if (!fd.is_open() ||
       connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
-    return FileDescriptor();
+    return host::FileDescriptor();
   }
   return fd;
 }
 
 // Some are silent, the others send the beginning of a handshake and no more.
-inline FileDescriptor ConnectAndWait(int port, bool begins_handshake) {
-  FileDescriptor fd = ConnectTo(port);
+inline host::FileDescriptor ConnectAndWait(int port, bool begins_handshake) {
+  host::FileDescriptor fd = ConnectTo(port);
   if (fd.is_open() && begins_handshake) send(fd.get(), "\x16\x03\x01\x02\x00\x01", 6, MSG_NOSIGNAL);
   return fd;
 }
@@ -54,11 +54,11 @@ class IdleClients {
   IdleClients(int port, int count) {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) return;
-    const FileDescriptor here(ends[0]);
-    FileDescriptor there(ends[1]);
+    const host::FileDescriptor here(ends[0]);
+    host::FileDescriptor there(ends[1]);
     pid_ = fork();
     if (pid_ == 0) Hold(port, count, there.get());
-    there = FileDescriptor();  // so that the end of the child is seen
+    there = host::FileDescriptor();  // so that the end of the child is seen
     if (pid_ < 0 || read(here.get(), &num_open_, sizeof(num_open_)) != sizeof(num_open_)) {
       num_open_ = 0;
     }
@@ -78,7 +78,7 @@ class IdleClients {
     getrlimit(RLIMIT_NOFILE, &files);
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);
-    static std::array<FileDescriptor, 10000> open;
+    static std::array<host::FileDescriptor, 10000> open;
     int num_open = 0;
     while (num_open < std::min<int>(count, open.size())) {
       open[num_open] = ConnectAndWait(port, num_open % 2 == 0);

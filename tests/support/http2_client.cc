@@ -102,7 +102,7 @@ HttpHeaders GrpcHeaders(const std::string& path, const std::string& authorizatio
 Http2Client::~Http2Client() = default;
 
 absl::Status Http2Client::Connect() {
-  fd_ = FileDescriptor(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  fd_ = host::FileDescriptor(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);

@@ -19,7 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "common/status/file_descriptor.h"
+#include "common/host/file_descriptor.h"
 
 namespace tandem::testing {
 
@@ -89,7 +89,7 @@ class Http2Client {
   };
 
   const Http2ClientOptions options_;
-  FileDescriptor fd_;
+  host::FileDescriptor fd_;
   std::unique_ptr<SSL_CTX, FreeContext> context_;
   std::unique_ptr<SSL, FreeSession> session_;
   std::string received_;                 // not yet a whole frame

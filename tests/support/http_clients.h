@@ -12,19 +12,19 @@
 #include <string>
 #include <utility>
 
-#include "common/status/file_descriptor.h"
+#include "common/host/file_descriptor.h"
 
 namespace tandem::testing {
 
 // A socket that is not connected yet; reads give up after a minute of silence.
-inline FileDescriptor HttpSocket() {
-  FileDescriptor fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+inline host::FileDescriptor HttpSocket() {
+  host::FileDescriptor fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const timeval patience{60, 0};
   setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
   return fd;
 }
 
-inline bool HttpConnect(const FileDescriptor& fd, int port) {
+inline bool HttpConnect(const host::FileDescriptor& fd, int port) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<uint16_t>(port));
@@ -32,15 +32,15 @@ inline bool HttpConnect(const FileDescriptor& fd, int port) {
   return connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
 }
 
-inline bool HttpSend(const FileDescriptor& fd, const std::string& text) {
+inline bool HttpSend(const host::FileDescriptor& fd, const std::string& text) {
   return send(fd.get(), text.data(), text.size(), MSG_NOSIGNAL) ==
          static_cast<ssize_t>(text.size());
 }
 
 // A connection over which `text` has gone and nothing else. `source` is the client's address.
-inline FileDescriptor HttpDial(int port, const std::string& text = "",
-                               const char* source = nullptr) {
-  FileDescriptor fd = HttpSocket();
+inline host::FileDescriptor HttpDial(int port, const std::string& text = "",
+                                     const char* source = nullptr) {
+  host::FileDescriptor fd = HttpSocket();
   if (source != nullptr) {
     sockaddr_in address{};
     address.sin_family = AF_INET;
@@ -48,11 +48,11 @@ inline FileDescriptor HttpDial(int port, const std::string& text = "",
     bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address));
   }
   if (HttpConnect(fd, port) && (text.empty() || HttpSend(fd, text))) return fd;
-  return FileDescriptor();
+  return host::FileDescriptor();
 }
 
 // What the server sends until it closes the connection.
-inline std::string HttpReadAll(const FileDescriptor& fd) {
+inline std::string HttpReadAll(const host::FileDescriptor& fd) {
   std::string text;
   char buffer[65536];
   for (ssize_t got; (got = recv(fd.get(), buffer, sizeof(buffer), 0)) > 0;) {
@@ -62,13 +62,13 @@ inline std::string HttpReadAll(const FileDescriptor& fd) {
 }
 
 // The code of an answer, read to its end; 0 where the connection was closed without one.
-inline int HttpCodeOf(const FileDescriptor& fd) {
+inline int HttpCodeOf(const host::FileDescriptor& fd) {
   const std::string text = HttpReadAll(fd);
   return text.rfind("HTTP/1.1 ", 0) == 0 ? std::stoi(text.substr(9)) : 0;
 }
 
 // Whether the server has closed the connection by now.
-inline bool HttpIsClosed(const FileDescriptor& fd) {
+inline bool HttpIsClosed(const host::FileDescriptor& fd) {
   char byte = 0;
   const ssize_t got = recv(fd.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
   return got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK);

@@ -214,7 +214,7 @@ std::vector<int64_t> TrainedRows(const std::string& run_dir) {
   for (int64_t step = 1; step <= kSavingSteps; ++step) {
     for (const nlohmann::json& row :
          JsonLines(ReadWhole(run_dir + "/rollouts/" + std::to_string(step) + ".jsonl"))) {
-      rows.push_back(row["group"]);
+      rows.push_back(row["row"]);
     }
   }
   EXPECT_FALSE(fs::exists(run_dir + "/rollouts/" + std::to_string(kSavingSteps + 1) + ".jsonl"));

@@ -2,14 +2,17 @@
 
 NAME is a health name: tandem.trainer.v1.TrainerService, tandem.rollout.v1.WeightService (ready to
 receive weights), tandem.rollout.v1.RolloutService (has a version); default: the process itself. Exits 1
-if one does not serve."""
+if one does not serve.
+
+Needs the package tandem-client: `tools/wheel`, then `pip install build/wheel/tandem_client-*.whl`.
+"""
 
 import sys
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from channels import open_channel
+from tandem.channels import open_channel
 
 
 def main():

@@ -1,10 +1,12 @@
 """One generation: 02_generate.py ROLLOUT PROMPT [SAMPLES]. Prints each completion with its log-prob and
-the version that sampled it."""
+the version that sampled it.
+
+Needs the package tandem-client: `tools/wheel`, then `pip install build/wheel/tandem_client-*.whl`.
+"""
 
 import sys
 
-import stubs  # noqa: F401
-from channels import open_channel
+from tandem.channels import open_channel
 from tandem.rollout.v1 import rollout_service_pb2 as pb
 from tandem.rollout.v1.rollout_service_pb2_grpc import RolloutServiceStub
 from tandem.rollout.v1.sampling_pb2 import SamplingParams

@@ -1,11 +1,13 @@
 """One weight update: 03_update_weights.py TRAINER ROLLOUT... Makes the trainer's weights live on the
-rollouts, as one transaction, and prints bytes, digest and time per phase."""
+rollouts, as one transaction, and prints bytes, digest and time per phase.
+
+Needs the package tandem-client: `tools/wheel`, then `pip install build/wheel/tandem_client-*.whl`.
+"""
 
 import sys
 import uuid
 
-import stubs  # noqa: F401
-from channels import open_channel
+from tandem.channels import open_channel
 from tandem.trainer.v1 import trainer_service_pb2 as pb
 from tandem.trainer.v1.trainer_service_pb2_grpc import TrainerServiceStub
 

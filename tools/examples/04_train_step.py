@@ -1,12 +1,14 @@
 """One training step: 04_train_step.py TRAINER. Streams a group of four samples of one prompt with their
 rewards, as token ids, and prints the step's metrics. It has no lease, so the trainer accepts it only
-while no driver holds one (AcquireLease)."""
+while no driver holds one (AcquireLease).
+
+Needs the package tandem-client: `tools/wheel`, then `pip install build/wheel/tandem_client-*.whl`.
+"""
 
 import sys
 import uuid
 
-import stubs  # noqa: F401
-from channels import open_channel
+from tandem.channels import open_channel
 from tandem.common.v1 import sample_pb2 as common
 from tandem.trainer.v1 import trainer_service_pb2 as pb
 from tandem.trainer.v1.trainer_service_pb2_grpc import TrainerServiceStub

@@ -1,5 +1,8 @@
 """A custom reward: 05_reward_service.py HOST:PORT. Serves until SIGTERM; a run uses it with
-reward.name=service and reward.endpoint=HOST:PORT."""
+reward.name=service and reward.endpoint=HOST:PORT.
+
+Needs the package tandem-client: `tools/wheel`, then `pip install build/wheel/tandem_client-*.whl`.
+"""
 
 import concurrent.futures
 import json
@@ -8,8 +11,7 @@ import sys
 
 import grpc
 
-import stubs  # noqa: F401
-from channels import add_port
+from tandem.channels import add_port
 from tandem.reward.v1 import reward_service_pb2 as pb
 from tandem.reward.v1.reward_service_pb2_grpc import (RewardServiceServicer,
                                                       add_RewardServiceServicer_to_server)

@@ -1,12 +1,14 @@
 """A custom driver: 06_driver.py TRAINER ROLLOUT STEPS PROMPT..., each prompt as token ids, "7,14,5".
-Generates groups, scores them with a function, trains, publishes; prints each step's mean reward."""
+Generates groups, scores them with a function, trains, publishes; prints each step's mean reward.
+
+Needs the package tandem-client: `tools/wheel`, then `pip install build/wheel/tandem_client-*.whl`.
+"""
 
 import importlib
 import sys
 import uuid
 
-import stubs  # noqa: F401
-from channels import open_channel
+from tandem.channels import open_channel
 from tandem.rollout.v1 import rollout_service_pb2 as rollout_pb
 from tandem.rollout.v1.rollout_service_pb2_grpc import RolloutServiceStub
 from tandem.rollout.v1.sampling_pb2 import SamplingParams

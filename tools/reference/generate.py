@@ -93,8 +93,9 @@ def config_reference(protos):
         for field, comment in protos.fields(message):
             value = (values or {}).get(field.name)
             if field.type == field.TYPE_MESSAGE:
-                inner.append((field.type_name, f"{prefix}{field.name}.", value))
-                continue
+                inner.append((field.type_name, f"{prefix}{field.name}{'[]' * is_list(field)}.", value))
+                if not is_list(field):
+                    continue
             if field.type == field.TYPE_ENUM:
                 choices = "; ".join(f"`{word(field.type_name, v)}`: {c.rstrip('.')}"
                                     for v, c in protos.values(field.type_name))

@@ -1,11 +1,18 @@
 // tandem: drives training runs and speaks to the services. `tandem --help` lists the subcommands.
 #include <cstdio>
 #include <exception>
+#include <string>
+#include <vector>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/probe/exceptions.h"
+#include "absl/strings/str_join.h"
+#include "common/config/nearest.h"
 #include "common/rpc/security_flags.h"
+#include "common/status/exceptions.h"
+#include "common/telemetry/uncaught_exceptions.h"
 #include "common/text/printable.h"
 #include "tools/tandem/commands/command.h"
 
@@ -14,6 +21,40 @@ namespace {
 constexpr int kFailure = 1;
 constexpr int kMisuse = 2;
 constexpr int kInterrupted = 130;
+
+// The innermost command that the line names: "tandem", "tandem bench".
+const CLI::App& Innermost(const CLI::App& app) {
+  const std::vector<CLI::App*> parsed = app.get_subcommands();
+  return parsed.empty() ? app : Innermost(*parsed.back());
+}
+
+// Says what CLI11's message leaves out: the word that is no command, with the nearest one, and that
+// a flag takes one value. "" if there is nothing to add.
+std::string ExplainParseError(const CLI::App& app, const CLI::ParseError& error) {
+  const CLI::App& command = Innermost(app);
+  std::string word;
+  for (const std::string& left : app.remaining(/*recurse=*/true)) {
+    if (word.empty() && !absl::StartsWith(left, "-")) word = left;
+  }
+  if (word.empty()) return "";
+  if (command.get_require_subcommand_min() > 0) {
+    std::vector<std::string> names;
+    for (const CLI::App* known : command.get_subcommands([](const CLI::App*) { return true; })) {
+      names.push_back(known->get_name());
+    }
+    const std::string nearest = tandem::config::Nearest(word, names);
+    return absl::StrCat("no command '", word, "'; ",
+                        nearest.empty()
+                            ? absl::StrCat("the commands are ", absl::StrJoin(names, ", "))
+                            : absl::StrCat("did you mean '", nearest, "'?"));
+  }
+  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError)) {
+    return absl::StrCat("unexpected '", word,
+                        "': a flag takes one value; for a second one repeat the flag "
+                        "(--rollout A --rollout B)");
+  }
+  return "";
+}
 
 int Run(int argc, char** argv) {
   using namespace tandem::commands;  // NOLINT: the Add functions
@@ -33,6 +74,12 @@ int Run(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     // 0 for --help and --version; CLI11's own codes for bad flags mean nothing to callers.
+    if (error.get_exit_code() != 0) {
+      if (const std::string why = ExplainParseError(app, error); !why.empty()) {
+        absl::FPrintF(stderr, "tandem: %s; see --help\n", tandem::text::Printable(why));
+        return kMisuse;
+      }
+    }
     return app.exit(error) == 0 ? 0 : kMisuse;
   }
   const absl::Status applied =
@@ -50,12 +97,12 @@ int Run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  tandem::probe::NameUncaughtExceptions("tandem");
+  tandem::telemetry::NameUncaughtExceptions("tandem");
   try {
     return Run(argc, argv);
   } catch (const std::exception& error) {
     absl::FPrintF(stderr, "tandem: %s\n",
-                  tandem::text::Printable(tandem::probe::StatusOf(error).message()));
+                  tandem::text::Printable(tandem::StatusOf(error).message()));
     return kFailure;
   }
 }

@@ -15,8 +15,8 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/model/transformer.h"
-#include "services/rollout/engine/arena_pair.h"
 #include "services/rollout/engine/engine.h"
+#include "services/rollout/receive/arena_pair.h"
 #include "services/rollout/receive/weight_store.h"
 
 namespace tandem::rollout {

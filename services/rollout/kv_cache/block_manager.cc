@@ -33,7 +33,8 @@ BlockHash ChainHash(const BlockHash& parent, absl::Span<const int32_t> tokens) {
 
 BlockManager::BlockManager(int64_t num_blocks, int64_t block_size, std::vector<int64_t> windows)
     : block_size_(block_size), windows_(std::move(windows)), blocks_(num_blocks) {
-  // Taken from the back: low ids first, whose memory is touched already.
+  // Allocate() takes from the back. Low ids go first, so that the cache touches no more memory than
+  // it needs.
   for (int64_t i = num_blocks - 1; i >= 0; --i) free_.push_back(static_cast<int32_t>(i));
 }
 
@@ -41,8 +42,8 @@ PrefixMatch BlockManager::MatchPrefix(absl::Span<const int32_t> tokens, int64_t 
   const int64_t groups = num_groups();
   const int64_t limit = std::min<int64_t>(max_tokens, static_cast<int64_t>(tokens.size()));
   PrefixMatch match{{}, 0, root_};
-  std::vector<int32_t> table;  // of the positions looked at; kNoBlock if a block is not cached
-  // By group: since which position every block is cached.
+  std::vector<int32_t> table;  // of the positions so far; kNoBlock if a block is not cached
+  // By group: the position from which on every block is cached.
   std::vector<int64_t> cached_since(groups, 0);
   BlockHash hash = root_;
   bool may_grow = true;
@@ -55,7 +56,7 @@ PrefixMatch BlockManager::MatchPrefix(absl::Span<const int32_t> tokens, int64_t 
       table.push_back(found == published_.end() ? model::kNoBlock : found->second);
       if (found == published_.end()) cached_since[group] = i + 1;
       suffices = suffices && cached_since[group] <= FirstBlockInUse(group, end);
-      // Without a window the group needs this block for every longer prefix, too.
+      // A group without a window needs this block for every longer prefix, too.
       may_grow = may_grow && (windows_[group] > 0 || cached_since[group] == 0);
     }
     if (!suffices) continue;
@@ -103,7 +104,7 @@ void BlockManager::Take(int32_t id) {
 
 void BlockManager::Release(int32_t id) {
   Block& block = blocks_[id];
-  if (block.references <= 0) std::abort();  // released twice: a mistake of ours, best seen here
+  if (block.references <= 0) std::abort();  // released twice: the caller has a bug
   if (--block.references > 0) return;
   if (!block.published) {
     free_.push_back(id);

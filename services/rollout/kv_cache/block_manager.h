@@ -1,4 +1,6 @@
-// BlockManager: reference counts of KV cache blocks, and prefix caching of full blocks.
+// BlockManager: which blocks of the KV cache are in use, by reference counts, and which full blocks
+// later prompts can share. It holds block ids only; the keys and values of a block lie in
+// model::PagedKvCache (common/model/paged_kv_cache.h), at its id.
 //
 //   BlockManager blocks(num_blocks, block_size);
 //   blocks.SetRoot(RootHash(model, policy_version, salt));
@@ -42,12 +44,12 @@ struct PrefixMatch {
 // A block without references is free. A free published block keeps its contents until it is
 // evicted, least recently used first.
 //
-// Every block can serve any cache group (cache_groups.h). A group's block is known by the group and
-// its hash. A group with a window needs the blocks that the window covers, the others all blocks.
+// Every block can serve any cache group (cache_groups.h). Published blocks are looked up by hash
+// and group. A group with a window needs the blocks that the window covers, the others all blocks.
 // Owned by the engine thread.
 class BlockManager {
  public:
-  // `windows`: of the cache groups; {0}: one group that sees all tokens.
+  // `windows`: the window of each cache group, in tokens; 0: the group sees all tokens.
   BlockManager(int64_t num_blocks, int64_t block_size, std::vector<int64_t> windows = {0});
 
   int64_t num_blocks() const { return static_cast<int64_t>(blocks_.size()); }
@@ -59,7 +61,7 @@ class BlockManager {
   int64_t BlocksFor(int64_t num_tokens) const {
     return (num_tokens + block_size_ - 1) / block_size_;
   }
-  // The maximum number of blocks that a sequence holds at once, as model::MaxBlocksAtOnce().
+  // The maximum number of blocks that a sequence holds at once; see model::MaxBlocksAtOnce().
   int64_t MaxBlocksAtOnce(int64_t num_tokens, int64_t step_tokens) const {
     return model::MaxBlocksAtOnce(windows_, num_tokens, step_tokens, block_size_);
   }
@@ -72,9 +74,9 @@ class BlockManager {
   void SetRoot(const BlockHash& root) { root_ = root; }
   const BlockHash& root() const { return root_; }
 
-  // Returns the longest beginning of `tokens`, in whole blocks and of at most `max_tokens`, after
-  // which the next token finds cached what each group's window shows it. Blocks that have left a
-  // window are kNoBlock in the table; the others are retained for the caller.
+  // Returns the longest prefix of `tokens`, in whole blocks and of at most `max_tokens`, for which
+  // every group has all blocks that the next token sees. Blocks that have left a group's window are
+  // kNoBlock in the table; the others are retained for the caller.
   PrefixMatch MatchPrefix(absl::Span<const int32_t> tokens, int64_t max_tokens);
 
   // Returns a block of undefined contents with one reference, or nullopt if all are referenced.

@@ -10,7 +10,7 @@
 #include "common/tokenizer/tokenizer.h"
 #include "services/rollout/engine/engine.h"
 #include "services/rollout/openai/http_exchange.h"
-#include "services/rollout/service/rollout_metrics.h"
+#include "services/rollout/requests/rollout_metrics.h"
 
 namespace tandem::rollout::openai {
 

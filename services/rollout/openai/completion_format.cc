@@ -6,8 +6,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/rpc/new_uuid.h"
 #include "services/rollout/openai/token_text.h"
-#include "services/rollout/service/convert.h"
 
 namespace tandem::rollout::openai {
 namespace {
@@ -48,7 +48,7 @@ CompletionFormat::CompletionFormat(const CompletionRequest& request,
       tokenizer_(tokenizer),
       model_(std::move(model)),
       scores_(std::move(scores)),
-      id_(absl::StrCat(request.chat ? "chatcmpl-" : "cmpl-", DrawRequestId())),
+      id_(absl::StrCat(request.chat ? "chatcmpl-" : "cmpl-", rpc::NewUuid())),
       created_(absl::ToUnixSeconds(absl::Now())),
       policy_version_(policy_version),
       incarnation_(incarnation) {

@@ -2,8 +2,8 @@
 
 #include <utility>
 
+#include "common/rpc/new_uuid.h"
 #include "common/status/status_macros.h"
-#include "services/rollout/service/convert.h"
 
 namespace tandem::rollout::openai {
 
@@ -19,7 +19,7 @@ GenerationCalls::~GenerationCalls() {
 }
 
 absl::Status GenerationCalls::Add(GenerationRequest request, int32_t first_choice) {
-  if (request.id.empty()) request.id = DrawRequestId();
+  if (request.id.empty()) request.id = rpc::NewUuid();
   {
     absl::MutexLock lock(&state_->mu);
     ++state_->num_running;

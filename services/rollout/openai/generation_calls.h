@@ -21,8 +21,8 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "services/rollout/engine/engine.h"
-#include "services/rollout/service/pending_chunks.h"
-#include "services/rollout/service/rollout_metrics.h"
+#include "services/rollout/requests/pending_chunks.h"
+#include "services/rollout/requests/rollout_metrics.h"
 
 namespace tandem::rollout::openai {
 

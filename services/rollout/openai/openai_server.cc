@@ -91,7 +91,7 @@ OpenAiServer::~OpenAiServer() {
 void OpenAiServer::Drain(absl::Time deadline) {
   server_->AwaitIdle(deadline);
   stopping_ = true;
-  // Those that wait for tokens see it soon, and still answer.
+  // Calls that wait for tokens notice it soon and still respond.
   server_->AwaitIdle(absl::Now() + absl::Seconds(1));
   server_->Stop();
 }

@@ -137,7 +137,6 @@ absl::Status RankFollower::RunSwap(int64_t version) {
   if (swaps) {
     weights_.Flip(version);
     telemetry::SetLogPolicyVersion(version);
-    if (on_commit_) on_commit_(version);
   }
   absl::MutexLock lock(&mu_);
   if (swap_ == Swap::kPinned) swap_ = swaps ? Swap::kDone : Swap::kOffered;

@@ -23,9 +23,9 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/model/transformer.h"
-#include "services/rollout/engine/arena_pair.h"
 #include "services/rollout/ranks/rank_group.h"
 #include "services/rollout/ranks/step_order.h"
+#include "services/rollout/receive/arena_pair.h"
 #include "services/rollout/receive/weight_store.h"
 #include "services/rollout/runner/model_runner.h"
 
@@ -44,11 +44,6 @@ class RankFollower {
   // DEADLINE_EXCEEDED: no swap happened, nor will one until Commit() is called again. UNAVAILABLE
   // once Run() has ended.
   absl::StatusOr<CommitResult> Commit(int64_t version, absl::Time deadline);
-
-  // Sets a callback for after each swap.
-  void OnCommit(std::function<void(int64_t policy_version)> on_commit) {
-    on_commit_ = std::move(on_commit);
-  }
 
   // Sets a callback for when rank 0 reloads the folder's weights: this rank must stage them too, on
   // another thread, and Commit() them.
@@ -79,7 +74,6 @@ class RankFollower {
   ArenaPair weights_;
   std::unique_ptr<ModelRunner> runner_;
   StepMirror mirror_;
-  std::function<void(int64_t)> on_commit_;
   std::function<void(int64_t)> on_reload_;
 
   absl::Mutex mu_;

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "common/status/status_macros.h"
-#include "common/weights/digest.h"
 #include "common/weights/manifest.h"
+#include "common/weights/tensor_digests.h"
 
 namespace tandem::rollout {
 namespace {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -15,8 +16,9 @@ namespace tandem::rollout {
 
 inline constexpr int64_t kStreamMessageBytes = int64_t{1} << 20;
 
-// A position in the canonical stream of a store's manifest, and the running digest of the bucket.
-// Holds no weights, so a reader costs one message, whatever the bucket size.
+// A position in the canonical stream of a store's manifest, without the tensors that the reader
+// keeps, and the running digest of the bucket. Holds no weights, so a reader costs one message,
+// whatever the bucket size.
 class LiveStream {
  public:
   // Starts at the request's first bucket. Any thread. Errors: those of ReadWeights in
@@ -29,15 +31,26 @@ class LiveStream {
   absl::StatusOr<bool> Next(v1::ReadWeightsResponse& message);
 
  private:
-  LiveStream(const WeightStore& store, int64_t version, int64_t bucket_bytes)
-      : store_(store), version_(version), bucket_bytes_(bucket_bytes) {}
+  // A tensor's place in the stream.
+  struct Part {
+    int tensor = 0;
+    int64_t begin = 0;
+    int64_t end = 0;
+  };
 
+  LiveStream(const WeightStore& store, int64_t version, int64_t bucket_bytes,
+             std::vector<Part> parts)
+      : store_(store), version_(version), bucket_bytes_(bucket_bytes), parts_(std::move(parts)) {}
+
+  static absl::StatusOr<std::vector<Part>> PartsOf(const WeightStore& store,
+                                                   const v1::ReadWeightsRequest& request);
+  int64_t total_bytes() const { return parts_.back().end; }
   absl::Status Copy(int64_t from, int64_t size, char* to) const;
 
   const WeightStore& store_;
   const int64_t version_;
   const int64_t bucket_bytes_;
-  std::vector<int64_t> ends_;  // end of each tensor in the stream
+  const std::vector<Part> parts_;  // not empty
   int64_t position_ = 0;
   hash::Hasher bucket_digest_;
 };

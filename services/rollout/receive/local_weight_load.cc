@@ -7,8 +7,8 @@
 #include "common/model/load_parameters.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
-#include "common/weights/digest.h"
 #include "common/weights/manifest.h"
+#include "common/weights/tensor_digests.h"
 
 namespace tandem::rollout {
 namespace {
@@ -73,7 +73,6 @@ absl::Status Load(const io::ModelFolder& folder, const model::ParameterTable& ta
     store.DropStaged();
     return status;
   }
-  telemetry::SetLogPolicyVersion(policy_version);
   telemetry::LogInfo("weights loaded", {{"folder", folder.path()}, {"bytes", folder.size_bytes()}});
   return absl::OkStatus();
 }

@@ -13,7 +13,6 @@
 namespace tandem::rollout {
 
 absl::Status ReceiveByBroadcast::Check(const v1::BeginUpdateRequest& request) const {
-  RETURN_IF_ERROR(CheckNoBase(request));
   RETURN_IF_ERROR(CheckOwnGroup(request));
   const auto unexpected = [](const char* field) {
     return rpc::InvalidField(
@@ -31,8 +30,8 @@ absl::StatusOr<weights::TransferPlan> ReceiveByBroadcast::CheckBuckets(
   const auto& tensors = request.manifest().tensors();
   const bool is_part = std::any_of(tensors.begin(), tensors.end(),
                                    [](const auto& tensor) { return tensor.has_box(); });
-  return is_part ? weights::CheckBroadcastPart(request.manifest(), request.buckets())
-                 : weights::CheckTransferPlan(request.manifest(), request.buckets());
+  const auto check = is_part ? weights::CheckBroadcastPart : weights::CheckTransferPlan;
+  return check(request.manifest(), request.buckets(), request.keeps_frozen());
 }
 
 absl::Status ReceiveByBroadcast::Receive(const IncomingUpdate& update,

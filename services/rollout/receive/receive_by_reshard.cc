@@ -46,12 +46,6 @@ absl::Status CheckForward(const v1::BeginUpdateRequest& request) {
 }  // namespace
 
 absl::Status ReceiveByReshard::Check(const v1::BeginUpdateRequest& request) const {
-  if (!IsDelta(request) && !request.keeps_frozen()) {
-    RETURN_IF_ERROR(CheckNoBase(request));
-  } else if (!request.has_base_version()) {
-    return rpc::InvalidField("base_version",
-                             "transport 'delta' and keeps_frozen need a base; state its version");
-  }
   RETURN_IF_ERROR(CheckOwnGroup(request));
   const auto& own = request.rendezvous();
   if (request.has_fed_by() &&

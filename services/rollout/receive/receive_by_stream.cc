@@ -12,7 +12,6 @@
 namespace tandem::rollout {
 
 absl::Status ReceiveByStream::Check(const v1::BeginUpdateRequest& request) const {
-  RETURN_IF_ERROR(CheckNoBase(request));
   if (const auto parsed = net::ParseHostPort(request.stream_address()); !parsed.ok()) {
     return rpc::InvalidField("stream_address", std::string(parsed.status().message()));
   }
@@ -24,12 +23,13 @@ absl::Status ReceiveByStream::Check(const v1::BeginUpdateRequest& request) const
 
 absl::StatusOr<weights::TransferPlan> ReceiveByStream::CheckBuckets(
     const v1::BeginUpdateRequest& request) const {
-  return weights::CheckReceiveTable(request.manifest(), request.buckets());
+  return weights::CheckReceiveTable(request.manifest(), request.buckets(), request.keeps_frozen());
 }
 
 absl::StatusOr<std::shared_ptr<const weights::TransferPlan>> ReceiveByStream::PlanFor(
     std::shared_ptr<const weights::TransferPlan> plan) const {
-  ASSIGN_OR_RETURN(weights::TransferPlan canonical, reader_.Plan(plan->manifest));
+  ASSIGN_OR_RETURN(weights::TransferPlan canonical,
+                   reader_.Plan(plan->manifest, plan->keeps_frozen));
   return std::make_shared<const weights::TransferPlan>(std::move(canonical));
 }
 
@@ -44,7 +44,7 @@ absl::Status ReceiveByStream::Receive(const IncomingUpdate& update,
   source.deadline = update.deadline;
   RETURN_IF_ERROR(reader_.Read(source, plan, sink, update.cancel, transfer.times));
   common::v1::LinkReport& report = transfer.links.emplace_back();
-  report.set_size_bytes(plan.total_bytes);
+  report.set_size_bytes(plan.BroughtBytes());
   for (const auto& phase : transfer.times.phases()) {
     if (phase.phase() == "wire") report.set_seconds(phase.busy());
   }

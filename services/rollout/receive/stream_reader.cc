@@ -18,7 +18,7 @@
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
-#include "common/weights/digest.h"
+#include "common/weights/tensor_digests.h"
 
 namespace tandem::rollout {
 namespace {
@@ -139,10 +139,11 @@ struct StreamReader::Progress {
   weights::PhaseTimes* times;
 };
 
-absl::StatusOr<weights::TransferPlan> StreamReader::Plan(const weights::Manifest& manifest) const {
+absl::StatusOr<weights::TransferPlan> StreamReader::Plan(const weights::Manifest& manifest,
+                                                         bool keeps_frozen) const {
   ASSIGN_OR_RETURN(const int64_t total, weights::ManifestBytes(manifest));
-  return weights::MakeTransferPlan(manifest,
-                                   weights::ChooseBucketBytes(options_.bucket_bytes, total));
+  return weights::MakeTransferPlan(
+      manifest, weights::ChooseBucketBytes(options_.bucket_bytes, total), keeps_frozen);
 }
 
 void StreamReader::Abort() {
@@ -159,6 +160,9 @@ absl::Status StreamReader::ReadOnce(const Source& source, const weights::Transfe
   request.set_manifest_digest(source.manifest_digest);
   request.set_bucket_bytes((plan.largest_bucket_bytes + 7) / 8 * 8);  // odd where there is but one
   request.set_first_bucket(progress.bucket);
+  for (int tensor = 0; tensor < plan.manifest.tensors_size(); ++tensor) {
+    if (!plan.Brings(tensor)) request.add_kept_tensors(tensor);
+  }
   rpc::SetDigest(request);
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(source.deadline));
@@ -222,7 +226,7 @@ absl::Status StreamReader::ReadOnce(const Source& source, const weights::Transfe
       telemetry::LogInfo("reading weights", {{"source", source.address},
                                              {"version", source.policy_version},
                                              {"bytes", progress.bytes},
-                                             {"total_bytes", plan.total_bytes}});
+                                             {"total_bytes", plan.BroughtBytes()}});
     }
   }
   return absl::OkStatus();

@@ -32,8 +32,9 @@ class StreamReader {
 
   explicit StreamReader(Options options) : options_(options) {}
 
-  // Returns the transfer plan: `manifest` cut into buckets.
-  absl::StatusOr<weights::TransferPlan> Plan(const weights::Manifest& manifest) const;
+  // Returns the transfer plan: `manifest`, all or only the trainable tensors, cut into buckets.
+  absl::StatusOr<weights::TransferPlan> Plan(const weights::Manifest& manifest,
+                                             bool keeps_frozen) const;
 
   // Reads every bucket of Plan() into the sink, each after its digest is verified. If a connection
   // breaks or a bucket arrives damaged, reconnects and resumes at the first bucket that the sink

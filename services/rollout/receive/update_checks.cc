@@ -66,19 +66,21 @@ absl::Status CheckInstructionSets(const std::string& trainers) {
       "INSTRUCTION_SETS_DIFFER", {{"expected", trainers}, {"actual", own}});
 }
 
-}  // namespace
-
-absl::Status CheckNoBase(const BeginUpdateRequest& request) {
-  if (request.keeps_frozen()) {
-    return rpc::InvalidField(
-        "keeps_frozen", absl::StrCat("transport '", weights::TransportName(request.transport()),
-                                     "' brings every tensor; leave it unset"));
+// A base is stated if and only if the update uses one.
+absl::Status CheckBaseVersion(const BeginUpdateRequest& request) {
+  const bool uses_base =
+      request.transport() == common::v1::TRANSPORT_DELTA || request.keeps_frozen();
+  if (request.has_base_version() == uses_base) return absl::OkStatus();
+  if (uses_base) {
+    return rpc::InvalidField("base_version",
+                             "transport 'delta' and keeps_frozen need a base; state its version");
   }
-  if (!request.has_base_version()) return absl::OkStatus();
   return rpc::InvalidField("base_version",
                            absl::StrCat("transport '", weights::TransportName(request.transport()),
                                         "' applies to no base; leave it unset"));
 }
+
+}  // namespace
 
 absl::Status CheckOwnGroup(const BeginUpdateRequest& request) {
   RETURN_IF_ERROR(JoinTimeout(request).status());
@@ -105,6 +107,7 @@ absl::Status CheckBeginRequest(const BeginUpdateRequest& request,
                              absl::StrCat("expected broadcast, reshard, delta or stream, found '",
                                           weights::TransportName(request.transport()), "'"));
   }
+  RETURN_IF_ERROR(CheckBaseVersion(request));
   RETURN_IF_ERROR(transport->Check(request));
   return UpdateTimeout(request).status();
 }

@@ -23,8 +23,6 @@ absl::Status CheckBeginRequest(const rollout::v1::BeginUpdateRequest& request,
                                const ReceiveTransport* transport);
 
 // Checks that several transports share; each returns INVALID_ARGUMENT with the field.
-// The request states no base, and keeps nothing of it.
-absl::Status CheckNoBase(const rollout::v1::BeginUpdateRequest& request);
 // The rank receives in a group, in which it is not the leader.
 absl::Status CheckOwnGroup(const rollout::v1::BeginUpdateRequest& request);
 // The rendezvous in `field` has a known backend, an address, and a rank within its size.

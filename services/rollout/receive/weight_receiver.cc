@@ -8,9 +8,9 @@
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
 #include "common/weights/broadcast_part.h"
-#include "common/weights/digest.h"
 #include "common/weights/manifest.h"
 #include "common/weights/relay_table.h"
+#include "common/weights/tensor_digests.h"
 #include "services/rollout/receive/live_digests.h"
 #include "services/rollout/receive/update_checks.h"
 
@@ -130,7 +130,6 @@ void WeightReceiver::Remember(Closed closed) {
 
 void WeightReceiver::Close(UpdatePtr update, absl::Status status, Calls& calls) {
   update->state = State::kClosed;
-  update->closed_because = status;
   if (!update->cancel.HasBeenNotified()) update->cancel.Notify();
   Closed closed;
   closed.update_id = update->request.update_id();
@@ -352,7 +351,6 @@ void WeightReceiver::RunCommit(const UpdatePtr& update) {
     }
   }
   if (response.ok()) {
-    telemetry::SetLogPolicyVersion(version);
     telemetry::LogInfo("weights committed", {{"pause_seconds", response->pause_seconds()},
                                              {"bytes", update->plan->total_bytes}});
   } else {

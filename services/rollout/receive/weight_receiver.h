@@ -94,7 +94,6 @@ class WeightReceiver {
     absl::Notification cancel;
     State state = State::kBegun;  // guarded by mu_, like the following
     bool ready = false;
-    absl::Status closed_because;
     v1::VerifyUpdateResponse verified;  // once kStaged
     std::vector<Done<v1::BeginUpdateResponse>> begin_waiters;
     std::vector<Done<v1::VerifyUpdateResponse>> verify_waiters;

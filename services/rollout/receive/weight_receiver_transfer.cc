@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
-#include "common/weights/digest.h"
+#include "common/weights/tensor_digests.h"
 #include "common/weights/tensor_sink.h"
 #include "services/rollout/receive/weight_receiver.h"
 

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/model/gather_rows.h"
 #include "common/model/tensor_collectives.h"
-#include "common/probe/exceptions.h"
+#include "common/status/exceptions.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
 #include "services/rollout/runner/gather_logits.h"
@@ -49,7 +49,7 @@ absl::StatusOr<StepOutput> ModelRunner::Run(
   } catch (const model::CollectiveError& error) {
     return error.status();
   } catch (const std::exception& error) {
-    const absl::Status thrown = probe::StatusOf(error);
+    const absl::Status thrown = StatusOf(error);
     return absl::Status(thrown.code(),
                         absl::StrCat("the model's forward pass failed: ", thrown.message()));
   }
@@ -63,7 +63,7 @@ absl::Status ModelRunner::Sample(absl::Span<const SampleRow> rows, bool to_host,
     if (to_host) output.logits = output.logits.cpu();
     return absl::OkStatus();
   } catch (const std::exception& error) {
-    const absl::Status thrown = probe::StatusOf(error);
+    const absl::Status thrown = StatusOf(error);
     return absl::Status(thrown.code(), absl::StrCat("sampling failed: ", thrown.message()));
   }
 }

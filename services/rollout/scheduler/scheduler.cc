@@ -8,7 +8,7 @@
 
 namespace tandem::rollout {
 
-void Scheduler::Enter(const Sequence& sequence) {
+void Scheduler::AddToClient(const Sequence& sequence) {
   const auto [at, is_new] = clients_.try_emplace(sequence.client);
   if (is_new) {
     // A returning client gets no credit for tokens that it did not request while away.
@@ -22,16 +22,16 @@ void Scheduler::Enter(const Sequence& sequence) {
 }
 
 void Scheduler::Add(Sequence* sequence) {
-  Enter(*sequence);
-  Wait(sequence);
+  AddToClient(*sequence);
+  Enqueue(sequence);
 }
 
-void Scheduler::Wait(Sequence* sequence) {
+void Scheduler::Enqueue(Sequence* sequence) {
   waiting_.insert(sequence);
   queues_[sequence->priority][sequence->client].insert(sequence);
 }
 
-void Scheduler::Unwait(Sequence* sequence) {
+void Scheduler::Dequeue(Sequence* sequence) {
   waiting_.erase(sequence);
   const auto level = queues_.find(sequence->priority);
   const auto queue = level->second.find(sequence->client);
@@ -46,25 +46,25 @@ const StepPlan& Scheduler::Plan() {
   plan.sequences.clear();
   plan.block_copies.clear();
   plan.num_tokens = 0;
-  being_filled_.clear();
+  filling_.clear();
   const int64_t preemptions = stats_.num_preemptions;
   const int64_t budget = options_.max_num_batched_tokens;
   PlanRunning(/*decodes=*/true, budget, plan);
   const bool others_may_come = !waiting_.empty() && NumSlots() < options_.max_num_seqs;
   const int64_t left = budget - plan.num_tokens;
   PlanRunning(/*decodes=*/false, others_may_come ? budget - left / kTokensForOthers : budget, plan);
-  // A sequence that was just preempted would be admitted again, into the blocks that others need.
+  // After a preemption admit nothing: the preempted sequence would take blocks that others need.
   if (stats_.num_preemptions == preemptions) Admit(plan);
   return plan;
 }
 
 void Scheduler::PlanRunning(bool decodes, int64_t limit, StepPlan& plan) {
-  ran_before_.assign(running_.begin(), running_.end());
-  for (Sequence* sequence : ran_before_) {
+  running_before_.assign(running_.begin(), running_.end());
+  for (Sequence* sequence : running_before_) {
     if (plan.num_tokens >= limit) return;
-    // Preempted by an earlier one meanwhile, or the other kind.
+    // Skip sequences that an earlier one preempted, and those of the other kind.
     if (!running_.contains(sequence) || (sequence->num_pending() == 1) != decodes) continue;
-    PlanOne(sequence, limit - plan.num_tokens, plan);
+    PlanSequence(sequence, limit - plan.num_tokens, plan);
   }
 }
 
@@ -90,16 +90,16 @@ bool Scheduler::AdmitTurns(std::vector<Turn> turns, StepPlan& plan) {
           return ByPriority()(*a.next, *b.next);
         });
     Sequence* const sequence = *turn->next;
-    // Before it leaves the queue, which may be destroyed with it.
+    // Read first: admitting the last sequence of a queue destroys the queue.
     const bool is_last = std::next(turn->next) == turn->queue->end();
     ++turn->next;
     if (is_last) turns.erase(turn);
-    if (AdmitOne(sequence, plan) == Admission::kNoRoom) return false;
+    if (AdmitSequence(sequence, plan) == Admission::kNoRoom) return false;
   }
   return true;
 }
 
-Scheduler::Admission Scheduler::AdmitOne(Sequence* sequence, StepPlan& plan) {
+Scheduler::Admission Scheduler::AdmitSequence(Sequence* sequence, StepPlan& plan) {
   const int64_t most = MaxSequences(sequence->arrival);
   const int64_t wanted = std::min<int64_t>(sequence->num_samples, most);
   if (NumRunning(sequence->arrival) + wanted > most) return Admission::kPassedOver;
@@ -112,7 +112,7 @@ Scheduler::Admission Scheduler::AdmitOne(Sequence* sequence, StepPlan& plan) {
 
   PrefixMatch match{{}, 0, blocks_.root()};
   if (sequence->may_use_cache) {
-    // One token at least is computed, for its logits.
+    // Compute at least one token: its logits are sampled.
     match = blocks_.MatchPrefix(sequence->tokens, sequence->num_tokens() - 1);
   }
   sequence->blocks = std::move(match.blocks);
@@ -121,11 +121,11 @@ Scheduler::Admission Scheduler::AdmitOne(Sequence* sequence, StepPlan& plan) {
   sequence->num_hashed_blocks = match.num_tokens / blocks_.block_size();
 
   const std::optional<BlockHash> next = NextBlockHash(*sequence);
-  if (sequence->may_use_cache && next.has_value() && being_filled_.contains(*next)) {
+  if (sequence->may_use_cache && next.has_value() && filling_.contains(*next)) {
     ReleaseBlocks(sequence);
     return Admission::kPassedOver;
   }
-  // Room to grow for those that run, lest they preempt each other at once.
+  // Keep room for the running sequences to grow, or they would soon preempt each other.
   const int64_t reserve = std::min(slots * blocks_.num_groups(), blocks_.num_blocks() / 32);
   const auto held = std::count_if(sequence->blocks.begin(), sequence->blocks.end(),
                                   [](int32_t block) { return block != model::kNoBlock; });
@@ -138,16 +138,16 @@ Scheduler::Admission Scheduler::AdmitOne(Sequence* sequence, StepPlan& plan) {
   if (sequence->num_sampled() == 0) sequence->num_cached = sequence->num_computed;
   sequence->may_publish = true;
   stats_.num_cached_tokens += sequence->num_computed;
-  Unwait(sequence);
+  Dequeue(sequence);
   running_.insert(sequence);
-  PlanOne(sequence, options_.max_num_batched_tokens - plan.num_tokens, plan);
+  PlanSequence(sequence, options_.max_num_batched_tokens - plan.num_tokens, plan);
   return Admission::kAdmitted;
 }
 
-bool Scheduler::PlanOne(Sequence* sequence, int64_t limit, StepPlan& plan) {
+bool Scheduler::PlanSequence(Sequence* sequence, int64_t limit, StepPlan& plan) {
   const int64_t num_tokens = std::min(limit, sequence->num_pending());
   if (!Reserve(sequence, num_tokens, plan)) return false;
-  if (const auto next = NextBlockHash(*sequence); next.has_value()) being_filled_.insert(*next);
+  if (const auto next = NextBlockHash(*sequence); next.has_value()) filling_.insert(*next);
   plan.sequences.push_back({sequence, num_tokens});
   plan.num_tokens += num_tokens;
   clients_[sequence->client].served += num_tokens;
@@ -166,7 +166,7 @@ bool Scheduler::Reserve(Sequence* sequence, int64_t num_tokens, StepPlan& plan) 
       if (!blocks_.IsShared(shared)) continue;
       const std::optional<int32_t> own = AllocateFor(sequence, plan);
       if (!own.has_value()) return false;
-      // Those that shared it may have been preempted for it.
+      // If this preempted the other owners, the copy is redundant but correct.
       plan.block_copies.emplace_back(shared, *own);
       blocks_.Release(shared);
       sequence->blocks[i] = *own;
@@ -191,14 +191,14 @@ std::optional<int32_t> Scheduler::AllocateFor(const Sequence* sequence, StepPlan
 
 Sequence* Scheduler::PreemptionVictim() const {
   Sequence* const last = *running_.rbegin();
-  int64_t of_request = 0;  // those of the request just looked at, which follow one another
+  int64_t of_request = 0;  // sequences seen of the current request; they are neighbours
   int64_t arrival = -1;
   for (auto it = running_.rbegin(); it != running_.rend() && (*it)->priority == last->priority;
        ++it) {
     of_request = (*it)->arrival == arrival ? of_request + 1 : 1;
     arrival = (*it)->arrival;
     if (of_request > 1 && 2 * of_request > static_cast<int64_t>(running_.size())) {
-      // Its latest; base() is the one after `it`.
+      // The latest of the request; base() is the one after `it`.
       return *std::next(it.base(), of_request - 2);
     }
   }
@@ -214,17 +214,17 @@ int64_t Scheduler::NumRunning(int64_t arrival) const {
 }
 
 int64_t Scheduler::MaxSequences(int64_t arrival) const {
-  // The first and the last that wait are of one request where all are.
+  // If the first and the last waiting sequence belong to one request, all do.
   const bool others_wait = !waiting_.empty() && ((*waiting_.begin())->arrival != arrival ||
                                                  (*waiting_.rbegin())->arrival != arrival);
   return others_wait ? request_share() : options_.max_num_seqs;
 }
 
-Sequence* Scheduler::OverQuotaSequence(const Sequence& of) const {
+Sequence* Scheduler::OverQuotaSequence(const Sequence& waiting) const {
   std::map<int64_t, int64_t> running;  // by arrival
   for (auto it = running_.rbegin(); it != running_.rend(); ++it) {
-    if ((*it)->priority > of.priority) break;
-    if ((*it)->arrival == of.arrival || (*it)->num_samples > 1) continue;
+    if ((*it)->priority > waiting.priority) break;
+    if ((*it)->arrival == waiting.arrival || (*it)->num_samples > 1) continue;
     if (running.empty() || !running.contains((*it)->arrival)) {
       running[(*it)->arrival] = NumRunning((*it)->arrival);
       if (running[(*it)->arrival] > request_share()) return *it;
@@ -244,7 +244,7 @@ void Scheduler::Preempt(Sequence* sequence, StepPlan& plan) {
   }
   running_.erase(sequence);
   ReleaseBlocks(sequence);
-  Wait(sequence);
+  Enqueue(sequence);
   ++stats_.num_preemptions;
 }
 
@@ -273,7 +273,7 @@ void Scheduler::ReleaseUnseenBlocks(Sequence& sequence) {
   const int64_t groups = blocks_.num_groups();
   for (int64_t group = 0; group < groups; ++group) {
     const int64_t first = blocks_.FirstBlockInUse(group, sequence.num_computed);
-    // Those before were released by earlier steps.
+    // Earlier steps released the blocks before a released one.
     for (int64_t i = first - 1; i >= 0; --i) {
       int32_t& block = sequence.blocks[i * groups + group];
       if (block == model::kNoBlock) break;
@@ -283,28 +283,28 @@ void Scheduler::ReleaseUnseenBlocks(Sequence& sequence) {
   }
 }
 
-void Scheduler::Fork(const Sequence& of, Sequence* copy) {
-  Enter(*copy);
+void Scheduler::Fork(const Sequence& original, Sequence* copy) {
+  AddToClient(*copy);
   if (NumRunning(copy->arrival) >= MaxSequences(copy->arrival)) {
-    copy->num_cached = of.num_cached;
-    Wait(copy);
+    copy->num_cached = original.num_cached;
+    Enqueue(copy);
     return;
   }
-  copy->blocks = of.blocks;
+  copy->blocks = original.blocks;
   for (const int32_t block : copy->blocks) {
     if (block != model::kNoBlock) blocks_.Retain(block);
   }
-  copy->num_computed = of.num_computed;
-  copy->num_cached = of.num_cached;
-  copy->num_hashed_blocks = of.num_hashed_blocks;
-  copy->hash = of.hash;
-  copy->may_publish = of.may_publish;
+  copy->num_computed = original.num_computed;
+  copy->num_cached = original.num_cached;
+  copy->num_hashed_blocks = original.num_hashed_blocks;
+  copy->hash = original.hash;
+  copy->may_publish = original.may_publish;
   running_.insert(copy);
 }
 
 void Scheduler::Remove(Sequence* sequence) {
   const bool waited = waiting_.contains(sequence);
-  if (waited) Unwait(sequence);
+  if (waited) Dequeue(sequence);
   const bool ran = running_.erase(sequence) > 0;
   if (ran) ReleaseBlocks(sequence);
   if (!waited && !ran) return;
@@ -316,14 +316,14 @@ int64_t Scheduler::RecomputeAll() {
   const int64_t count = static_cast<int64_t>(running_.size());
   for (Sequence* sequence : running_) {
     ReleaseBlocks(sequence);
-    Wait(sequence);
+    Enqueue(sequence);
   }
   running_.clear();
   return count;
 }
 
 void Scheduler::ReleaseBlocks(Sequence* sequence) {
-  // The end of a prefix is of less use to others than its beginning, and goes first.
+  // Release the end first: it is evicted first, and fewer prompts share it than the beginning.
   for (auto block = sequence->blocks.rbegin(); block != sequence->blocks.rend(); ++block) {
     if (*block != model::kNoBlock) blocks_.Release(*block);
   }

@@ -28,7 +28,7 @@ struct SchedulerOptions {
 
 struct PlannedSequence {
   Sequence* sequence = nullptr;
-  int64_t num_tokens = 0;  // from sequence->num_computed on
+  int64_t num_tokens = 0;  // starting at sequence->num_computed
 
   // True if the step computes the last token, so the next one can be sampled.
   bool reaches_end() const { return num_tokens == sequence->num_pending(); }
@@ -74,11 +74,11 @@ class Scheduler {
   // those that have left their window. Call before appending tokens or removing sequences.
   void Complete(const StepPlan& plan);
 
-  // `copy`, an equal sequence without blocks, shares the blocks of `of` and runs; or waits if its
-  // request is at its limit.
-  void Fork(const Sequence& of, Sequence* copy);
+  // Adds `copy`, an equal sequence without blocks. It shares the blocks of `original` and runs, or
+  // waits if its request is at its limit.
+  void Fork(const Sequence& original, Sequence* copy);
 
-  // Frees its blocks at once. No effect on an unknown sequence.
+  // Frees the sequence's blocks at once. No effect on an unknown sequence.
   void Remove(Sequence* sequence);
 
   // Preempts every running sequence; returns their number.
@@ -109,25 +109,26 @@ class Scheduler {
     SequenceQueue::const_iterator next;
   };
 
-  void Wait(Sequence* sequence);
-  void Unwait(Sequence* sequence);
-  void Enter(const Sequence& sequence);
+  void Enqueue(Sequence* sequence);
+  void Dequeue(Sequence* sequence);
+  void AddToClient(const Sequence& sequence);
   // Plans running sequences, up to `limit` tokens in the step.
   void PlanRunning(bool decodes, int64_t limit, StepPlan& plan);
-  // Admits waiting sequences of one priority. False if the rest must wait too.
+  // Admits waiting sequences of one priority. False if lower priorities must wait too.
   bool AdmitTurns(std::vector<Turn> turns, StepPlan& plan);
   enum class Admission { kAdmitted, kPassedOver, kNoRoom };
-  Admission AdmitOne(Sequence* sequence, StepPlan& plan);
-  // Running sequences of the request, counting a prefilling group as all its samples.
+  Admission AdmitSequence(Sequence* sequence, StepPlan& plan);
+  // Running sequences of the request; a prefilling group counts as all its samples.
   int64_t NumRunning(int64_t arrival) const;
   // The request's limit for NumRunning().
   int64_t MaxSequences(int64_t arrival) const;
-  // The latest sequence of a request that exceeds its share and has no higher priority, or null.
-  Sequence* OverQuotaSequence(const Sequence& of) const;
+  // The sequence to preempt for `waiting`: the latest of another request that exceeds its share and
+  // has no higher priority, or null.
+  Sequence* OverQuotaSequence(const Sequence& waiting) const;
   Sequence* PreemptionVictim() const;
   void Admit(StepPlan& plan);
   // Plans as many pending tokens as the limit allows. False if the sequence was preempted.
-  bool PlanOne(Sequence* sequence, int64_t limit, StepPlan& plan);
+  bool PlanSequence(Sequence* sequence, int64_t limit, StepPlan& plan);
   // Allocates blocks for `num_tokens` more tokens, preempting others if needed. False if `sequence`
   // itself was preempted.
   bool Reserve(Sequence* sequence, int64_t num_tokens, StepPlan& plan);
@@ -144,15 +145,15 @@ class Scheduler {
   SequenceQueue waiting_;
   // The waiting sequences by priority and client.
   std::map<int32_t, std::map<uint64_t, SequenceQueue>, std::greater<>> queues_;
-  std::map<uint64_t, Client> clients_;  // clients with sequences here
+  std::map<uint64_t, Client> clients_;  // those with running or waiting sequences
   SequenceQueue running_;
-  // Blocks that this step fills first. Another sequence with the same prefix waits a step and
-  // shares them.
-  std::set<BlockHash> being_filled_;
+  // Blocks that a sequence of this step fills. Another sequence with the same prefix waits one step
+  // and shares them.
+  std::set<BlockHash> filling_;
   SchedulerStats stats_;
   // Reused, so a step allocates nothing.
   StepPlan plan_;
-  std::vector<Sequence*> ran_before_;
+  std::vector<Sequence*> running_before_;
 };
 
 }  // namespace tandem::rollout

@@ -21,12 +21,12 @@ struct Sequence {
   std::vector<int32_t> tokens;  // the prompt, then the sampled tokens
   int64_t num_prompt_tokens = 0;
 
-  // Samples that its next token stands for: n until the prompt is computed and the group is forked.
+  // Samples that it stands for: n until the prompt is computed and the group is forked, then 1.
   int32_t num_samples = 1;
 
-  // False: recomputes every position, because their log-probs are needed.
+  // False: every position is computed, because its log-prob is needed.
   bool may_use_cache = true;
-  // False: other weights computed its cache contents, so it must not share its blocks.
+  // False: older weights computed its blocks, so they must not enter the prefix cache.
   bool may_publish = true;
 
   // Written by the scheduler.

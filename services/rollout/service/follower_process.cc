@@ -5,11 +5,11 @@
 #include "absl/time/clock.h"
 #include "common/io/model_config.h"
 #include "common/io/model_folder.h"
-#include "common/probe/exceptions.h"
+#include "common/metrics/metrics_server.h"
 #include "common/rpc/process.h"
+#include "common/status/exceptions.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
-#include "common/telemetry/metrics_server.h"
 #include "services/rollout/receive/local_weight_load.h"
 #include "services/rollout/service/engine_options.h"
 #include "services/rollout/service/rank_threads.h"
@@ -55,7 +55,7 @@ absl::Status FollowerProcess::Build(const RolloutProcessOptions& options) {
     });
   });
   thread_ = std::thread([this, cpus = std::move(cpus), on_failed = options.on_failed] {
-    end_ = probe::Catch([&] { return follower_->Run(cpus); });
+    end_ = Catch([&] { return follower_->Run(cpus); });
     ended_.Notify();
     if (on_failed) on_failed();
   });
@@ -72,7 +72,7 @@ absl::Status FollowerProcess::Build(const RolloutProcessOptions& options) {
                                                     }},
                                                {weight_service_.get(), diagnostics_.get()}));
   if (!options.metrics.empty()) {
-    ASSIGN_OR_RETURN(metrics_server_, telemetry::MetricsServer::Start(
+    ASSIGN_OR_RETURN(metrics_server_, metrics::MetricsServer::Start(
                                           options.metrics, {.role = "rollout",
                                                             .version = TANDEM_VERSION,
                                                             .rank = ranks_->group().rank()}));

@@ -11,8 +11,8 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
+#include "common/metrics/metrics_server.h"
 #include "common/rpc/server.h"
-#include "common/telemetry/metrics_server.h"
 #include "services/rollout/engine/arena_store.h"
 #include "services/rollout/ranks/rank_follower.h"
 #include "services/rollout/receive/weight_receiver.h"
@@ -48,8 +48,8 @@ class FollowerProcess {
   std::unique_ptr<WeightServiceImpl> weight_service_;
   std::unique_ptr<probe::DiagnosticsServiceImpl> diagnostics_;
   std::unique_ptr<rpc::Server> server_;
-  std::unique_ptr<telemetry::MetricsServer> metrics_server_;  // may be null
-  absl::Notification ended_;                                  // guards end_
+  std::unique_ptr<metrics::MetricsServer> metrics_server_;  // may be null
+  absl::Notification ended_;                                // guards end_
   absl::Status end_;
   std::thread thread_;
 };

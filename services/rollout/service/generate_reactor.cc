@@ -3,10 +3,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/rpc/new_uuid.h"
 #include "common/rpc/policy_version.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
-#include "services/rollout/service/convert.h"
+#include "services/rollout/requests/convert.h"
 
 namespace tandem::rollout {
 namespace {
@@ -47,7 +48,7 @@ absl::Status GenerateReactor::Submit(const tokenizer::Tokenizer* tokenizer,
                                      const v1::GenerateRequest& request) {
   RETURN_IF_ERROR(CheckWanted(request, engine_));
   ASSIGN_OR_RETURN(GenerationRequest spec, FromProto(request, tokenizer));
-  if (spec.id.empty()) spec.id = DrawRequestId();
+  if (spec.id.empty()) spec.id = rpc::NewUuid();
   request_id_ = spec.id;
   processed_logprobs_ = request.sampling().processed_logprobs();
   std::shared_ptr<GenerateReactor> self;

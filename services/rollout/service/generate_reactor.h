@@ -12,8 +12,8 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "services/rollout/engine/engine.h"
-#include "services/rollout/service/pending_chunks.h"
-#include "services/rollout/service/rollout_metrics.h"
+#include "services/rollout/requests/pending_chunks.h"
+#include "services/rollout/requests/rollout_metrics.h"
 #include "tandem/rollout/v1/rollout_service.pb.h"
 
 namespace tandem::rollout {

@@ -17,8 +17,8 @@
 #include "common/comm/launch_environment.h"
 #include "common/config/load.h"
 #include "common/model/allocator.h"
-#include "common/probe/exceptions.h"
 #include "common/rpc/service_program.h"
+#include "common/status/exceptions.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
 #include "common/text/printable.h"
@@ -99,7 +99,7 @@ int Run(const CommandLine& command_line, rpc::TerminationSignal& termination) {
   try {
     end = rank == 0 ? RunLeader(*options, termination) : RunFollower(*options, termination);
   } catch (const std::exception& error) {
-    telemetry::LogError("rollout failed", {{"error", probe::StatusOf(error).ToString()}});
+    telemetry::LogError("rollout failed", {{"error", StatusOf(error).ToString()}});
     std::fflush(nullptr);
     std::_Exit(rpc::kExitFailure);
   }

@@ -106,8 +106,8 @@ absl::Status RolloutProcess::Build(const RolloutProcessOptions& options) {
                          {rollout_service_.get(), weight_service_.get(), diagnostics_.get()}));
   if (!options.metrics.empty()) {
     ASSIGN_OR_RETURN(metrics_server_,
-                     telemetry::MetricsServer::Start(
-                         options.metrics, {.role = "rollout", .version = TANDEM_VERSION}));
+                     metrics::MetricsServer::Start(options.metrics,
+                                                   {.role = "rollout", .version = TANDEM_VERSION}));
     metrics_server_->Add(metrics_);
     metrics_server_->Add(server_->metrics());
   }

@@ -11,10 +11,10 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/comm/launch_environment.h"
+#include "common/metrics/metrics_server.h"
 #include "common/model/transformer.h"
 #include "common/probe/diagnostics_service.h"
 #include "common/rpc/server.h"
-#include "common/telemetry/metrics_server.h"
 #include "common/tokenizer/tokenizer.h"
 #include "services/rollout/engine/arena_store.h"
 #include "services/rollout/engine/engine.h"
@@ -23,8 +23,8 @@
 #include "services/rollout/receive/rollout_owner.h"
 #include "services/rollout/receive/weight_receiver.h"
 #include "services/rollout/receive/weight_service.h"
+#include "services/rollout/requests/rollout_metrics.h"
 #include "services/rollout/service/replica_ranks.h"
-#include "services/rollout/service/rollout_metrics.h"
 #include "services/rollout/service/rollout_service.h"
 #include "tandem/config/v1/run_config.pb.h"
 
@@ -88,8 +88,8 @@ class RolloutProcess {
   std::unique_ptr<RolloutServiceImpl> rollout_service_;
   std::unique_ptr<probe::DiagnosticsServiceImpl> diagnostics_;
   std::unique_ptr<rpc::Server> server_;
-  std::unique_ptr<openai::OpenAiServer> openai_server_;       // may be null
-  std::unique_ptr<telemetry::MetricsServer> metrics_server_;  // may be null
+  std::unique_ptr<openai::OpenAiServer> openai_server_;     // may be null
+  std::unique_ptr<metrics::MetricsServer> metrics_server_;  // may be null
 };
 
 }  // namespace tandem::rollout

@@ -11,11 +11,11 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "common/rpc/new_uuid.h"
 #include "common/tokenizer/tokenizer.h"
 #include "services/rollout/engine/engine.h"
 #include "services/rollout/receive/rollout_owner.h"
-#include "services/rollout/service/convert.h"
-#include "services/rollout/service/rollout_metrics.h"
+#include "services/rollout/requests/rollout_metrics.h"
 #include "tandem/rollout/v1/rollout_service.grpc.pb.h"
 
 namespace tandem::rollout {
@@ -71,7 +71,7 @@ class RolloutServiceImpl : public v1::RolloutService::CallbackService {
   const int64_t num_parameters_;  // of the whole model
   absl::Mutex mu_;
   std::vector<std::string> rank_addresses_ ABSL_GUARDED_BY(mu_);
-  const std::string instance_id_ = DrawRequestId();
+  const std::string instance_id_ = rpc::NewUuid();
 };
 
 }  // namespace tandem::rollout

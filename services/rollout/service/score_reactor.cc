@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "common/rpc/status_conversion.h"
-#include "services/rollout/service/convert.h"
+#include "services/rollout/requests/convert.h"
 
 namespace tandem::rollout {
 

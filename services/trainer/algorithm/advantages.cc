@@ -1,6 +1,7 @@
 #include "services/trainer/algorithm/advantages.h"
 
 #include <cstddef>
+#include <numeric>
 #include <utility>
 
 #include "services/trainer/algorithm/whitening.h"
@@ -16,6 +17,7 @@ const AdvantageKind* FindAdvantages(config::v1::AdvEstimator estimator) {
       &kOpoAdvantages,
       &kRemaxAdvantages,
       &kGaeAdvantages,
+      &kPassAtKAdvantages,
   };
   for (const AdvantageKind* kind : kKinds) {
     if (kind->estimator == estimator) return kind;
@@ -25,8 +27,10 @@ const AdvantageKind* FindAdvantages(config::v1::AdvEstimator estimator) {
 
 void SpreadRewards(TrainingBatch& batch) {
   for (Sequence& sequence : batch.sequences) {
-    sequence.token_rewards.assign(sequence.trained.size(), 0.0);
-    if (!sequence.trained.empty()) sequence.token_rewards.back() = sequence.reward;
+    std::vector<double>& rewards = sequence.token_rewards;
+    rewards.resize(sequence.trained.size(), 0.0);
+    if (rewards.empty()) continue;
+    rewards.back() += sequence.reward - std::accumulate(rewards.begin(), rewards.end(), 0.0);
   }
 }
 

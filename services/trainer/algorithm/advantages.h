@@ -33,10 +33,11 @@ extern const AdvantageKind kReinforcePlusPlusBaselineAdvantages;
 extern const AdvantageKind kOpoAdvantages;
 extern const AdvantageKind kRemaxAdvantages;
 extern const AdvantageKind kGaeAdvantages;
+extern const AdvantageKind kPassAtKAdvantages;
 
 struct AdvantageOptions {
   const AdvantageKind* kind = &kGrpoAdvantages;
-  bool divide_by_std = true;  // for grpo
+  bool divide_by_std = true;  // for grpo and grpo_passk
   double gamma = 1.0;         // for reinforce_plus_plus and gae
   double lam = 1.0;           // for gae
 };
@@ -44,7 +45,8 @@ struct AdvantageOptions {
 // Returns null for ADV_ESTIMATOR_UNSPECIFIED, and for a value that advantages.cc does not list.
 const AdvantageKind* FindAdvantages(config::v1::AdvEstimator estimator);
 
-// Puts the reward of each completion on its last trained-on token: `token_rewards`.
+// Puts what the sample's own token rewards leave of each completion's reward on its last trained-on
+// token: `token_rewards` then add up to the reward. Call once.
 void SpreadRewards(TrainingBatch& batch);
 
 // Computes the advantage of every trained-on token from total_reward() and token_rewards. Call

@@ -9,6 +9,14 @@
 
 namespace tandem::trainer {
 
+// Added to a deviation before division.
+inline constexpr double kDeviationEps = 1e-6;
+
+// The unbiased standard deviation of the rewards of each group; 1 in a group of one. groups[i] in
+// [0, num_groups).
+std::vector<double> GroupDeviations(absl::Span<const double> rewards,
+                                    absl::Span<const int64_t> groups, int64_t num_groups);
+
 // GRPO: (reward - mean of the group) / (standard deviation of the group + 1e-6), the deviation
 // unbiased. Dr. GRPO: without the division. A group of one has mean 0 and deviation 1. groups[i] in
 // [0, num_groups).

@@ -3,6 +3,14 @@
 #include <ATen/ATen.h>
 
 namespace tandem::trainer {
+namespace {
+
+// The value of one tensor and the gradient of the other.
+at::Tensor StraightThrough(const at::Tensor& value, const at::Tensor& gradient) {
+  return value.detach() + (gradient - gradient.detach());
+}
+
+}  // namespace
 
 at::Tensor KlLoss(const at::Tensor& logprobs, const at::Tensor& ref_logprobs,
                   KlEstimator estimator) {
@@ -18,6 +26,11 @@ at::Tensor KlLoss(const at::Tensor& logprobs, const at::Tensor& ref_logprobs,
       const at::Tensor d = difference.clamp(-20.0, 20.0);
       return ((-d).exp() + d - 1.0).clamp(-10.0, 10.0);
     }
+    case KlEstimator::kK1Plus:
+      return StraightThrough(difference, KlLoss(logprobs, ref_logprobs, KlEstimator::kK2));
+    case KlEstimator::kK3Plus:
+      return StraightThrough(KlLoss(logprobs, ref_logprobs, KlEstimator::kK3),
+                             KlLoss(logprobs, ref_logprobs, KlEstimator::kK2));
   }
   return difference;
 }

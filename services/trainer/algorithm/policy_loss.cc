@@ -4,10 +4,8 @@ namespace tandem::trainer {
 
 const PolicyLossKind* FindPolicyLoss(config::v1::PolicyLossMode mode) {
   static constexpr const PolicyLossKind* kKinds[] = {
-      &kVanillaLoss,
-      &kGspoLoss,
-      &kCispoLoss,
-      &kSapoLoss,
+      &kVanillaLoss, &kGspoLoss,   &kCispoLoss, &kSapoLoss,    &kGmpoLoss,  &kGpgLoss,
+      &kDppoTvLoss,  &kDppoKlLoss, &kDroLoss,   &kClipCovLoss, &kKlCovLoss,
   };
   for (const PolicyLossKind* kind : kKinds) {
     if (kind->mode == mode) return kind;

@@ -8,6 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "services/trainer/algorithm/importance_weights.h"
 #include "services/trainer/algorithm/sequence_rows.h"
 #include "tandem/config/v1/run_config.pb.h"
 
@@ -25,6 +26,16 @@ struct PolicyLossOptions {
   ClipOptions clip;
   double tau_positive = 1.0;  // for sapo
   double tau_negative = 1.05;
+  double dro_beta = 0.05;           // for dro
+  ImportanceWeightOptions weights;  // for the correction's loss_type reinforce
+  // For clip_cov: the share of the tokens that are chosen, from those whose covariance is in range.
+  double clip_cov_ratio = 0.0002;
+  double clip_cov_low = 1.0;
+  double clip_cov_high = 5.0;
+  // For kl_cov: the share of the tokens with the largest covariance, and the weight of their
+  // penalty.
+  double kl_cov_ratio = 0.0002;
+  double kl_cov_coefficient = 0.1;
 };
 
 // Tensors are [num_rows], one row for each trained-on token of a micro-batch.
@@ -33,6 +44,8 @@ struct PolicyLossInputs {
   at::Tensor old_logprobs;   // log pi_old
   at::Tensor advantages;     // A
   const SequenceRows& rows;  // maps rows to sequences
+  // 1 for the tokens that the kind's select() chose; undefined if it has none.
+  at::Tensor selected = {};
 };
 
 // All [num_rows]. Only `loss` is differentiable, through logprobs.
@@ -49,12 +62,24 @@ struct PolicyLossKind {
   // The loss is a mean over sequences of means over their tokens, whatever loss_agg_mode says (as
   // in verl: gspo, sapo).
   bool is_mean_over_sequences = false;
+  // Sets `selected` of all sequences: tokens that the loss treats otherwise. Called once a step,
+  // before its first update, with old_logprobs and advantages; every rank chooses the same tokens.
+  void (*select)(TrainingBatch& batch, const PolicyLossOptions& options) = nullptr;
 };
 
 extern const PolicyLossKind kVanillaLoss;
 extern const PolicyLossKind kGspoLoss;
 extern const PolicyLossKind kCispoLoss;
 extern const PolicyLossKind kSapoLoss;
+extern const PolicyLossKind kGmpoLoss;
+extern const PolicyLossKind kGpgLoss;
+extern const PolicyLossKind kDppoTvLoss;
+extern const PolicyLossKind kDppoKlLoss;
+extern const PolicyLossKind kDroLoss;
+extern const PolicyLossKind kClipCovLoss;
+extern const PolicyLossKind kKlCovLoss;
+// Has no mode: algorithm.rollout_correction.loss_type selects it.
+extern const PolicyLossKind kReinforceLoss;
 
 // Returns null for POLICY_LOSS_MODE_UNSPECIFIED, and for a value that policy_loss.cc does not list.
 const PolicyLossKind* FindPolicyLoss(config::v1::PolicyLossMode mode);

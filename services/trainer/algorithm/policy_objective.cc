@@ -36,7 +36,9 @@ at::Tensor PolicyObjective::Loss(const MicroBatch& micro_batch, const model::Log
                                       : out.logprobs.detach();
 
   const PolicyLoss policy = options_.policy_loss->compute(
-      {out.logprobs, old_logprobs, micro_batch.advantages.to(device), rows}, options_.policy);
+      {out.logprobs, old_logprobs, micro_batch.advantages.to(device), rows,
+       micro_batch.selected.defined() ? micro_batch.selected.to(device) : at::Tensor()},
+      options_.policy);
   at::Tensor policy_loss = policy.loss;
   if (micro_batch.importance_weights.defined()) {
     policy_loss = policy_loss * micro_batch.importance_weights.to(device);
@@ -50,6 +52,9 @@ at::Tensor PolicyObjective::Loss(const MicroBatch& micro_batch, const model::Log
   at::Tensor kl;
   if (options_.use_kl_loss) {
     kl = KlLoss(out.logprobs, micro_batch.ref_logprobs.to(device), options_.kl_estimator);
+    if (options_.weights_kl) {
+      kl = kl * (out.logprobs - old_logprobs).clamp(-20.0, 20.0).exp();
+    }
     loss = loss + (kl * weights).sum() * options_.kl_loss_coef;
     statistics.Add(Sum::kKlLoss, place.share * WeightedSum(kl, weights));
   }

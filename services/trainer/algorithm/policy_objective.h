@@ -27,6 +27,9 @@ struct PolicyObjectiveOptions {
   bool use_kl_loss = false;
   double kl_loss_coef = 0.001;
   KlEstimator kl_estimator = KlEstimator::kK3;
+  // Multiplies the divergence by pi / pi_old: then its gradient is that of the divergence of the
+  // current policy, whichever policy sampled (DeepSeek-V3.2, 2512.02556).
+  bool weights_kl = false;
   double entropy_coeff = 0.0;
 };
 

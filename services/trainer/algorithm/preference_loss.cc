@@ -4,15 +4,24 @@
 
 namespace tandem::trainer {
 
-PreferenceLoss SigmoidPreferenceLoss(const at::Tensor& chosen, const at::Tensor& rejected,
+const PreferenceLossKind* FindPreferenceLoss(config::v1::DpoLossType type) {
+  static constexpr const PreferenceLossKind* kKinds[] = {
+      &kSigmoidPreferenceLoss, &kSigmoidNormPreferenceLoss, &kIpoPreferenceLoss,
+      &kHingePreferenceLoss,   &kRobustPreferenceLoss,
+  };
+  for (const PreferenceLossKind* kind : kKinds) {
+    if (kind->type == type) return kind;
+  }
+  return nullptr;
+}
+
+PreferenceLoss ComputePreferenceLoss(const at::Tensor& chosen, const at::Tensor& rejected,
                                      const at::Tensor& ref_chosen, const at::Tensor& ref_rejected,
                                      const PreferenceLossOptions& options) {
   const at::Tensor chosen_rewards = options.beta * (chosen - ref_chosen);
   const at::Tensor rejected_rewards = options.beta * (rejected - ref_rejected);
-  const at::Tensor margin = chosen_rewards - rejected_rewards;
   PreferenceLoss out;
-  out.loss = -at::log_sigmoid(margin) * (1 - options.label_smoothing) -
-             at::log_sigmoid(-margin) * options.label_smoothing;
+  out.loss = options.kind->compute(chosen_rewards - rejected_rewards, options);
   out.chosen_rewards = chosen_rewards.detach();
   out.rejected_rewards = rejected_rewards.detach();
   return out;

@@ -22,16 +22,19 @@ namespace tandem::trainer {
 namespace {
 
 // Log-probs of completions from those of their tokens, [num_pairs, 2]: chosen, rejected.
-at::Tensor OfPairs(const SequenceRows& rows, const at::Tensor& token_logprobs) {
+at::Tensor OfPairs(const SequenceRows& rows, const at::Tensor& token_logprobs,
+                   const PreferenceLossKind& kind) {
   // In float64: a margin is a small difference of sums over many tokens.
-  return rows.Sum(token_logprobs.to(at::kDouble)).view({-1, 2});
+  const at::Tensor values = token_logprobs.to(at::kDouble);
+  return (kind.is_length_normalized ? rows.Mean(values) : rows.Sum(values)).view({-1, 2});
 }
 
 }  // namespace
 
 PreferenceOptions MakePreferenceOptions(const config::v1::RunConfig& config) {
   PreferenceOptions out;
-  out.loss = {config.dpo().beta(), config.dpo().label_smoothing()};
+  out.loss = {config.dpo().beta(), config.dpo().label_smoothing(),
+              FindPreferenceLoss(config.dpo().loss_type())};
   out.max_tokens_per_micro_batch = config.trainer().max_tokens_per_micro_batch();
   return out;
 }
@@ -72,10 +75,11 @@ absl::StatusOr<StepResult> PreferenceStep::Run(TrainingBatch batch, ShardedModel
     const auto loss = [&](const model::LogProbs& out) {
       const at::Device device = out.logprobs.device();
       const SequenceRows rows(micro_batch.sequence_index, device);
-      const at::Tensor logprobs = OfPairs(rows, out.logprobs);
-      const at::Tensor references = OfPairs(rows, micro_batch.ref_logprobs.to(device));
+      const PreferenceLossKind& kind = *options_.loss.kind;
+      const at::Tensor logprobs = OfPairs(rows, out.logprobs, kind);
+      const at::Tensor references = OfPairs(rows, micro_batch.ref_logprobs.to(device), kind);
       const PreferenceLoss of_pairs =
-          SigmoidPreferenceLoss(logprobs.select(1, 0), logprobs.select(1, 1),
+          ComputePreferenceLoss(logprobs.select(1, 0), logprobs.select(1, 1),
                                 references.select(1, 0), references.select(1, 1), options_.loss);
       const at::Tensor sum = of_pairs.loss.sum() * share;
       const auto value = sum.item<double>();

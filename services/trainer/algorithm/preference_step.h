@@ -32,7 +32,8 @@ struct PreferenceOptions {
   int64_t max_tokens_per_micro_batch = 4096;
 };
 
-// Requires a configuration with every value set (config::LoadRunConfig).
+// Requires a configuration with every value set (config::LoadRunConfig) that CheckAlgorithm()
+// accepts.
 PreferenceOptions MakePreferenceOptions(const config::v1::RunConfig& config);
 
 class PreferenceStep {

@@ -11,6 +11,7 @@
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
 #include "services/trainer/algorithm/batch_metrics.h"
+#include "services/trainer/algorithm/entropy_mask.h"
 #include "services/trainer/algorithm/kl_reward.h"
 #include "services/trainer/algorithm/nonfinite_loss.h"
 #include "services/trainer/algorithm/phase_timer.h"
@@ -41,6 +42,13 @@ void AddProbDifferences(const TrainingBatch& batch, Metrics& metrics) {
                                   at::tensor(sequence.rollout_logprobs, at::kFloat));
   }
   statistics.AddProbDifferenceMetrics(metrics);
+}
+
+// Their rewards stay, in their groups.
+void MaskTruncated(TrainingBatch& batch) {
+  for (Sequence& sequence : batch.sequences) {
+    if (sequence.is_cut) KeepTokens(sequence, std::vector<bool>(sequence.trained.size(), false));
+  }
 }
 
 absl::Status CheckTrainsOnTokens(const TrainingBatch& batch) {
@@ -170,6 +178,15 @@ absl::StatusOr<std::vector<std::vector<float>>> TrainingStep::LogProbsOf(
                      });
 }
 
+absl::StatusOr<std::vector<std::vector<float>>> TrainingStep::EntropiesOf(
+    const TrainingBatch& batch) const {
+  return ScoreTokens(batch, mesh_, device_, options_.mini_batch.max_tokens_per_micro_batch,
+                     [this](const PackedBatch& packed) -> absl::StatusOr<at::Tensor> {
+                       ASSIGN_OR_RETURN(const model::LogProbs out, policy_.Forward(packed));
+                       return out.entropy;
+                     });
+}
+
 absl::Status TrainingStep::ScoreBatch(TrainingBatch& batch, Metrics& metrics) {
   {
     PhaseTimer timer(metrics, "timing_s/old_log_prob");
@@ -180,6 +197,11 @@ absl::Status TrainingStep::ScoreBatch(TrainingBatch& batch, Metrics& metrics) {
     } else if (options_.correction.bypass) {
       for (Sequence& sequence : batch.sequences) sequence.old_logprobs = sequence.rollout_logprobs;
     }
+  }
+  if (options_.top_entropy_share < 1.0) {
+    PhaseTimer timer(metrics, "timing_s/entropy");
+    ASSIGN_OR_RETURN(const auto entropies, EntropiesOf(batch));
+    for (size_t i = 0; i < entropies.size(); ++i) batch.sequences[i].entropies = entropies[i];
   }
   if (options_.needs_reference()) {
     PhaseTimer timer(metrics, "timing_s/ref");
@@ -201,12 +223,19 @@ void TrainingStep::AssessBatch(TrainingBatch& batch, Metrics& metrics) {
   if (options_.needs_start_logprobs(batch.num_groups)) {
     CorrectRollout(batch, options_.correction, metrics);
   }
+  if (options_.masks_truncated) MaskTruncated(batch);
   if (batch.num_trained_tokens() == 0) {
     telemetry::LogWarning(
-        "this step trains on nothing: algorithm.rollout_correction.rollout_rs rejects every token",
+        "this step trains on nothing: algorithm.rollout_correction.rollout_rs or "
+        "algorithm.mask_truncated_completions leaves out every token",
         {{"samples", batch.sequences.size()}});
   }
   AssignAdvantages(batch, options_.advantages);
+  const PolicyLossKind& loss = *options_.objective.policy_loss;
+  if (loss.select != nullptr) loss.select(batch, options_.objective.policy);
+  if (options_.top_entropy_share < 1.0) {
+    metrics["actor/entropy_threshold"] = MaskLowEntropy(batch, options_.top_entropy_share);
+  }
   AddRewardMetrics(batch, metrics);
 }
 

@@ -77,6 +77,8 @@ class TrainingStep {
   absl::Status ScoreBatch(TrainingBatch& batch, Metrics& metrics);
   absl::StatusOr<std::vector<std::vector<float>>> LogProbsOf(ShardedModel& model,
                                                              const TrainingBatch& batch) const;
+  // Entropies of the current policy.
+  absl::StatusOr<std::vector<std::vector<float>>> EntropiesOf(const TrainingBatch& batch) const;
   // Computes rewards, divergence, correction and advantages.
   void AssessBatch(TrainingBatch& batch, Metrics& metrics);
   absl::StatusOr<Updates> UpdatePolicy(const std::vector<MiniBatch>& mini_batches,

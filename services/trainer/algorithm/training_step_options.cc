@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "services/trainer/algorithm/preference_loss.h"
 
 namespace tandem::trainer {
 namespace {
@@ -20,16 +22,23 @@ KlEstimator EstimatorOf(proto::KlLossType type) {
     case proto::KL_LOSS_TYPE_K2:
     case proto::KL_LOSS_TYPE_MSE:
       return KlEstimator::kK2;
+    case proto::KL_LOSS_TYPE_K1_PLUS:
+      return KlEstimator::kK1Plus;
+    case proto::KL_LOSS_TYPE_K3_PLUS:
+    case proto::KL_LOSS_TYPE_LOW_VAR_KL_PLUS:
+      return KlEstimator::kK3Plus;
     default:
       return KlEstimator::kK3;
   }
 }
 
-RolloutCorrectionOptions CorrectionOf(const proto::RolloutCorrectionConfig& config) {
+RolloutCorrectionOptions CorrectionOf(const proto::RunConfig& run) {
+  const proto::RolloutCorrectionConfig& config = run.algorithm().rollout_correction();
   RolloutCorrectionOptions out;
   out.bypass = config.bypass_mode();
-  if (config.rollout_is() == proto::ROLLOUT_IS_TOKEN) out.weights.level = RolloutIs::kToken;
-  if (config.rollout_is() == proto::ROLLOUT_IS_SEQUENCE) out.weights.level = RolloutIs::kSequence;
+  const proto::RolloutIs level = config::ResolveRolloutIs(run);
+  if (level == proto::ROLLOUT_IS_TOKEN) out.weights.level = RolloutIs::kToken;
+  if (level == proto::ROLLOUT_IS_SEQUENCE) out.weights.level = RolloutIs::kSequence;
   out.weights.batch_normalize = config.rollout_is_batch_normalize();
   // The configuration has been validated: both parse.
   if (const auto bounds = config::ParseWeightBounds(config.rollout_is_threshold()); bounds.ok()) {
@@ -70,6 +79,10 @@ absl::Status CheckAlgorithm(const config::v1::RunConfig& config) {
   if (FindAdvantages(estimator) == nullptr) {
     return unknown("algorithm.adv_estimator", proto::AdvEstimator_Name(estimator));
   }
+  const proto::DpoLossType preference = config.dpo().loss_type();
+  if (FindPreferenceLoss(preference) == nullptr) {
+    return unknown("dpo.loss_type", proto::DpoLossType_Name(preference));
+  }
   return absl::OkStatus();
 }
 
@@ -81,7 +94,8 @@ TrainingStepOptions MakeTrainingStepOptions(const config::v1::RunConfig& config)
   out.advantages.divide_by_std = algorithm.norm_adv_by_std_in_grpo();
   out.advantages.gamma = algorithm.gamma();
   out.advantages.lam = algorithm.lam();
-  out.correction = CorrectionOf(algorithm.rollout_correction());
+  out.correction = CorrectionOf(config);
+  out.masks_truncated = algorithm.mask_truncated_completions();
   out.use_kl_in_reward = algorithm.use_kl_in_reward();
   out.kl_penalty = EstimatorOf(algorithm.kl_penalty());
   const proto::KlControlConfig& control = algorithm.kl_ctrl();
@@ -90,7 +104,21 @@ TrainingStepOptions MakeTrainingStepOptions(const config::v1::RunConfig& config)
   out.kl_controller.horizon = static_cast<double>(control.horizon());
   out.kl_controller.target = control.target_kl();
 
+  const proto::RolloutCorrectionConfig& correction = algorithm.rollout_correction();
   out.objective.policy_loss = FindPolicyLoss(actor.policy_loss().loss_mode());
+  if (correction.loss_type() == proto::CORRECTION_LOSS_TYPE_REINFORCE) {
+    // The weights are part of the loss, from the current policy, not factors of it.
+    out.objective.policy_loss = &kReinforceLoss;
+    out.objective.policy.weights = std::exchange(out.correction.weights, {});
+  }
+  const proto::PolicyLossConfig& loss = actor.policy_loss();
+  out.objective.policy.dro_beta = loss.dro_beta();
+  out.objective.policy.clip_cov_ratio = loss.clip_cov_ratio();
+  out.objective.policy.clip_cov_low = loss.clip_cov_lb();
+  out.objective.policy.clip_cov_high = loss.clip_cov_ub();
+  out.objective.policy.kl_cov_ratio = loss.kl_cov_ratio();
+  out.objective.policy.kl_cov_coefficient = loss.ppo_kl_coef();
+  out.top_entropy_share = actor.top_entropy_quantile();
   out.objective.policy.clip = {actor.clip_ratio_low(), actor.clip_ratio_high(),
                                actor.clip_ratio_c()};
   out.objective.policy.tau_positive = actor.tau_pos();
@@ -98,6 +126,7 @@ TrainingStepOptions MakeTrainingStepOptions(const config::v1::RunConfig& config)
   out.objective.use_kl_loss = actor.use_kl_loss();
   out.objective.kl_loss_coef = actor.kl_loss_coef();
   out.objective.kl_estimator = EstimatorOf(actor.kl_loss_type());
+  out.objective.weights_kl = actor.use_bias_correction_kl();
   out.objective.entropy_coeff = actor.entropy_coeff();
 
   out.mini_batch.groups_each = actor.ppo_mini_batch_size();

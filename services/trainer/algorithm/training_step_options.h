@@ -17,6 +17,10 @@ namespace tandem::trainer {
 struct TrainingStepOptions {
   AdvantageOptions advantages;
   RolloutCorrectionOptions correction;
+  // Completions that ended at the token limit are not trained on; their rewards count.
+  bool masks_truncated = false;
+  // Share of the tokens, those of the highest entropy, that the policy loss trains on.
+  double top_entropy_share = 1.0;
   bool use_kl_in_reward = false;
   KlEstimator kl_penalty = KlEstimator::kK1;
   KlControllerOptions kl_controller;
@@ -33,7 +37,8 @@ struct TrainingStepOptions {
   bool needs_start_logprobs(int64_t num_groups) const {
     const bool several_updates =
         epochs > 1 || (mini_batch.groups_each > 0 && mini_batch.groups_each < num_groups);
-    return correction.compares() || (!correction.bypass && (several_updates || use_kl_in_reward));
+    return correction.compares() || objective.policy_loss->select != nullptr ||
+           (!correction.bypass && (several_updates || use_kl_in_reward));
   }
 };
 

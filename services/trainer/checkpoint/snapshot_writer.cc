@@ -12,8 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "common/checkpoint/shard_writer.h"
-#include "common/probe/exceptions.h"
-#include "common/probe/memory_limit.h"
+#include "common/host/memory_limit.h"
+#include "common/status/exceptions.h"
 #include "common/status/status_macros.h"
 #include "services/trainer/fsdp/offload_file.h"
 
@@ -31,7 +31,7 @@ struct HostPart {
 
 std::unique_ptr<float[]> CopyOf(const at::Tensor& shard) {
   const at::NoGradGuard no_grad;
-  // Not from LibTorch's allocator: this is no memory that training needs.
+  // Allocated outside LibTorch's allocator: the copy does not count as memory of training.
   std::unique_ptr<float[]> copy(new float[static_cast<size_t>(shard.numel())]);
   at::from_blob(copy.get(), shard.sizes(), at::kFloat).copy_(shard);
   return copy;
@@ -88,13 +88,13 @@ absl::Status SnapshotWriter::Start(const SnapshotOptions& options,
   } catch (const std::bad_alloc&) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "not enough memory for the copy that a background checkpoint is written from: ",
-        probe::DescribeMemoryLimits(), "; ", probe::kLowerMemory));
+        host::DescribeMemoryLimits(), "; ", host::kLowerMemory));
   }
   started_ = true;
   done_ = false;
   const auto write = [this, options, parts] {
     const auto begin = std::chrono::steady_clock::now();
-    status_ = probe::Catch([&] { return Write(options, *parts); });
+    status_ = Catch([&] { return Write(options, *parts); });
     parts->clear();
     seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     done_ = true;

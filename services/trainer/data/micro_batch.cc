@@ -70,6 +70,7 @@ MicroBatch PackMicroBatch(const TrainingBatch& batch, absl::Span<const int64_t> 
   out.old_logprobs = RowValues(batch, indices, &Sequence::old_logprobs);
   out.ref_logprobs = RowValues(batch, indices, &Sequence::ref_logprobs);
   out.importance_weights = RowValues(batch, indices, &Sequence::importance_weights);
+  out.selected = RowValues(batch, indices, &Sequence::selected);
   out.values = RowValues(batch, indices, &Sequence::values);
   out.returns = RowValues(batch, indices, &Sequence::returns);
   return out;

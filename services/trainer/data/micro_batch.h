@@ -25,8 +25,9 @@ struct MicroBatch {
   at::Tensor old_logprobs;
   at::Tensor ref_logprobs;
   at::Tensor importance_weights;
-  at::Tensor values;   // the critic's, at the step's start
-  at::Tensor returns;  // the critic's targets
+  at::Tensor selected;  // see Sequence
+  at::Tensor values;    // the critic's, at the step's start
+  at::Tensor returns;   // the critic's targets
 
   int64_t num_rows() const { return packed.rows.numel(); }
 };

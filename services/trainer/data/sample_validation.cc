@@ -74,6 +74,7 @@ absl::Status ValidateSampled(const Segment& segment, absl::string_view place,
   RETURN_IF_ERROR(CheckLength(place, "logprobs", segment.logprobs_size(), num_tokens));
   RETURN_IF_ERROR(CheckLength(place, "loss_mask", segment.loss_mask_size(), num_tokens));
   RETURN_IF_ERROR(CheckLength(place, "advantages", segment.advantages_size(), num_tokens));
+  RETURN_IF_ERROR(CheckLength(place, "token_rewards", segment.token_rewards_size(), num_tokens));
   RETURN_IF_ERROR(CheckVersionSpans(segment, place, limits));
   for (int i = 0; i < segment.logprobs_size(); ++i) {
     // Written so that NaN is refused as well.
@@ -89,11 +90,18 @@ absl::Status ValidateSampled(const Segment& segment, absl::string_view place,
                                rewards::ExpectedReward(segment.advantages(i)));
     }
   }
+  for (int i = 0; i < segment.token_rewards_size(); ++i) {
+    if (!rewards::IsReward(segment.token_rewards(i))) {
+      return rpc::InvalidField(absl::StrCat(place, ".token_rewards[", i, "]"),
+                               rewards::ExpectedReward(segment.token_rewards(i)));
+    }
+  }
   if (limits.needs_rollout_logprobs && segment.logprobs_size() == 0 && num_tokens > 0) {
     return rpc::InvalidField(
         absl::StrCat(place, ".logprobs"),
         "expected the rollout's log-probs, which algorithm.rollout_correction (bypass_mode, "
-        "rollout_is, rollout_rs) compares with the trainer's; found none");
+        "rollout_is, which is token by default in the modes one_step_off and async, rollout_rs) "
+        "compares with the trainer's; found none");
   }
   return absl::OkStatus();
 }
@@ -104,6 +112,7 @@ absl::Status ValidateGiven(const Segment& segment, absl::string_view place) {
                                  : segment.version_spans_size() > 0 ? "version_spans"
                                  : segment.loss_mask_size() > 0     ? "loss_mask"
                                  : segment.advantages_size() > 0    ? "advantages"
+                                 : segment.token_rewards_size() > 0 ? "token_rewards"
                                                                     : "";
   if (list.empty()) return absl::OkStatus();
   return rpc::InvalidField(absl::StrCat(place, ".", list),

@@ -10,6 +10,29 @@
 namespace tandem::trainer {
 namespace {
 
+// Collects the rewards of trained-on tokens. The reward of another token passes to the trained-on
+// token before it, or else after it.
+class TokenRewardReader {
+ public:
+  void Add(const common::v1::Segment& segment, int i, bool is_trained) {
+    const double reward = segment.token_rewards_size() > 0 ? segment.token_rewards(i) : 0.0;
+    has_any_ |= segment.token_rewards_size() > 0;
+    if (is_trained) {
+      rewards_.push_back(reward + std::exchange(waiting_, 0.0));
+    } else {
+      (rewards_.empty() ? waiting_ : rewards_.back()) += reward;
+    }
+  }
+
+  // Empty if no segment states rewards.
+  std::vector<double> Take() && { return has_any_ ? std::move(rewards_) : std::vector<double>(); }
+
+ private:
+  std::vector<double> rewards_;
+  double waiting_ = 0;  // for the first trained-on token
+  bool has_any_ = false;
+};
+
 Sequence MakeSequence(const common::v1::Sample& sample) {
   Sequence out;
   out.temperature = sample.temperature() == 0 ? 1.0 : sample.temperature();
@@ -17,6 +40,7 @@ Sequence MakeSequence(const common::v1::Sample& sample) {
   if (sample.has_baseline_reward()) out.baseline_reward = sample.baseline_reward();
   out.is_cut = sample.finish_reason() == common::v1::FINISH_REASON_LENGTH;
   bool seen_sampled = false;
+  TokenRewardReader rewards;
   for (const common::v1::Segment& segment : sample.segments()) {
     const bool sampled = segment.kind() == common::v1::SEGMENT_KIND_SAMPLED;
     seen_sampled |= sampled;
@@ -26,7 +50,9 @@ Sequence MakeSequence(const common::v1::Sample& sample) {
       const int64_t position = static_cast<int64_t>(out.token_ids.size());
       out.token_ids.push_back(segment.token_ids(i));
       const bool masked = segment.loss_mask_size() > 0 && !segment.loss_mask(i);
-      if (!sampled || masked || position == 0) continue;
+      const bool is_trained = sampled && !masked && position > 0;
+      rewards.Add(segment, i, is_trained);
+      if (!is_trained) continue;
       out.trained.push_back(position);
       out.rollout_logprobs.push_back(segment.logprobs_size() > 0
                                          ? segment.logprobs(i)
@@ -34,6 +60,7 @@ Sequence MakeSequence(const common::v1::Sample& sample) {
       if (segment.advantages_size() > 0) out.advantages.push_back(segment.advantages(i));
     }
   }
+  out.token_rewards = std::move(rewards).Take();
   return out;
 }
 
@@ -72,7 +99,8 @@ void KeepTokens(Sequence& sequence, const std::vector<bool>& keep) {
   Keep(keep, &sequence.token_rewards);
   for (std::vector<float>* values :
        {&sequence.rollout_logprobs, &sequence.old_logprobs, &sequence.ref_logprobs,
-        &sequence.values, &sequence.returns, &sequence.importance_weights, &sequence.advantages}) {
+        &sequence.values, &sequence.returns, &sequence.importance_weights, &sequence.advantages,
+        &sequence.entropies, &sequence.selected}) {
     Keep(keep, values);
   }
   Keep(keep, &sequence.trained);

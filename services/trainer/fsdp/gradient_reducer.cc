@@ -25,52 +25,50 @@ GradientReducer::GradientReducer(const Options& options, std::vector<at::Tensor>
     unit.written.resize(parameters.size());
     units_.push_back(std::move(unit));
   }
+  if (alone_) return;
+  reduction_.emplace(
+      ops_,
+      sharding::GradientReduction<TensorOps>::Options{.compute_type = options.compute_dtype,
+                                                      .reduce_type = options.reduce_dtype,
+                                                      .shared_unit = options.shared_unit},
+      Extents());
+}
+
+std::vector<sharding::ShardExtent> GradientReducer::Extents() const {
+  std::vector<sharding::ShardExtent> extents;
+  for (const Unit& unit : units_) {
+    const int64_t owned = unit.shard.defined() ? unit.shard.numel() : 0;
+    extents.push_back({.owned = owned, .padded = owned * group_.size()});
+  }
+  return extents;
 }
 
 bool GradientReducer::OnDevice(int unit) const {
   return units_[unit].shard.device() == options_.pool->device();
 }
 
-at::ScalarType GradientReducer::LayType(int unit) const {
-  return unit == options_.shared_unit ? at::kFloat : options_.compute_dtype;
-}
-
-at::ScalarType GradientReducer::TravelType(int unit) const {
-  return options_.reduce_dtype == at::kBFloat16 ? at::kBFloat16 : LayType(unit);
-}
-
 absl::StatusOr<at::Tensor> GradientReducer::LayingBuffer(int unit) {
-  Unit& state = units_[unit];
-  if (alone_) return state.shard;
-  if (!state.full.defined()) {
-    // This reduction reuses the buffer of the one before.
-    RETURN_IF_ERROR(Finish());
-    // Compute writes it before the collective does, and compute is in order.
-    state.full = options_.pool->Acquire(state.shard.numel() * group_.size(), LayType(unit)).tensor;
-    state.written.assign(state.written.size(), false);
-  }
-  return state.full;
+  if (alone_) return units_[unit].shard;
+  RETURN_IF_ERROR(reduction_->Open(unit));
+  return reduction_->buffer(unit);
 }
 
-absl::Status GradientReducer::Add(absl::Span<const int> parameters,
-                                  absl::Span<const at::Tensor> gradients) {
+absl::Status GradientReducer::Add(int index, const at::Tensor& gradient) {
   const at::NoGradGuard no_grad;
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    const model::Parameter& parameter = options_.table->parameter(parameters[i]);
-    ASSIGN_OR_RETURN(const at::Tensor flat, LayingBuffer(parameter.unit));
-    if (i >= gradients.size() || !gradients[i].defined()) continue;
-    const PhaseClock::Scope scope(*options_.clock, Phase::kBackward);
-    const at::Tensor slot = flat.narrow(0, parameter.offset, parameter.numel).view(parameter.shape);
-    std::vector<bool>& written = units_[parameter.unit].written;
-    const int index = index_in_unit_[parameters[i]];
-    // The first gradient is copied, so that the buffer need not be cleared before.
-    if (written[index]) {
-      slot.add_(gradients[i].to(slot.device()));
-    } else {
-      slot.copy_(gradients[i]);
-    }
-    written[index] = true;
+  const model::Parameter& parameter = options_.table->parameter(index);
+  ASSIGN_OR_RETURN(const at::Tensor flat, LayingBuffer(parameter.unit));
+  if (!gradient.defined()) return absl::OkStatus();
+  const PhaseClock::Scope scope(*options_.clock, Phase::kBackward);
+  const at::Tensor slot = flat.narrow(0, parameter.offset, parameter.numel).view(parameter.shape);
+  std::vector<bool>& written = units_[parameter.unit].written;
+  const int in_unit = index_in_unit_[index];
+  // The first gradient is copied, so that the buffer need not be cleared before.
+  if (written[in_unit]) {
+    slot.add_(gradient.to(slot.device()));
+  } else {
+    slot.copy_(gradient);
   }
+  written[in_unit] = true;
   return absl::OkStatus();
 }
 
@@ -88,69 +86,73 @@ void GradientReducer::ZeroUnwritten(int unit, at::Tensor& flat) const {
 
 absl::Status GradientReducer::Complete(int unit) {
   const at::NoGradGuard no_grad;
-  Unit& state = units_[unit];
-  if (alone_) {
-    state.touched = true;
-    Evict(state.shard);
-    return absl::OkStatus();
-  }
-  RETURN_IF_ERROR(LayingBuffer(unit).status());
-  // If two units were filled side by side, waits for the reduction of the first.
-  RETURN_IF_ERROR(Finish());
-  ZeroUnwritten(unit, state.full);
-  in_flight_.unit = unit;
-  in_flight_.full = std::exchange(state.full, at::Tensor());
-  const at::ScalarType travel_type = TravelType(unit);
-  if (in_flight_.full.scalar_type() != travel_type) {
-    at::Tensor rounded = options_.pool->Acquire(in_flight_.full.numel(), travel_type).tensor;
-    rounded.copy_(in_flight_.full);
-    options_.pool->Release(std::exchange(in_flight_.full, std::move(rounded)));
-  }
-  // A collective overwrites its result, so it must not get a shard that already holds a sum.
-  in_flight_.sum = state.touched || !OnDevice(unit)
-                       ? options_.pool->Acquire(state.shard.numel(), at::kFloat).tensor
-                       : state.shard;
-  if (travel_type != at::kFloat) {
-    in_flight_.slices = options_.pool->Acquire(in_flight_.full.numel(), travel_type).tensor;
-  }
-  const std::string tag = absl::StrCat("gradients of ", options_.table->units()[unit].name);
-  const std::shared_ptr<DeviceStreams::Mark> laid = options_.streams->MarkCompute();
-  comm::ProcessGroup::WorkOr work = absl::InternalError("not issued");
-  options_.streams->IssueAfter(laid.get(), [&] {
-    work = in_flight_.slices.defined() ? group_.AllToAll(in_flight_.slices, in_flight_.full, tag)
-                                       : group_.ReduceScatter(in_flight_.sum, in_flight_.full, tag);
-  });
-  ASSIGN_OR_RETURN(in_flight_.work, std::move(work));
+  if (!alone_) return reduction_->Complete(unit);
+  Evict(units_[unit].shard);
   return absl::OkStatus();
 }
 
 absl::Status GradientReducer::Finish() {
-  if (in_flight_.work == nullptr) return absl::OkStatus();
-  {
-    const PhaseClock::Scope scope(*options_.clock, Phase::kReduceScatterWait,
-                                  options_.table->units()[in_flight_.unit].name);
-    RETURN_IF_ERROR(in_flight_.work->Wait());
-  }
   const at::NoGradGuard no_grad;
-  InFlight done = std::exchange(in_flight_, InFlight());
-  options_.pool->Release(std::move(done.full));
-  if (done.slices.defined()) {
-    at::sum_out(done.sum, done.slices.view({group_.size(), -1}), {0}, /*keepdim=*/false,
-                at::kFloat);
-    options_.pool->Release(std::move(done.slices));
-  }
-  Unit& state = units_[done.unit];
-  if (!done.sum.is_same(state.shard)) {
-    if (state.touched) {
-      state.shard.add_(done.sum.to(state.shard.device()));
-    } else {
-      state.shard.copy_(done.sum);
-    }
-    options_.pool->Release(std::move(done.sum));
-  }
-  state.touched = true;
-  Evict(state.shard);
+  return alone_ ? absl::OkStatus() : reduction_->Finish();
+}
+
+at::Tensor GradientReducer::TensorOps::Acquire(int64_t numel, at::ScalarType type) {
+  return reducer_.options_.pool->Acquire(numel, type).tensor;
+}
+
+void GradientReducer::TensorOps::Release(at::Tensor buffer) {
+  reducer_.options_.pool->Release(std::move(buffer));
+}
+
+void GradientReducer::TensorOps::Seal(int unit, at::Tensor& full) {
+  reducer_.ZeroUnwritten(unit, full);
+  // The unit's next buffer starts without gradients.
+  std::vector<bool>& written = reducer_.units_[unit].written;
+  written.assign(written.size(), false);
+}
+
+at::Tensor& GradientReducer::TensorOps::SumOf(int unit, Flight& flight) {
+  return flight.sum.has_value() ? *flight.sum : reducer_.units_[unit].shard;
+}
+
+absl::Status GradientReducer::TensorOps::Start(int unit, Flight& flight) {
+  const Options& options = reducer_.options_;
+  comm::ProcessGroup& group = reducer_.group_;
+  const std::string tag = absl::StrCat("gradients of ", options.table->units()[unit].name);
+  const std::shared_ptr<DeviceStreams::Mark> laid = options.streams->MarkCompute();
+  comm::ProcessGroup::WorkOr work = absl::InternalError("not issued");
+  options.streams->IssueAfter(laid.get(), [&] {
+    work = flight.slices.has_value() ? group.AllToAll(*flight.slices, *flight.full, tag)
+                                     : group.ReduceScatter(SumOf(unit, flight), *flight.full, tag);
+  });
+  ASSIGN_OR_RETURN(work_, std::move(work));
   return absl::OkStatus();
+}
+
+absl::Status GradientReducer::TensorOps::Wait(int unit) {
+  const Options& options = reducer_.options_;
+  const PhaseClock::Scope scope(*options.clock, Phase::kReduceScatterWait,
+                                options.table->units()[unit].name);
+  return work_->Wait();
+}
+
+void GradientReducer::TensorOps::AddSlices(int unit, Flight& flight) {
+  at::sum_out(SumOf(unit, flight), flight.slices->view({reducer_.group_.size(), -1}), {0},
+              /*keepdim=*/false, at::kFloat);
+}
+
+void GradientReducer::TensorOps::AddToShard(int unit, const at::Tensor& sum, bool holds_sum) {
+  at::Tensor& shard = reducer_.units_[unit].shard;
+  if (holds_sum) {
+    shard.add_(sum.to(shard.device()));
+  } else {
+    shard.copy_(sum);
+  }
+}
+
+void GradientReducer::TensorOps::Arrived(int unit) {
+  work_.reset();
+  Evict(reducer_.units_[unit].shard);
 }
 
 absl::Status GradientReducer::SumReplicas() {
@@ -192,25 +194,24 @@ absl::Status GradientReducer::SumReplicas() {
 }
 
 void GradientReducer::Reset() {
-  for (Unit& unit : units_) {
-    unit.touched = false;
-    if (alone_) unit.written.assign(unit.written.size(), false);
-  }
+  if (!alone_) return reduction_->Reset();
+  for (Unit& unit : units_) unit.written.assign(unit.written.size(), false);
 }
 
 void GradientReducer::ZeroUntouched() {
   for (size_t u = 0; u < units_.size(); ++u) {
     Unit& unit = units_[u];
     if (!unit.shard.defined()) continue;
+    const int index = static_cast<int>(u);
     if (alone_) {
-      ZeroUnwritten(static_cast<int>(u), unit.shard);
+      ZeroUnwritten(index, unit.shard);
       unit.written.assign(unit.written.size(), true);
       Evict(unit.shard);
-    } else if (!unit.touched) {
+    } else if (!reduction_->holds_sum(index)) {
       unit.shard.zero_();
       Evict(unit.shard);
+      reduction_->SetHoldsSum(index);
     }
-    unit.touched = true;
   }
 }
 

@@ -1,11 +1,11 @@
 // GradientReducer: sums the gradients of units over micro-batches and ranks into float32 shards.
 //
 // A unit's gradients come from the backward passes of its stages. They are copied into a flat
-// buffer and reduce-scattered among the ranks that share a copy of the model. The reduce-scatter
-// overlaps the next stage's backward; the next unit's gradients wait for it, so one such buffer is
-// in use at a time, two if the embedding is tied. bfloat16 gradients travel unreduced, each rank's
-// slice to its owner, which adds them in float32: the same sum at half the traffic. A group of one
-// rank adds to its shard directly. Copies of the model add up their shards once, at the end.
+// buffer and reduce-scattered among the ranks that share a copy of the model; the order of buffers
+// and collectives is that of common/sharding/gradient_reduction.h. The reduce-scatter overlaps the
+// next stage's backward. bfloat16 gradients travel unreduced, each rank's slice to its owner, which
+// adds them in float32: the same sum at half the traffic. A group of one rank adds to its shard
+// directly. Copies of the model add up their shards once, at the end.
 //
 // One thread; every rank adds the same units in the same order.
 #ifndef TANDEM_SERVICES_TRAINER_FSDP_GRADIENT_REDUCER_H_
@@ -15,12 +15,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/types/span.h"
 #include "common/comm/device_mesh.h"
 #include "common/model/parameter_table.h"
+#include "common/sharding/gradient_reduction.h"
+#include "common/sharding/shard_extent.h"
 #include "services/trainer/fsdp/buffer_pool.h"
 #include "services/trainer/fsdp/device_streams.h"
 #include "services/trainer/fsdp/phase_clock.h"
@@ -47,10 +49,11 @@ class GradientReducer {
   // device, in host memory, or in an OffloadFile, to which they are evicted between uses. Undefined
   // for frozen units, whose parameters must not be given to Add().
   GradientReducer(const Options& options, std::vector<at::Tensor> shards);
+  GradientReducer(const GradientReducer&) = delete;
+  GradientReducer& operator=(const GradientReducer&) = delete;
 
-  // Adds gradients of parameters (indices into the table). An undefined gradient counts as zero; an
-  // empty span means that all do.
-  absl::Status Add(absl::Span<const int> parameters, absl::Span<const at::Tensor> gradients);
+  // Adds the gradient of a parameter (an index into the table). An undefined one counts as zero.
+  absl::Status Add(int index, const at::Tensor& gradient);
   // Call after the unit's last gradients in the micro-batch: starts the sum over ranks. Parameters
   // without a gradient count as zero.
   absl::Status Complete(int unit);
@@ -67,33 +70,53 @@ class GradientReducer {
  private:
   struct Unit {
     at::Tensor shard;           // undefined if the unit is frozen
-    at::Tensor full;            // while gradients of a micro-batch are copied in
     std::vector<bool> written;  // by parameter: whether its part of the buffer is filled
-    bool touched = false;       // the shard holds a sum
-  };
-  struct InFlight {
-    int unit = -1;
-    at::Tensor full;
-    at::Tensor slices;  // every rank's gradients of this rank's part; undefined for float32
-    at::Tensor sum;     // over the ranks; the shard itself if it held no sum yet
-    std::unique_ptr<comm::Work> work;
   };
 
-  // The buffer for the unit's gradients: `full`, allocated if needed, or the shard itself.
+  // The operations of sharding::GradientReduction on tensors.
+  class TensorOps {
+   public:
+    using Buffer = at::Tensor;
+    using ElementType = at::ScalarType;
+    using Flight = sharding::GradientFlight<at::Tensor>;
+    static constexpr at::ScalarType kFloat32 = at::kFloat;
+    static constexpr at::ScalarType kBFloat16 = at::kBFloat16;
+
+    explicit TensorOps(GradientReducer& reducer) : reducer_(reducer) {}
+    at::Tensor Acquire(int64_t numel, at::ScalarType type);
+    void Release(at::Tensor buffer);
+    void Seal(int unit, at::Tensor& full);
+    void Round(const at::Tensor& from, at::Tensor& to) { to.copy_(from); }
+    bool CanReduceIntoShard(int unit) const { return reducer_.OnDevice(unit); }
+    absl::Status Start(int unit, Flight& flight);
+    absl::Status Wait(int unit);
+    void AddSlices(int unit, Flight& flight);
+    void AddToShard(int unit, const at::Tensor& sum, bool holds_sum);
+    void Arrived(int unit);
+
+   private:
+    at::Tensor& SumOf(int unit, Flight& flight);
+
+    GradientReducer& reducer_;
+    std::unique_ptr<comm::Work> work_;  // while in flight
+  };
+
+  // The buffer for the unit's gradients, allocated if needed, or the shard itself.
   absl::StatusOr<at::Tensor> LayingBuffer(int unit);
   // Zeroes the parts without a gradient, padding included.
   void ZeroUnwritten(int unit, at::Tensor& flat) const;
   // Whether the device's collectives can use the unit's shard directly.
   bool OnDevice(int unit) const;
-  at::ScalarType LayType(int unit) const;
-  at::ScalarType TravelType(int unit) const;
+  std::vector<sharding::ShardExtent> Extents() const;
 
   const Options options_;
   comm::ProcessGroup& group_;  // of the ranks that share a copy
   const bool alone_;
   std::vector<Unit> units_;
   std::vector<int> index_in_unit_;  // of each parameter
-  InFlight in_flight_;
+  TensorOps ops_{*this};
+  // For a group of several ranks.
+  std::optional<sharding::GradientReduction<TensorOps>> reduction_;
 };
 
 }  // namespace tandem::trainer

@@ -10,8 +10,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/host/memory_limit.h"
 #include "common/model/tensor_collectives.h"
-#include "common/probe/memory_limit.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::trainer {
@@ -30,7 +30,7 @@ Result Guarded(int rank, const std::string& place, Function function) {
         absl::StrCat("rank ", rank, ", ", place, ": ", e.what_without_backtrace(), kHint));
   } catch (const std::bad_alloc&) {
     return absl::ResourceExhaustedError(absl::StrCat(
-        "rank ", rank, ", ", place, ": out of memory: ", probe::DescribeMemoryLimits(), kHint));
+        "rank ", rank, ", ", place, ": out of memory: ", host::DescribeMemoryLimits(), kHint));
   } catch (const model::CollectiveError& e) {
     return StatusBuilder(e.status()) << "rank " << rank << ", " << place;
   } catch (const c10::Error& e) {

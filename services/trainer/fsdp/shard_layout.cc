@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/model/segment_box.h"
+#include "common/sharding/shard_extent.h"
 
 namespace tandem::trainer {
 
@@ -29,7 +30,7 @@ std::vector<ShardLayout::Run> ShardLayout::RunsOf(int rank, size_t tensor, int64
   if (replicated && rank % tensor_ranks != 0) return runs;
 
   const model::Segment& segment = table.segment(ref);
-  const int64_t owned = (table.units()[parameter.unit].numel + num_shards_ - 1) / num_shards_;
+  const int64_t owned = sharding::ExtentOf(table.units()[parameter.unit].numel, num_shards_).owned;
   const int64_t shard_begin = rank / tensor_ranks * owned;
   // Elements of the box that lie in the rank's shard.
   const model::Range held = {std::max<int64_t>(0, shard_begin - segment.offset),

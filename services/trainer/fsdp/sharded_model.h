@@ -38,8 +38,8 @@
 #include "common/io/model_folder.h"
 #include "common/model/transformer.h"
 #include "services/trainer/data/packed_batch.h"
-#include "services/trainer/fsdp/shard_digests.h"
 #include "services/trainer/fsdp/state_memory.h"
+#include "services/trainer/fsdp/unit_shard.h"
 
 namespace tandem::trainer {
 
@@ -84,24 +84,6 @@ struct MemoryBytes {
   int64_t buffers = 0;     // gathered units and gradients in transit, peak
   int64_t offloaded = 0;   // of parameters and gradients (and the optimizer's), in host memory or
                            // files
-};
-
-// One rank's part of one unit.
-struct UnitShard {
-  // [padded_numel / ranks], with `ranks` those sharing a copy. float32; of a frozen unit in compute
-  // dtype.
-  at::Tensor master;
-  // The master in compute dtype, as of the last MasterChanged(); the master itself if no cast is
-  // needed.
-  at::Tensor computed;
-  // float32, the same shape; sums over micro-batches and, after ReduceGradients(), all ranks.
-  // Undefined if the unit or the model is frozen.
-  at::Tensor grad;
-  int64_t numel = 0;         // of the unit
-  int64_t padded_numel = 0;  // a multiple of ranks
-  int64_t offset = 0;        // first element of the unit that this rank owns
-  // Digests of `computed`, as of the last MasterChanged(); null on a device.
-  std::shared_ptr<ShardDigests> digests;
 };
 
 class ShardedModel {

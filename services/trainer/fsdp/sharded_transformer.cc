@@ -14,6 +14,7 @@
 #include "common/model/parallel_fit.h"
 #include "common/model/sequence_parallel_attention.h"
 #include "common/model/tensor_collectives.h"
+#include "common/sharding/shard_extent.h"
 #include "common/status/status_macros.h"
 #include "common/weights/bfloat16_cast.h"
 #include "services/trainer/data/shared_prefix.h"
@@ -52,6 +53,18 @@ constexpr int64_t kElementsOfThread = int64_t{1} << 16;
 // Whether MasterChanged() can digest the compute shard: the master itself, or our own cast of it.
 bool KeepsDigests(const at::Tensor& computed, const at::Tensor& master) {
   return computed.is_cpu() && (computed.is_same(master) || computed.scalar_type() == at::kBFloat16);
+}
+
+sharding::Saves SavesOf(ActivationCheckpointing checkpointing) {
+  switch (checkpointing) {
+    case ActivationCheckpointing::kFull:
+      return sharding::Saves::kNothing;
+    case ActivationCheckpointing::kSelective:
+      return sharding::Saves::kSelected;
+    case ActivationCheckpointing::kNone:
+      break;
+  }
+  return sharding::Saves::kEverything;
 }
 
 std::string StageName(int64_t stage) {
@@ -97,6 +110,8 @@ ShardedTransformer::ShardedTransformer(ShardedModelOptions options,
                                        std::unique_ptr<StateMemory> state_memory)
     : options_(std::move(options)),
       transformer_(options_.spec, options_.unit_limits, &options_.mesh->tensor()),
+      stages_(transformer_.table(), SavesOf(options_.activation_checkpointing),
+              options_.activation_checkpointing_interval),
       streams_(std::move(streams)),
       state_memory_(std::move(state_memory)),
       pool_(options_.device, *streams_) {
@@ -107,8 +122,9 @@ ShardedTransformer::ShardedTransformer(ShardedModelOptions options,
   for (const model::Unit& unit : table.units()) {
     UnitShard shard;
     shard.numel = unit.numel;
-    const int64_t owned = (unit.numel + ranks - 1) / ranks;
-    shard.padded_numel = owned * ranks;
+    const sharding::ShardExtent extent = sharding::ExtentOf(unit.numel, ranks);
+    const int64_t owned = extent.owned;
+    shard.padded_numel = extent.padded;
     shard.offset = owned * options_.mesh->shard().rank();
     // An update in compute type sends from these tensors in place, so they are shareable.
     const bool lends = options_.device.is_cpu() && options_.offload == Offload::kNone;
@@ -141,21 +157,20 @@ ShardedTransformer::ShardedTransformer(ShardedModelOptions options,
                             .pool = &pool_,
                             .streams = streams_.get(),
                             .clock = &clock_,
-                            .prefetch = options_.prefetch_units,
-                            .reshard_after_forward = options_.reshard_after_forward,
+                            .schedule = {.prefetch = options_.prefetch_units,
+                                         .reshard_after_forward = options_.reshard_after_forward},
                             .trainable = options_.trainable},
       compute_shards_);
   if (options_.trainable) {
     reducer_ = std::make_unique<GradientReducer>(
-        GradientReducer::Options{
-            .table = &table,
-            .mesh = options_.mesh,
-            .pool = &pool_,
-            .streams = streams_.get(),
-            .clock = &clock_,
-            .compute_dtype = options_.compute_dtype,
-            .reduce_dtype = options_.reduce_dtype,
-            .shared_unit = tied() ? table.parameter(table.embedding()).unit : -1},
+        GradientReducer::Options{.table = &table,
+                                 .mesh = options_.mesh,
+                                 .pool = &pool_,
+                                 .streams = streams_.get(),
+                                 .clock = &clock_,
+                                 .compute_dtype = options_.compute_dtype,
+                                 .reduce_dtype = options_.reduce_dtype,
+                                 .shared_unit = stages_.shared_unit()},
         std::move(gradients));
   }
 }
@@ -371,19 +386,6 @@ ShardedTransformer::Pass ShardedTransformer::MakePass(const PackedBatch& batch) 
   return pass;
 }
 
-ActivationCheckpointing ShardedTransformer::CheckpointingOf(int64_t stage) const {
-  // The embedding's graph holds no activations, so computing it again would gain nothing.
-  const bool chosen = stage > 0 && (stage - 1) % options_.activation_checkpointing_interval == 0;
-  return chosen ? options_.activation_checkpointing : ActivationCheckpointing::kNone;
-}
-
-at::Tensor ShardedTransformer::RunStage(Pass& pass, int64_t stage, const at::Tensor& input,
-                                        model::Recomputation* recomputation) const {
-  if (stage == 0) return transformer_.Embed(*gatherer_, pass.token_ids);
-  return transformer_.Block(*gatherer_, stage - 1, input, pass.rotary, *pass.attention,
-                            recomputation);
-}
-
 at::Tensor ShardedTransformer::SelectRows(const Pass& pass, const at::Tensor& x) const {
   return pass.all_rows ? x : x.index_select(0, pass.rows);
 }
@@ -397,16 +399,6 @@ ShardedTransformer::HeadResults ShardedTransformer::RunHead(const Pass& pass,
   return {std::move(out.logprobs), std::move(out.entropy)};
 }
 
-std::vector<std::vector<int>> ShardedTransformer::UnitsOfSteps(bool backward) const {
-  const model::ParameterTable& table = transformer_.table();
-  std::vector<std::vector<int>> steps;
-  for (int s = 0; s < table.num_stages(); ++s) steps.push_back(table.stage_units(s));
-  // The head's backward follows its forward at once.
-  for (int s = table.num_stages() - 2; backward && s >= table.first_trainable_stage(); --s)
-    steps.push_back(table.stage_units(s));
-  return steps;
-}
-
 std::vector<at::Tensor> ShardedTransformer::StageLeaves(int stage) const {
   std::vector<at::Tensor> leaves;
   for (const int index : transformer_.table().stage_parameters(stage))
@@ -415,40 +407,22 @@ std::vector<at::Tensor> ShardedTransformer::StageLeaves(int stage) const {
 }
 
 absl::Status ShardedTransformer::AddGradients(int stage, absl::Span<const at::Tensor> gradients) {
-  const model::ParameterTable& table = transformer_.table();
-  const std::vector<int>& parameters = table.stage_parameters(stage);
-  int open_unit = -1;  // its last parameter in this stage is yet to come
-  // Backward goes from the last stage to the first: an earlier stage that also reads the unit, as
-  // with a tied embedding, still has gradients to add.
-  const auto complete_open_unit = [&]() -> absl::Status {
-    if (open_unit < 0 || table.first_stage(open_unit) != stage) return absl::OkStatus();
-    return reducer_->Complete(open_unit);
-  };
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    const model::Parameter& parameter = table.parameter(parameters[i]);
-    if (!parameter.trainable) continue;
-    if (parameter.unit != open_unit) {
-      RETURN_IF_ERROR(complete_open_unit());
-      open_unit = parameter.unit;
+  const std::vector<int>& parameters = transformer_.table().stage_parameters(stage);
+  for (const sharding::UnitGradients& unit : stages_.GradientsOf(stage)) {
+    for (const int i : unit.positions) {
+      RETURN_IF_ERROR(reducer_->Add(parameters[i], gradients.empty() ? at::Tensor() : gradients[i]));
     }
-    const absl::Span<const at::Tensor> given = gradients.empty() ? gradients : gradients.subspan(i);
-    RETURN_IF_ERROR(reducer_->Add({&parameters[i], 1}, given));
+    if (unit.completes) {
+      RETURN_IF_ERROR(reducer_->Complete(unit.unit));
+    }
   }
-  return complete_open_unit();
+  return absl::OkStatus();
 }
 
 absl::StatusOr<ShardedTransformer::HeadResults> ShardedTransformer::ForwardSteps(Pass& pass) {
-  gatherer_->Begin(UnitsOfSteps(/*backward=*/false));
-
-  at::Tensor x;  // [num_tokens, hidden]
-  for (int64_t s = 0; s < num_stages(); ++s) {
-    pass.place = StageName(s);
-    RETURN_IF_ERROR(gatherer_->Enter(s));
-    const PhaseClock::Scope scope(clock_, Phase::kForward, pass.place);
-    if (!pass.empty) x = RunStage(pass, s, x);
-  }
-  pass.place = "head";
-  RETURN_IF_ERROR(gatherer_->Enter(num_stages()));
+  gatherer_->Begin(stages_.UnitsOfSteps(/*backward=*/false));
+  PassOps ops(*this, pass, /*loss=*/nullptr);
+  ASSIGN_OR_RETURN(const at::Tensor x, sharding::ForwardPass(ops, stages_));
   if (pass.empty) {
     const at::Tensor none = at::empty({0}, at::TensorOptions(at::kFloat).device(options_.device));
     return HeadResults{none, none};
@@ -458,54 +432,83 @@ absl::StatusOr<ShardedTransformer::HeadResults> ShardedTransformer::ForwardSteps
 }
 
 absl::StatusOr<double> ShardedTransformer::ForwardBackwardSteps(Pass& pass, const HeadLoss& loss) {
-  gatherer_->Begin(UnitsOfSteps(/*backward=*/true));
-
-  double loss_value = 0;
-  std::vector<Boundary> boundaries(num_stages());
-  ASSIGN_OR_RETURN(at::Tensor x, ForwardStages(pass, boundaries));
-  ASSIGN_OR_RETURN(at::Tensor gradient, HeadStep(pass, std::move(x), loss, loss_value));
-  RETURN_IF_ERROR(BackwardStages(pass, boundaries, std::move(gradient)));
-  pass.place = "gradients";
-  RETURN_IF_ERROR(reducer_->Finish());
-  return loss_value;
+  gatherer_->Begin(stages_.UnitsOfSteps(/*backward=*/true));
+  PassOps ops(*this, pass, &loss);
+  RETURN_IF_ERROR(sharding::TrainingPass(ops, stages_));
+  return ops.loss_value();
 }
 
-absl::StatusOr<at::Tensor> ShardedTransformer::ForwardStages(Pass& pass,
-                                                             std::vector<Boundary>& boundaries) {
-  at::Tensor x;  // [num_tokens, hidden]
-  for (int64_t s = 0; s < num_stages(); ++s) {
-    pass.place = StageName(s);
-    RETURN_IF_ERROR(gatherer_->Enter(s));
-    // A rank without tokens enters every step all the same: its peers' collectives wait for it.
-    if (pass.empty) continue;
-    const PhaseClock::Scope scope(clock_, Phase::kForward, pass.place);
-    Boundary& boundary = boundaries[s];
-    // Detached, so that each stage has a graph of its own and BackwardStages() sets the order.
-    if (x.defined()) boundary.input = x.detach().requires_grad_(HasBackward(s - 1));
-    const ActivationCheckpointing checkpointing = CheckpointingOf(s);
-    const bool keep_graph = HasBackward(s) && checkpointing != ActivationCheckpointing::kFull;
-    const bool selective = keep_graph && checkpointing == ActivationCheckpointing::kSelective;
-    const at::AutoGradMode grad_mode(keep_graph);
-    x = RunStage(pass, s, boundary.input, selective ? &boundary.recomputation : nullptr);
-    if (selective) boundary.recomputation.Drop();
-    if (keep_graph) boundary.output = x;
-    if (!HasBackward(s)) boundary.input.reset();
-    x = x.detach();
-  }
+absl::Status ShardedTransformer::PassOps::EnterForward(int stage) {
+  pass_.place = stage == model_.stages_.head() ? "head" : StageName(stage);
+  return model_.gatherer_->Enter(stage);
+}
+
+absl::Status ShardedTransformer::PassOps::EnterBackward(int stage) {
+  pass_.place = absl::StrCat(StageName(stage), ", backward");
+  return model_.gatherer_->Enter(model_.stages_.BackwardStep(stage));
+}
+
+PhaseClock::Scope ShardedTransformer::PassOps::TimeForward(int stage) {
+  return PhaseClock::Scope(model_.clock_, Phase::kForward, StageName(stage));
+}
+
+PhaseClock::Scope ShardedTransformer::PassOps::TimeBackward(int stage) {
+  return PhaseClock::Scope(model_.clock_, Phase::kBackward, StageName(stage));
+}
+
+at::Tensor ShardedTransformer::PassOps::RunStage(int stage, const at::Tensor& input,
+                                                 sharding::Saves saves, Graph& graph) {
+  const at::AutoGradMode grad_mode(saves != sharding::Saves::kNothing);
+  const model::Transformer& transformer = model_.transformer_;
+  const UnitGatherer& parameters = *model_.gatherer_;
+  if (stage == 0) return transformer.Embed(parameters, pass_.token_ids);
+  const bool selective = saves == sharding::Saves::kSelected;
+  at::Tensor x = transformer.Block(parameters, stage - 1, input, pass_.rotary, *pass_.attention,
+                                   selective ? &graph : nullptr);
+  if (selective) graph.Drop();
   return x;
+}
+
+at::Tensor ShardedTransformer::PassOps::Detach(const at::Tensor& x, bool needs_gradient) {
+  return x.detach().requires_grad_(needs_gradient);
+}
+
+absl::StatusOr<at::Tensor> ShardedTransformer::PassOps::Head(at::Tensor x) {
+  return model_.HeadStep(pass_, std::move(x), *loss_, loss_value_);
+}
+
+at::Tensor ShardedTransformer::PassOps::Backward(int stage, Boundary& boundary,
+                                                 const at::Tensor& gradient,
+                                                 std::vector<at::Tensor>& gradients) {
+  boundary.graph.Restore();
+  std::vector<at::Tensor> inputs = model_.StageLeaves(stage);
+  if (boundary.input.defined()) inputs.push_back(boundary.input);
+  gradients = GradientsOf({boundary.output}, {gradient}, inputs);
+  if (!boundary.input.defined()) return at::Tensor();
+  at::Tensor input_gradient = std::move(gradients.back());  // undefined if no earlier stage trains
+  gradients.pop_back();
+  return input_gradient;
+}
+
+absl::Status ShardedTransformer::PassOps::AddGradients(int stage,
+                                                       absl::Span<const at::Tensor> gradients) {
+  return model_.AddGradients(stage, gradients);
+}
+
+absl::Status ShardedTransformer::PassOps::FinishGradients() {
+  pass_.place = "gradients";
+  return model_.reducer_->Finish();
 }
 
 absl::StatusOr<at::Tensor> ShardedTransformer::HeadStep(Pass& pass, at::Tensor x,
                                                         const HeadLoss& loss, double& loss_value) {
-  pass.place = "head";
-  RETURN_IF_ERROR(gatherer_->Enter(num_stages()));
   at::Tensor x_gradient;
   std::vector<at::Tensor> gradients;
   if (!pass.empty) {
     const PhaseClock::Scope scope(clock_, Phase::kHead);
     const at::AutoGradMode grad_mode(true);
     const at::Tensor selected =
-        SelectRows(pass, x).detach().requires_grad_(HasBackward(num_stages() - 1));
+        SelectRows(pass, x).detach().requires_grad_(stages_.HasBackward(stages_.head() - 1));
     HeadResults computed = RunHead(pass, selected);
     // The loss sees leaves, so that its graph ends at the head's results; and all rows of the
     // batch, on every rank that has a slice of it.
@@ -524,7 +527,7 @@ absl::StatusOr<at::Tensor> ShardedTransformer::HeadStep(Pass& pass, at::Tensor x
           loss_gradients[i].narrow(0, pass.slice.first_row, pass.rows.numel()));
     }
     computed.clear();
-    std::vector<at::Tensor> inputs = StageLeaves(static_cast<int>(num_stages()));
+    std::vector<at::Tensor> inputs = StageLeaves(stages_.head());
     inputs.push_back(selected);
     gradients.resize(inputs.size());
     if (!outputs.empty()) gradients = GradientsOf(outputs, output_gradients, inputs);
@@ -545,36 +548,8 @@ absl::StatusOr<at::Tensor> ShardedTransformer::HeadStep(Pass& pass, at::Tensor x
       }
     }
   }
-  RETURN_IF_ERROR(AddGradients(static_cast<int>(num_stages()), gradients));
+  RETURN_IF_ERROR(AddGradients(stages_.head(), gradients));
   return x_gradient;
-}
-
-absl::Status ShardedTransformer::BackwardStages(Pass& pass, std::vector<Boundary>& boundaries,
-                                                at::Tensor gradient) {
-  for (int64_t s = num_stages() - 1; HasBackward(s); --s) {
-    pass.place = absl::StrCat(StageName(s), ", backward");
-    RETURN_IF_ERROR(gatherer_->Enter(2 * num_stages() - s));
-    std::vector<at::Tensor> gradients;
-    if (gradient.defined()) {
-      const PhaseClock::Scope scope(clock_, Phase::kBackward, StageName(s));
-      Boundary boundary = std::exchange(boundaries[s], Boundary());  // freed with this scope
-      if (!boundary.output.defined()) {
-        const at::AutoGradMode grad_mode(true);
-        boundary.output = RunStage(pass, s, boundary.input);
-      }
-      boundary.recomputation.Restore();
-      std::vector<at::Tensor> inputs = StageLeaves(static_cast<int>(s));
-      if (boundary.input.defined()) inputs.push_back(boundary.input);
-      gradients = GradientsOf({boundary.output}, {gradient}, inputs);
-      gradient = at::Tensor();
-      if (boundary.input.defined()) {  // its gradient is undefined if no earlier stage trains
-        gradient = std::move(gradients.back());
-        gradients.pop_back();
-      }
-    }
-    RETURN_IF_ERROR(AddGradients(static_cast<int>(s), gradients));
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace tandem::trainer

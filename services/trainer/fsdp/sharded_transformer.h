@@ -1,9 +1,7 @@
 // ShardedTransformer: the ShardedModel of a Transformer, stage by stage.
 //
-// The stages are embed, the blocks, and the head; a training pass runs forward through all of them
-// and back through all but the head, whose backward directly follows its forward. Each stage
-// detaches the boundary tensor, so that the backward pass is a plain loop over the stages, the same
-// on every rank, and no collective depends on the order in which autograd visits a graph.
+// The order of a pass is that of common/sharding/training_pass.h; PassOps are its operations on
+// tensors. A new stage or collective belongs there, so that the memory plan counts it too.
 #ifndef TANDEM_SERVICES_TRAINER_FSDP_SHARDED_TRANSFORMER_H_
 #define TANDEM_SERVICES_TRAINER_FSDP_SHARDED_TRANSFORMER_H_
 
@@ -16,9 +14,12 @@
 #include <utility>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "common/model/packed_attention.h"
 #include "common/model/recomputation.h"
 #include "common/model/rotary.h"
+#include "common/sharding/pass_stages.h"
+#include "common/sharding/training_pass.h"
 #include "services/trainer/fsdp/buffer_pool.h"
 #include "services/trainer/fsdp/device_streams.h"
 #include "services/trainer/fsdp/gradient_reducer.h"
@@ -73,22 +74,40 @@ class ShardedTransformer : public ShardedModel {
     bool all_rows = false;                              // the head sees every token of the slice
     std::string place;                                  // the current stage, for errors
   };
-  // A stage's input and output with the graph between them, kept from its forward to its backward.
-  struct Boundary {
-    at::Tensor input;   // undefined for the embedding
-    at::Tensor output;  // undefined until the graph is recomputed
-    model::Recomputation recomputation;
+  // The operations of sharding::ForwardPass() and TrainingPass() on tensors.
+  class PassOps {
+   public:
+    using Tensor = at::Tensor;
+    using Graph = model::Recomputation;
+    using Boundary = sharding::StageBoundary<PassOps>;
+
+    // `loss`: null for a pass without gradients.
+    PassOps(ShardedTransformer& model, Pass& pass, const HeadLoss* loss)
+        : model_(model), pass_(pass), loss_(loss) {}
+
+    bool empty() const { return pass_.empty; }
+    static bool IsDefined(const at::Tensor& tensor) { return tensor.defined(); }
+    absl::Status EnterForward(int stage);
+    absl::Status EnterBackward(int stage);
+    PhaseClock::Scope TimeForward(int stage);
+    PhaseClock::Scope TimeBackward(int stage);
+    at::Tensor RunStage(int stage, const at::Tensor& input, sharding::Saves saves, Graph& graph);
+    static at::Tensor Detach(const at::Tensor& x, bool needs_gradient);
+    absl::StatusOr<at::Tensor> Head(at::Tensor x);
+    at::Tensor Backward(int stage, Boundary& boundary, const at::Tensor& gradient,
+                        std::vector<at::Tensor>& gradients);
+    absl::Status AddGradients(int stage, absl::Span<const at::Tensor> gradients);
+    absl::Status FinishGradients();
+
+    double loss_value() const { return loss_value_; }
+
+   private:
+    ShardedTransformer& model_;
+    Pass& pass_;
+    const HeadLoss* const loss_;
+    double loss_value_ = 0;
   };
 
-  int64_t num_stages() const { return transformer_.spec().num_layers() + 1; }  // without the head
-  // Whether the backward pass reaches the stage. Those before the first trainable parameter need
-  // neither a graph nor gradients.
-  bool HasBackward(int64_t stage) const {
-    return stage >= 0 && stage >= transformer_.table().first_trainable_stage();
-  }
-  bool tied() const { return transformer_.table().lm_head() == transformer_.table().embedding(); }
-  // The units that each stage reads, forward and, if `backward`, backward.
-  std::vector<std::vector<int>> UnitsOfSteps(bool backward) const;
   // The stage's parameters; those that require grad are leaves of its graph.
   std::vector<at::Tensor> StageLeaves(int stage) const;
   // Passes on the gradients of a stage's trainable parameters, and starts the reduction of units to
@@ -98,9 +117,6 @@ class ShardedTransformer : public ShardedModel {
   // INVALID_ARGUMENT if the batch's parts do not match.
   absl::Status CheckBatch(const PackedBatch& batch) const;
   Pass MakePass(const PackedBatch& batch) const;
-  ActivationCheckpointing CheckpointingOf(int64_t stage) const;
-  at::Tensor RunStage(Pass& pass, int64_t stage, const at::Tensor& input,
-                      model::Recomputation* recomputation = nullptr) const;
   at::Tensor SelectRows(const Pass& pass, const at::Tensor& x) const;
   HeadResults RunHead(const Pass& pass, const at::Tensor& selected) const;
   // FAILED_PRECONDITION if the model has the other kind of head.
@@ -113,15 +129,13 @@ class ShardedTransformer : public ShardedModel {
   absl::StatusOr<HeadResults> ForwardSteps(Pass& pass);
   absl::StatusOr<double> ForwardBackwardSteps(Pass& pass, const HeadLoss& loss);
   absl::StatusOr<double> TrainHead(const PackedBatch& batch, bool value_head, const HeadLoss& loss);
-  // Forward of all stages; fills `boundaries` and returns the residual stream.
-  absl::StatusOr<at::Tensor> ForwardStages(Pass& pass, std::vector<Boundary>& boundaries);
   // Head, loss and the head's backward. Returns the gradient of the residual stream.
   absl::StatusOr<at::Tensor> HeadStep(Pass& pass, at::Tensor x, const HeadLoss& loss,
                                       double& loss_value);
-  absl::Status BackwardStages(Pass& pass, std::vector<Boundary>& boundaries, at::Tensor gradient);
 
   const ShardedModelOptions options_;
   const model::Transformer transformer_;
+  const sharding::PassStages stages_;
   const std::unique_ptr<DeviceStreams> streams_;
   const std::unique_ptr<StateMemory> state_memory_;
   BufferPool pool_;

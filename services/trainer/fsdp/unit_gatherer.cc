@@ -27,32 +27,19 @@ UnitGatherer::UnitGatherer(const Options& options, std::vector<at::Tensor> shard
   }
 }
 
-void UnitGatherer::Begin(std::vector<std::vector<int>> steps) { steps_ = std::move(steps); }
-
-size_t UnitGatherer::WindowEnd(size_t step) const {
-  return std::min(steps_.size(), step + 1 + static_cast<size_t>(options_.prefetch));
-}
-
-bool UnitGatherer::IsRead(int unit, size_t begin, size_t end) const {
-  for (size_t s = begin; s < end; ++s) {
-    if (std::find(steps_[s].begin(), steps_[s].end(), unit) != steps_[s].end()) return true;
-  }
-  return false;
-}
-
-bool UnitGatherer::Stays(int unit, size_t step) const {
-  return IsRead(unit, step, options_.reshard_after_forward ? WindowEnd(step) : steps_.size());
+void UnitGatherer::Begin(std::vector<std::vector<int>> steps) {
+  schedule_ = sharding::GatherSchedule(std::move(steps), options_.schedule);
 }
 
 void UnitGatherer::MoveWindow(size_t step) {
-  const size_t end = WindowEnd(step);
+  const size_t end = schedule_.WindowEnd(step);
   if (step > 0) {
-    for (const int unit : steps_[step - 1]) {
-      if (!IsRead(unit, step, end)) Evict(units_[unit].shard);
+    for (const int unit : schedule_.step(step - 1).units) {
+      if (!schedule_.IsRead(unit, step, end)) Evict(units_[unit].shard);
     }
   }
   for (size_t s = step == 0 ? 0 : end - 1; s < end; ++s) {
-    for (const int unit : steps_[s]) Prefetch(units_[unit].shard);
+    for (const int unit : schedule_.step(s).units) Prefetch(units_[unit].shard);
   }
 }
 
@@ -61,26 +48,21 @@ absl::Status UnitGatherer::Enter(size_t step) {
     MoveWindow(step);
     return absl::OkStatus();
   }
-  for (int u = 0; u < static_cast<int>(units_.size()); ++u) {
-    // Frees before it starts others, which then take the freed buffers.
-    if (units_[u].memory.defined() && !Stays(u, step)) Free(u);
-  }
-  const size_t end = WindowEnd(step);
-  for (size_t s = step; s < end; ++s) {
-    for (const int unit : steps_[s]) RETURN_IF_ERROR(Start(unit));
-  }
-  if (end < steps_.size()) {
+  const sharding::GatherSchedule::Step& entered = schedule_.step(step);
+  for (const int unit : entered.frees) Free(unit);
+  for (const int unit : entered.gathers) RETURN_IF_ERROR(Start(unit));
+  const size_t end = schedule_.WindowEnd(step);
+  if (end < schedule_.num_steps()) {
     // A step before its gather starts: that reads the shard, which may have to come from disk.
-    for (const int unit : steps_[end]) Prefetch(units_[unit].shard);
+    for (const int unit : schedule_.step(end).units) Prefetch(units_[unit].shard);
   }
   // Waits for this step's units only; the prefetched ones arrive while it computes.
-  for (const int unit : steps_[step]) RETURN_IF_ERROR(Finish(unit));
+  for (const int unit : entered.units) RETURN_IF_ERROR(Finish(unit));
   return absl::OkStatus();
 }
 
 absl::Status UnitGatherer::Start(int index) {
   Unit& unit = units_[index];
-  if (unit.memory.defined()) return absl::OkStatus();
   BufferPool::Buffer buffer =
       options_.pool->Acquire(unit.shard.numel() * options_.group->size(), unit.shard.scalar_type());
   unit.memory = std::move(buffer.tensor);
@@ -126,7 +108,7 @@ void UnitGatherer::End() {
     if (units_[u].memory.defined()) Free(u);
     if (alone_) Evict(units_[u].shard);
   }
-  steps_.clear();
+  schedule_ = sharding::GatherSchedule();
 }
 
 const at::Tensor& UnitGatherer::Get(int index) const {

@@ -1,6 +1,5 @@
-// UnitGatherer: decides which units are gathered, and when. A pass over the model is a list of
-// steps, each with the units that it reads. Entering a step gathers its units and prefetches those
-// of the next `prefetch` steps; all others are freed, unless units stay from forward to backward.
+// UnitGatherer: gathers and frees the units of a pass over the model, as a GatherSchedule
+// (common/sharding/gather_schedule.h) of its steps says.
 //
 //   gatherer.Begin({{embedding}, {layer_0}, {layer_1}, {head, embedding}});
 //   for (size_t step = 0; step < 4; ++step) {
@@ -23,6 +22,7 @@
 #include "common/comm/process_group.h"
 #include "common/model/parameter_provider.h"
 #include "common/model/parameter_table.h"
+#include "common/sharding/gather_schedule.h"
 #include "services/trainer/fsdp/buffer_pool.h"
 #include "services/trainer/fsdp/device_streams.h"
 #include "services/trainer/fsdp/flat_unit.h"
@@ -38,10 +38,7 @@ class UnitGatherer : public model::ParameterProvider {
     BufferPool* pool = nullptr;
     DeviceStreams* streams = nullptr;
     PhaseClock* clock = nullptr;
-    int64_t prefetch = 1;
-    // Frees a unit between its forward and its backward; false keeps it while a later step reads
-    // it.
-    bool reshard_after_forward = true;
+    sharding::GatherOptions schedule;
     bool trainable = true;
   };
 
@@ -68,11 +65,6 @@ class UnitGatherer : public model::ParameterProvider {
     std::unique_ptr<comm::Work> work;  // while in flight
   };
 
-  // Whether the unit must be held while `step` runs.
-  bool Stays(int unit, size_t step) const;
-  // End of the steps, from `step` on, that are prepared.
-  size_t WindowEnd(size_t step) const;
-  bool IsRead(int unit, size_t begin, size_t end) const;
   // Moves the window if shards are read in place.
   void MoveWindow(size_t step);
   absl::Status Start(int unit);
@@ -83,7 +75,7 @@ class UnitGatherer : public model::ParameterProvider {
   const bool alone_;
   std::vector<Unit> units_;
   std::vector<int> index_in_unit_;  // of each parameter
-  std::vector<std::vector<int>> steps_;
+  sharding::GatherSchedule schedule_;
   int num_units_held_ = 0;
   int peak_units_ = 0;
 };

@@ -28,7 +28,8 @@ namespace {
 // the parameters are cut into shards.
 constexpr int64_t kElementsPerSum = 1 << 14;
 
-// Elements that each thread of a CPU updates before what is derived of them is: in its cache still.
+// Elements that each CPU thread updates before MasterChanged() derives the compute copy and the
+// digest from them, while they are still in its cache.
 constexpr int64_t kElementsPerUpdate = 1 << 16;
 
 double SumOfSquaresOnCpu(const at::Tensor& x) {
@@ -67,11 +68,11 @@ void AdamW::Reset() {
   num_steps_ = 0;
 }
 
-std::vector<AdamW::Counted> AdamW::CountedOf(const UnitShard& shard,
-                                             const model::Unit& unit) const {
+std::vector<AdamW::Counted> AdamW::CountedParts(const UnitShard& shard,
+                                                const model::Unit& unit) const {
   const int64_t size = shard.grad.numel();
   if (mesh_.tensor().rank() == 0) return {{0, size}};
-  // The first tensor-parallel rank counts the parts that all of them hold.
+  // Replicated parameters count once, on the first tensor-parallel rank.
   std::vector<Counted> parts;
   const model::ParameterTable& table = model_.transformer().table();
   for (const int index : unit.parameters) {
@@ -93,7 +94,7 @@ at::Tensor AdamW::SumsOfSquares(const std::vector<UnitShard>& shards) const {
     const size_t u = trained_units_[i];
     if (i + 1 < trained_units_.size()) Prefetch(shards[trained_units_[i + 1]].grad);
     at::Tensor sum = sums[static_cast<int64_t>(u)];
-    for (const Counted& part : CountedOf(shards[u], units[u])) {
+    for (const Counted& part : CountedParts(shards[u], units[u])) {
       const at::Tensor gradient = shards[u].grad.narrow(0, part.begin, part.count);
       if (device.is_cpu()) {
         sum += SumOfSquaresOnCpu(gradient);
@@ -126,7 +127,7 @@ absl::StatusOr<AdamW::StepResult> AdamW::Step(double learning_rate) {
 
     StepResult result;
     result.grad_norm = std::sqrt(sum.item<double>());
-    // Every rank has the same sum and so decides alike.
+    // Every rank has the same sum, so all decide the same.
     result.skipped = !std::isfinite(result.grad_norm);
     if (!result.skipped) {
       const PhaseClock::Scope scope(clock_, Phase::kOptimizer);
@@ -155,7 +156,7 @@ void AdamW::Update(std::vector<UnitShard>& shards, double learning_rate, double 
   ++num_steps_;
   const at::TensorOptions float32 = shards[trained_units_.front()].master.options();
   const at::Tensor steps = at::full({}, static_cast<double>(num_steps_), float32);
-  // The kernel divides by the scale while it reads, which spares a pass over the gradients.
+  // The kernel divides by the scale while it reads, which saves a pass over the gradients.
   std::optional<at::Tensor> scale;
   if (clip_factor < 1.0) scale = at::full({}, 1.0 / clip_factor, float32);
   for (size_t i = 0; i < trained_units_.size(); ++i) {

@@ -69,7 +69,7 @@ class AdamW {
     int64_t begin;
     int64_t count;
   };
-  std::vector<Counted> CountedOf(const UnitShard& shard, const model::Unit& unit) const;
+  std::vector<Counted> CountedParts(const UnitShard& shard, const model::Unit& unit) const;
   // Sum of squares of each unit's gradient: float64 [units], on the gradients' device.
   at::Tensor SumsOfSquares(const std::vector<UnitShard>& shards) const;
 

@@ -9,7 +9,7 @@ namespace {
 
 constexpr double kDefaultLr = 1e-6;
 
-// How much of the way from 1 to min_lr_ratio is still ahead after `progress` in [0, 1].
+// The share of the decay from 1 to min_lr_ratio that remains after `progress` in [0, 1].
 double Remaining(config::v1::LrSchedule schedule, double progress) {
   switch (schedule) {
     case config::v1::LR_SCHEDULE_LINEAR:

@@ -10,7 +10,7 @@
 
 namespace tandem::trainer {
 
-// Returns the rate for the step that follows `step` others, of `total_steps`. During warm-up it is
+// Returns the rate of step `step`, counted from 0, of `total_steps`. During warm-up it is
 // lr * step / warmup_steps, so the first step of a run with warm-up leaves the weights unchanged,
 // as with transformers' schedules. Afterwards it is constant, or decays to lr * min_lr_ratio at
 // total_steps and stays there. Unset fields take the config's defaults.

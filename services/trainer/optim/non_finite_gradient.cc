@@ -16,8 +16,9 @@ namespace {
 
 constexpr int64_t kElementsAtOnce = 1 << 20;
 
-// Index of the first element that is not finite, or else of the largest. `finite` says which.
-int64_t Culprit(const at::Tensor& gradient, bool& finite) {
+// Returns the index of the first non-finite element. If all are finite, sets `finite` and returns
+// the index of the largest.
+int64_t WorstElement(const at::Tensor& gradient, bool& finite) {
   finite = false;
   for (int64_t begin = 0; begin < gradient.numel(); begin += kElementsAtOnce) {
     const at::Tensor part =
@@ -39,7 +40,7 @@ int64_t SegmentAt(const model::ParameterTable& table, int unit, int64_t element)
       return static_cast<int64_t>(i);
     }
   }
-  return 0;  // padding, which is zero and so never asked for
+  return 0;  // padding, which is always zero: never called for it
 }
 
 }  // namespace
@@ -49,12 +50,13 @@ absl::StatusOr<std::string> FindNonFiniteGradient(ShardedModel& model, const at:
   const model::ParameterTable& table = model.transformer().table();
   const std::vector<UnitShard>& shards = model.shards();
   const at::Tensor sums = squares.to(at::kCPU);
-  // [ranks, 2]: 1 + position of the tensor, or 0; whether its gradient is finite after all.
+  // [ranks, 2]: 1 + position of the tensor, 0 if the rank's sums are finite; 1 if the gradient is
+  // finite and only its sum of squares overflows.
   at::Tensor found = at::zeros({group.size(), 2}, at::kDouble);
   for (size_t u = 0; u < shards.size(); ++u) {
     if (std::isfinite(sums.const_data_ptr<double>()[u])) continue;
     bool finite = false;
-    const int64_t element = shards[u].offset + Culprit(shards[u].grad, finite);
+    const int64_t element = shards[u].offset + WorstElement(shards[u].grad, finite);
     double* const row = found.mutable_data_ptr<double>() + int64_t{2} * group.rank();
     row[0] = static_cast<double>(1 + SegmentAt(table, static_cast<int>(u), element));
     row[1] = finite ? 1 : 0;
@@ -72,7 +74,7 @@ absl::StatusOr<std::string> FindNonFiniteGradient(ShardedModel& model, const at:
                         table.units()[table.parameter(ref.parameter).unit].name, " (",
                         table.segment(ref).name, ") on rank ", rank);
   }
-  // Each rank's sum is finite, and the sum of these is not.
+  // Every rank's sum is finite, but their total is not.
   return std::string("gradients of all ranks too large");
 }
 

@@ -12,10 +12,10 @@
 
 namespace tandem::trainer {
 
-// `squares`: this rank's sum of squares for each unit; one is not finite on some rank. Names the
-// first unit and tensor of the first such rank: "non-finite gradient in layers.3
-// (model.layers.3.mlp.down_proj.weight) on rank 1", or "gradient too large in ..." if only the sum
-// overflows its type. Collective; returns the same text on every rank.
+// `squares`: this rank's sum of squares for each unit. Call if some rank's sum is not finite, or
+// their total. Names the first unit and tensor of the first such rank: "non-finite gradient in
+// layers.3 (model.layers.3.mlp.down_proj.weight) on rank 1", or "gradient too large in ..." if only
+// the sum overflows its type. Collective; returns the same text on every rank.
 absl::StatusOr<std::string> FindNonFiniteGradient(ShardedModel& model, const at::Tensor& squares,
                                                   comm::ProcessGroup& group);
 

@@ -29,8 +29,6 @@ void LinkDoubts::OnCarried(const std::string& id) {
   if (found->second.updates == 0 && found->second.last == 0) doubts_.erase(found);
 }
 
-bool LinkDoubts::IsApart(const std::string& id) const { return UpdatesLeft(id) > 0; }
-
 int LinkDoubts::UpdatesLeft(const std::string& id) const {
   const auto found = doubts_.find(id);
   return found == doubts_.end() ? 0 : found->second.apart;

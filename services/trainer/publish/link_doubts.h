@@ -2,7 +2,7 @@
 // broke while both ends lived, and replicas that feed nobody because the link out of them broke.
 //
 //   doubts.BeginUpdate();
-//   if (doubts.IsApart(id)) ReadFromAnotherReplica(id);
+//   if (doubts.UpdatesLeft(id) > 0) ReadFromAnotherReplica(id);
 //   doubts.OnBroken("r2", /*feeder=*/"r1");
 //   doubts.OnCarried("r1");       // it got a version in the chain
 //
@@ -29,10 +29,9 @@ class LinkDoubts {
   // Call when the replica restarted or is gone.
   void Forget(const std::string& id) { doubts_.erase(id); }
 
-  bool IsApart(const std::string& id) const;
   // Whether it must be the chain's last.
   bool IsLast(const std::string& id) const;
-  // Updates until it returns to the chain.
+  // Updates until it returns to the chain; 0: it is in it.
   int UpdatesLeft(const std::string& id) const;
 
  private:

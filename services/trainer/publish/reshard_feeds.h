@@ -35,7 +35,7 @@ class ReshardFeeds {
   struct Options {
     weights::Holdings trainer;  // of all ranks
     int rank = 0;               // this one
-    ShardedWeights shards;      // this rank's
+    RankShards shards;          // this rank's
     RolloutLayouts rollout;
     weights::Manifest manifest;  // of whole tensors, in wire type; says which are trainable
     int64_t bucket_bytes = 0;

@@ -10,6 +10,7 @@
 #include "common/comm/time_left.h"
 #include "common/security/sealed.h"
 #include "common/status/status_macros.h"
+#include "services/trainer/publish/digest_lanes.h"
 
 namespace tandem::trainer {
 namespace {
@@ -135,10 +136,7 @@ absl::Status ReshardFollower::Send(const v1::PublishOrder& order, v1::SendReport
                    feeds_->SenderTo({order.replica_ranks(), order.keeps_frozen()}));
   ASSIGN_OR_RETURN(const ReshardSender::Sent sent,
                    sender->Send(*group, feeds_->num_senders(), order.delta(), times));
-  for (const weights::DigestSum& sum : sent.digests) {
-    report.add_digest_lanes(sum.lanes[0]);
-    report.add_digest_lanes(sum.lanes[1]);
-  }
+  AppendLanes(sent.digests, *report.mutable_digest_lanes());
   report.set_sent_bytes(sent.bytes);
   report.set_elements(sent.elements);
   report.set_changed_elements(sent.changed);

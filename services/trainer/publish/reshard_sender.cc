@@ -92,8 +92,8 @@ absl::StatusOr<ReshardLayout> MakeReshardLayout(const weights::Holdings& trainer
 }
 
 absl::StatusOr<std::unique_ptr<ReshardSender>> ReshardSender::Create(const ReshardLayout& layout,
-                                                                     ShardedWeights shards,
-                                                                     int sender, bool keeps_base) {
+                                                                     RankShards shards, int sender,
+                                                                     bool keeps_base) {
   auto out = absl::WrapUnique(new ReshardSender(layout, std::move(shards), sender, keeps_base));
   ASSIGN_OR_RETURN(out->wire_type_, WireType(layout.manifest));
   for (const Message& message : layout.plan.messages) {
@@ -131,7 +131,7 @@ std::vector<int> ReshardSender::FindKept() const {
     }
   }
   for (size_t u = 0; u < shards_.units.size(); ++u) {
-    const ShardedWeights::Unit& unit = shards_.units[u];
+    const UnitShard& unit = shards_.units[u];
     if (unit.digests == nullptr || unit.computed.scalar_type() != wire_type_) continue;
     // Several ranks share the sending of what they all hold: no one's digest covers such a part.
     for (const ShardDigests::Part& part : unit.digests->parts()) {
@@ -160,7 +160,7 @@ absl::Status ReshardSender::DigestUnsent(Sent& sent) const {
 
 absl::Status ReshardSender::AddKept(Sent& sent) const {
   for (size_t u = 0; u < shards_.units.size(); ++u) {
-    const std::shared_ptr<const ShardDigests>& digests = shards_.units[u].digests;
+    const std::shared_ptr<ShardDigests>& digests = shards_.units[u].digests;
     if (digests == nullptr) continue;
     if (!digests->is_complete()) {
       return absl::InternalError(absl::StrCat("the digests of unit ", u,
@@ -187,7 +187,7 @@ std::string ReshardSender::NameOf(size_t index) const {
 
 at::Tensor ReshardSender::InShard(const Message& message, const BucketSpan& span) const {
   const weights::Place& begin = message.pieces[span.first].from;
-  const ShardedWeights::Unit& unit = shards_.units[begin.block];
+  const UnitShard& unit = shards_.units[begin.block];
   const at::Tensor& shard = wire_type_ == at::kFloat ? unit.master : unit.computed;
   if (!shard.defined() || shard.scalar_type() != wire_type_ || shard.device() != ops_.device()) {
     return {};

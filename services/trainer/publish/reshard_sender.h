@@ -25,14 +25,14 @@
 #include "common/comm/process_group.h"
 #include "common/weights/delta_codec.h"
 #include "common/weights/device_ops.h"
-#include "common/weights/digest.h"
 #include "common/weights/holdings.h"
 #include "common/weights/manifest.h"
 #include "common/weights/model_layout.h"
 #include "common/weights/phase_times.h"
 #include "common/weights/receive_table.h"
 #include "common/weights/reshard_plan.h"
-#include "services/trainer/publish/shard_gather_source.h"
+#include "common/weights/tensor_digests.h"
+#include "services/trainer/publish/rank_shards.h"
 
 namespace tandem::trainer {
 
@@ -75,7 +75,7 @@ class ReshardSender {
   // masters in place. `keeps_base`: deltas will be sent. INVALID_ARGUMENT if a message lies outside
   // of the shards, or the wire type is invalid.
   static absl::StatusOr<std::unique_ptr<ReshardSender>> Create(const ReshardLayout& layout,
-                                                               ShardedWeights shards, int sender,
+                                                               RankShards shards, int sender,
                                                                bool keeps_base);
 
   // Receiver r of the plan is rank first_receiver + r of the group. Errors: the group's, naming the
@@ -103,7 +103,7 @@ class ReshardSender {
     std::vector<weights::BucketSpan> spans;  // each travels as one message
   };
 
-  ReshardSender(const ReshardLayout& layout, ShardedWeights shards, int sender, bool keeps_base)
+  ReshardSender(const ReshardLayout& layout, RankShards shards, int sender, bool keeps_base)
       : layout_(layout),
         shards_(std::move(shards)),
         sender_(sender),
@@ -145,7 +145,7 @@ class ReshardSender {
   std::string NameOf(size_t index) const;
 
   const ReshardLayout& layout_;
-  const ShardedWeights shards_;
+  const RankShards shards_;
   const int sender_;
   weights::DeviceOps& ops_;
   const bool keeps_base_;

@@ -14,22 +14,21 @@
 
 namespace tandem::trainer {
 
-// The other ranks call source->Follow() meanwhile. Plan and source outlive it. `group_timeout` is
-// the timeout of the source's group between updates. Each rank of a multi-rank replica receives
-// every bucket in full and keeps its part (broadcast_part.h).
+// The other ranks call source->Follow() meanwhile. The source outlives it. `group_timeout` is the
+// timeout of the source's group between updates. Each rank of a multi-rank replica receives every
+// bucket in full and keeps its part (broadcast_part.h).
 class SendByBroadcast : public SendTransport {
  public:
-  SendByBroadcast(const weights::TransferPlan& plan, RolloutLayouts rollout,
-                  ShardGatherSource* source, absl::Duration group_timeout);
+  SendByBroadcast(RolloutLayouts rollout, ShardGatherSource* source, absl::Duration group_timeout);
 
   const GroupRoute& route() const override { return route_; }
   bool sends_deltas() const override { return false; }
-  bool can_keep_frozen() const override { return false; }
+  bool can_keep_frozen() const override { return source_->has_frozen(); }
   bool replicas_stream() const override { return false; }
   absl::Status CheckReplica(int num_ranks) override { return rollout_(num_ranks).status(); }
   absl::StatusOr<std::vector<ReplicaTables>> TablesFor(const std::vector<int>& replica_ranks,
                                                        bool keeps_frozen) override;
-  int64_t model_bytes() const override { return plan_.total_bytes; }
+  int64_t model_bytes() const override { return source_->PlanOf(false).total_bytes; }
   void Begin(absl::Time deadline) override { source_->Begin(deadline, group_timeout_); }
   absl::Status Order(const SendOrder& order) override;
   absl::StatusOr<SendResult> Send(comm::ProcessGroup& group, const SendOrder& order,
@@ -38,11 +37,10 @@ class SendByBroadcast : public SendTransport {
   absl::Status End() override { return source_->End(); }
 
  private:
-  const weights::TransferPlan& plan_;
   const RolloutLayouts rollout_;
   ShardGatherSource* const source_;
   const absl::Duration group_timeout_;
-  std::map<int, ReplicaTables> tables_;  // by the number of ranks
+  std::map<FeedKey, ReplicaTables> tables_;
   const StarRoute route_;
   weights::BroadcastTransport buckets_;
 };

@@ -8,6 +8,7 @@
 #include "common/security/sealed.h"
 #include "common/status/status_macros.h"
 #include "common/weights/receive_table.h"
+#include "services/trainer/publish/digest_lanes.h"
 
 namespace tandem::trainer {
 
@@ -140,10 +141,9 @@ absl::StatusOr<SendResult> SendByReshard::Send(comm::ProcessGroup& group, const 
     if (!world_->status().ok()) {
       RETURN_IF_ERROR(told) << "trainer rank " << rank << LastMessage(rank, feed);
     }
-    if (told.ok() && report.digest_lanes_size() != 2 * feeds_.manifest().tensors_size()) {
-      told = absl::InternalError(
-          absl::StrCat("trainer rank ", rank, " reports ", report.digest_lanes_size(),
-                       " digest words, expected ", 2 * feeds_.manifest().tensors_size()));
+    if (told.ok()) {
+      const absl::Status added = AddLanes(report.digest_lanes(), absl::MakeSpan(digests));
+      told = absl::Status(added.code(), absl::StrCat("trainer rank ", rank, " ", added.message()));
     }
     if (!told.ok()) {
       if (status.ok()) {
@@ -151,10 +151,6 @@ absl::StatusOr<SendResult> SendByReshard::Send(comm::ProcessGroup& group, const 
         order.call_off();  // the ranks that have not reported yet
       }
       continue;
-    }
-    for (size_t i = 0; i < digests.size(); ++i) {
-      const int lane = 2 * static_cast<int>(i);
-      digests[i].Add({{report.digest_lanes(lane), report.digest_lanes(lane + 1)}});
     }
     add(report.sent_bytes(), report.elements(), report.changed_elements());
   }

@@ -27,7 +27,7 @@ constexpr int kAskAhead = 1;
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ShardGatherSource>> ShardGatherSource::Create(
-    const weights::TransferPlan& plan, ShardedWeights shards, comm::ProcessGroup* group,
+    const weights::TransferPlan& plan, RankShards shards, comm::ProcessGroup* group,
     comm::ProcessGroup* control) {
   if (shards.ranks > 1 &&
       (group == nullptr || group->size() < shards.ranks || group->rank() != shards.rank)) {
@@ -38,14 +38,27 @@ absl::StatusOr<std::unique_ptr<ShardGatherSource>> ShardGatherSource::Create(
   ASSIGN_OR_RETURN(source->wire_type_, WireType(plan.manifest));
   source->element_size_ = static_cast<int64_t>(c10::elementSize(source->wire_type_));
 
+  int64_t start = 0;
+  for (const int64_t bytes : plan.tensor_bytes) {
+    source->tensor_start_.push_back(start);
+    start += bytes / source->element_size_;
+  }
   RETURN_IF_ERROR(source->shards_.layout == nullptr ? source->CheckWholeUnits()
                                                     : source->CheckLayout());
-  int64_t bytes = 0;
-  for (const auto& bucket : plan.buckets) {
-    source->bucket_start_.push_back(bytes / source->element_size_);
-    bytes += bucket.size_bytes();
-  }
+  RETURN_IF_ERROR(source->PlanTrainable());
   return source;
+}
+
+absl::Status ShardGatherSource::PlanTrainable() {
+  ASSIGN_OR_RETURN(const weights::TransferPlan trainable,
+                   weights::PlanOfManifest(whole_.manifest, /*keeps_frozen=*/true));
+  const int64_t bytes = trainable.BroughtBytes();
+  if (bytes == 0 || bytes == whole_.total_bytes) return absl::OkStatus();
+  ASSIGN_OR_RETURN(trainable_, weights::MakeTransferPlan(
+                                   whole_.manifest,
+                                   weights::ChooseBucketBytes(whole_.largest_bucket_bytes, bytes),
+                                   /*keeps_frozen=*/true));
+  return absl::OkStatus();
 }
 
 absl::Status ShardGatherSource::CheckWholeUnits() {
@@ -61,10 +74,10 @@ absl::Status ShardGatherSource::CheckWholeUnits() {
                        shards_.ranks, " of ", unit.padded_numel, " elements"));
     }
   }
-  if (elements * element_size_ != plan_.total_bytes) {
+  if (elements * element_size_ != whole_.total_bytes) {
     return absl::InvalidArgumentError(absl::StrCat("the units hold ", elements,
                                                    " elements, the manifest ",
-                                                   plan_.total_bytes / element_size_));
+                                                   whole_.total_bytes / element_size_));
   }
   return absl::OkStatus();
 }
@@ -72,47 +85,60 @@ absl::Status ShardGatherSource::CheckWholeUnits() {
 absl::Status ShardGatherSource::CheckLayout() {
   const ShardLayout& layout = *shards_.layout;
   if (layout.num_ranks() != shards_.ranks ||
-      static_cast<int>(layout.num_tensors()) != plan_.manifest.tensors_size()) {
+      static_cast<int>(layout.num_tensors()) != whole_.manifest.tensors_size()) {
     return absl::InvalidArgumentError(
         absl::StrCat("the layout has ", layout.num_tensors(), " tensors over ", layout.num_ranks(),
-                     " ranks, expected ", plan_.manifest.tensors_size(), " over ", shards_.ranks));
+                     " ranks, expected ", whole_.manifest.tensors_size(), " over ", shards_.ranks));
   }
-  int64_t elements = 0;
   for (size_t i = 0; i < layout.num_tensors(); ++i) {
-    unit_start_.push_back(elements);
-    elements += layout.tensor_numel(i);
-  }
-  if (elements * element_size_ != plan_.total_bytes) {
-    return absl::InvalidArgumentError(absl::StrCat("the layout holds ", elements,
-                                                   " elements, the manifest ",
-                                                   plan_.total_bytes / element_size_));
+    if (layout.tensor_numel(i) * element_size_ == whole_.tensor_bytes[i]) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("tensor ", whole_.manifest.tensors(static_cast<int>(i)).name(),
+                     ": the layout holds ", layout.tensor_numel(i), " elements, the manifest ",
+                     whole_.tensor_bytes[i] / element_size_));
   }
   return absl::OkStatus();
 }
 
-std::vector<ShardGatherSource::Run> ShardGatherSource::RunsOfParts(int rank, int64_t begin,
-                                                                   int64_t end) const {
-  std::vector<Run> runs;
-  const auto first =
-      std::upper_bound(unit_start_.begin(), unit_start_.end(), begin) - unit_start_.begin() - 1;
-  for (size_t i = std::max<int64_t>(0, first); i < unit_start_.size() && unit_start_[i] < end;
+void ShardGatherSource::AddRunsOfParts(int rank, int64_t begin, int64_t end, int64_t bucket_offset,
+                                       std::vector<Run>& runs) const {
+  const auto first = std::upper_bound(tensor_start_.begin(), tensor_start_.end(), begin) -
+                     tensor_start_.begin() - 1;
+  for (size_t i = std::max<int64_t>(0, first); i < tensor_start_.size() && tensor_start_[i] < end;
        ++i) {
-    const int64_t from = std::max(begin, unit_start_[i]) - unit_start_[i];
-    const int64_t to =
-        std::min(end, unit_start_[i] + shards_.layout->tensor_numel(i)) - unit_start_[i];
+    const int64_t start = tensor_start_[i];
+    const int64_t from = std::max(begin, start) - start;
+    const int64_t to = std::min(end, start + shards_.layout->tensor_numel(i)) - start;
     for (const ShardLayout::Run& run : shards_.layout->RunsOf(rank, i, from, to - from)) {
-      runs.push_back({run.unit, run.shard_offset, unit_start_[i] + run.first - begin, run.count});
+      runs.push_back(
+          {run.unit, run.shard_offset, bucket_offset + start + run.first - begin, run.count});
     }
+  }
+}
+
+std::vector<ShardGatherSource::Run> ShardGatherSource::RunsOf(int rank, int bucket) const {
+  const auto& pieces = plan_->buckets[bucket].pieces();
+  const auto start_of = [this](const common::v1::BucketPiece& piece) {
+    return tensor_start_[piece.tensor()] + piece.tensor_offset() / element_size_;
+  };
+  std::vector<Run> runs;
+  for (int i = 0; i < pieces.size();) {
+    // Adjacent pieces as one range: a rank sends each of its runs as one message.
+    const int64_t bucket_offset = pieces[i].bucket_offset() / element_size_;
+    const int64_t begin = start_of(pieces[i]);
+    int64_t end = begin;
+    for (; i < pieces.size() && start_of(pieces[i]) == end; ++i) {
+      end += pieces[i].size_bytes() / element_size_;
+    }
+    AddRuns(rank, begin, end, bucket_offset, runs);
   }
   return runs;
 }
 
-std::vector<ShardGatherSource::Run> ShardGatherSource::RunsOf(int rank, int bucket) const {
-  const int64_t begin = bucket_start_[bucket];
-  const int64_t end = begin + plan_.buckets[bucket].size_bytes() / element_size_;
-  if (shards_.layout != nullptr) return RunsOfParts(rank, begin, end);
-  std::vector<Run> runs;
-  // Starts at the last unit that begins at or before the bucket.
+void ShardGatherSource::AddRuns(int rank, int64_t begin, int64_t end, int64_t bucket_offset,
+                                std::vector<Run>& runs) const {
+  if (shards_.layout != nullptr) return AddRunsOfParts(rank, begin, end, bucket_offset, runs);
+  // Starts at the last unit that begins at or before the range.
   auto first =
       std::upper_bound(unit_start_.begin(), unit_start_.end(), begin) - unit_start_.begin() - 1;
   for (size_t u = std::max<int64_t>(0, first); u < shards_.units.size() && unit_start_[u] < end;
@@ -124,10 +150,9 @@ std::vector<ShardGatherSource::Run> ShardGatherSource::RunsOf(int rank, int buck
     const int64_t run_begin = std::max(begin, shard_begin);
     const int64_t run_end = std::min(end, shard_end);
     if (run_begin >= run_end) continue;
-    runs.push_back(
-        {static_cast<int>(u), run_begin - shard_begin, run_begin - begin, run_end - run_begin});
+    runs.push_back({static_cast<int>(u), run_begin - shard_begin, bucket_offset + run_begin - begin,
+                    run_end - run_begin});
   }
-  return runs;
 }
 
 at::Tensor ShardGatherSource::View(const at::Tensor& bytes, int64_t first, int64_t count) const {
@@ -140,10 +165,10 @@ absl::Status ShardGatherSource::Pack(int bucket, const Run& run, const at::Tenso
   const weights::Place from{run.unit, run.shard_offset, run.count};
   RETURN_IF_ERROR(PackPieces(shards_, {{piece, from}}, destination));
   Evict(shards_.units[run.unit].master);
-  given_.Note(bucket, run.bucket_offset * element_size_,
-              {static_cast<const std::byte*>(destination.const_data_ptr()), destination.nbytes()});
+  contributions_.Note(plan_->buckets[bucket], run.bucket_offset * element_size_,
+                      {static_cast<const std::byte*>(destination.const_data_ptr()), destination.nbytes()});
   // On the host at once, out of the core's cache; a device is waited for once a bucket.
-  return ops().on_host() ? given_.Digest(ops()) : absl::OkStatus();
+  return ops().on_host() ? contributions_.Digest(ops()) : absl::OkStatus();
 }
 
 void ShardGatherSource::ApplyLimit() {
@@ -172,24 +197,49 @@ absl::StatusOr<int64_t> ShardGatherSource::Hear() {
   }
 }
 
-absl::Status ShardGatherSource::CheckGathered(const std::vector<weights::TensorDigest>& digests) {
+absl::Status ShardGatherSource::DigestKept() {
+  if (!plan_->keeps_frozen) return absl::OkStatus();
+  std::vector<weights::Holding> held;
+  for (int tensor = 0; tensor < plan_->manifest.tensors_size(); ++tensor) {
+    if (plan_->Brings(tensor)) continue;
+    const int64_t begin = tensor_start_[tensor];
+    std::vector<Run> runs;
+    AddRuns(shards_.rank, begin, begin + plan_->tensor_bytes[tensor] / element_size_, 0, runs);
+    for (const Run& run : runs) {
+      held.push_back(
+          {{tensor, run.bucket_offset, run.count, run.count}, run.unit, run.shard_offset});
+    }
+  }
+  ASSIGN_OR_RETURN(const std::vector<weights::DigestSum> sums,
+                   DigestShards(plan_->manifest, shards_, held));
+  contributions_.Add(sums);
+  return absl::OkStatus();
+}
+
+absl::Status ShardGatherSource::CheckGathered(std::vector<weights::TensorDigest>& digests) {
   for (int rank = 1; rank < shards_.ranks; ++rank)
     RETURN_IF_ERROR(SendWord(rank, kTellDigests, asking_[0]));
   RETURN_IF_ERROR(WaitForAsking());
-  absl::Status first;
+  absl::Status first = DigestKept();                  // while the other ranks digest theirs
   for (int rank = 1; rank < shards_.ranks; ++rank) {  // receive from each, even after an error
     ApplyLimit();
     v1::HeldDigests told;
-    absl::Status status = links_[rank].Receive(told, "given digests");
+    absl::Status status = links_[rank].Receive(told, "digests of contributions");
     if (!status.ok() && !absl::IsDataLoss(status)) return status;
-    if (status.ok()) status = given_.Add(told);
+    if (status.ok()) status = contributions_.Add(told);
     if (first.ok() && !status.ok()) {
       first =
           absl::Status(status.code(), absl::StrCat("trainer rank ", rank, ": ", status.message()));
     }
   }
   RETURN_IF_ERROR(first);
-  return given_.Compare(digests);
+  RETURN_IF_ERROR(contributions_.Compare(*plan_, digests));
+  for (int tensor = 0; tensor < plan_->manifest.tensors_size(); ++tensor) {
+    if (plan_->Brings(tensor)) continue;
+    digests[tensor] =
+        weights::MakeTensorDigest(plan_->manifest.tensors(tensor), contributions_.sum(tensor));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ShardGatherSource::WaitFor(Slot& slot, int bucket) {
@@ -240,7 +290,7 @@ absl::Status ShardGatherSource::Ask(int bucket) {
   // The ranks read the request for the bucket before last before they sent its bytes.
   RETURN_IF_ERROR(WaitForAsking(bucket));
   for (int rank = 1; rank < shards_.ranks; ++rank) {
-    RETURN_IF_ERROR(SendWord(rank, bucket, asking_[bucket % 2]));
+    RETURN_IF_ERROR(SendWord(rank, FirstWord() + bucket, asking_[bucket % 2]));
   }
   next_ask_ = bucket + 1;
   return absl::OkStatus();
@@ -256,17 +306,23 @@ absl::Status ShardGatherSource::PostReceives(int bucket, const at::Tensor& buffe
       if (count == 0) continue;
       ASSIGN_OR_RETURN(at::Tensor packed, ops().Buffer(count * element_size_));
       ASSIGN_OR_RETURN(auto work,
-                       group_->Receive(View(packed, 0, count), rank, plan_.BucketName(bucket)));
+                       group_->Receive(View(packed, 0, count), rank, plan_->BucketName(bucket)));
       slot.works.push_back(std::move(work));
       slot.landings.push_back({std::move(packed), buffer, std::move(runs)});
       continue;
     }
     for (const Run& run : runs) {
       at::Tensor place = View(buffer, run.bucket_offset, run.count);
-      ASSIGN_OR_RETURN(auto work, group_->Receive(place, rank, plan_.BucketName(bucket)));
+      ASSIGN_OR_RETURN(auto work, group_->Receive(place, rank, plan_->BucketName(bucket)));
       slot.works.push_back(std::move(work));
     }
   }
+  return absl::OkStatus();
+}
+
+absl::Status ShardGatherSource::Choose(bool keeps_frozen) {
+  RETURN_IF_ERROR(Drain());
+  plan_ = &PlanOf(keeps_frozen);
   return absl::OkStatus();
 }
 
@@ -276,9 +332,9 @@ absl::Status ShardGatherSource::Start(int bucket, at::Tensor buffer, weights::Ph
     next_start_ = next_ask_ = bucket;
   }
   ++next_start_;
-  if (bucket == 0) given_.Reset();
+  if (bucket == 0) contributions_.Reset();
   const int last_to_ask =
-      std::min<int>(bucket + kAskAhead, static_cast<int>(plan_.buckets.size()) - 1);
+      std::min<int>(bucket + kAskAhead, static_cast<int>(plan_->buckets.size()) - 1);
   while (next_ask_ <= last_to_ask) {
     RETURN_IF_ERROR(Ask(next_ask_));
   }
@@ -287,7 +343,7 @@ absl::Status ShardGatherSource::Start(int bucket, at::Tensor buffer, weights::Ph
   for (const Run& run : RunsOf(0, bucket)) {
     RETURN_IF_ERROR(Pack(bucket, run, View(buffer, run.bucket_offset, run.count)));
   }
-  RETURN_IF_ERROR(given_.Digest(ops()));
+  RETURN_IF_ERROR(contributions_.Digest(ops()));
   times.Worked("pack", pack_start);
   return absl::OkStatus();
 }
@@ -295,7 +351,7 @@ absl::Status ShardGatherSource::Start(int bucket, at::Tensor buffer, weights::Ph
 absl::Status ShardGatherSource::Finish(int bucket) {
   RETURN_IF_ERROR(WaitFor(slots_[bucket % 2], bucket));
   // Its messages have arrived: the peer read the last of them before it sent the bucket's bytes.
-  if (next_start_ == static_cast<int>(plan_.buckets.size())) return WaitForAsking();
+  if (next_start_ == static_cast<int>(plan_->buckets.size())) return WaitForAsking();
   return absl::OkStatus();
 }
 
@@ -304,7 +360,7 @@ absl::Status ShardGatherSource::Drain() {
   for (; status.ok() && next_start_ < next_ask_; ++next_start_) {
     Slot& slot = slots_[next_start_ % 2];
     status = WaitFor(slot, next_start_);
-    auto unwanted = ops().Buffer(plan_.buckets[next_start_].size_bytes());
+    auto unwanted = ops().Buffer(plan_->buckets[next_start_].size_bytes());
     status.Update(unwanted.status());
     if (!status.ok()) break;
     status = PostReceives(next_start_, *unwanted, slot);
@@ -345,14 +401,26 @@ absl::Status ShardGatherSource::SendBucket(int bucket, at::Tensor staging, Slot&
     used += run.count;
     RETURN_IF_ERROR(Pack(bucket, run, piece));
     if (shards_.layout != nullptr) continue;
-    ASSIGN_OR_RETURN(auto work, group_->Send(piece, 0, plan_.BucketName(bucket)));
+    ASSIGN_OR_RETURN(auto work, group_->Send(piece, 0, plan_->BucketName(bucket)));
     slot.works.push_back(std::move(work));
   }
   if (shards_.layout != nullptr && used > 0) {
-    ASSIGN_OR_RETURN(auto work, group_->Send(View(staging, 0, used), 0, plan_.BucketName(bucket)));
+    ASSIGN_OR_RETURN(auto work, group_->Send(View(staging, 0, used), 0, plan_->BucketName(bucket)));
     slot.works.push_back(std::move(work));
   }
-  return given_.Digest(ops());
+  return contributions_.Digest(ops());
+}
+
+absl::StatusOr<int> ShardGatherSource::BucketOf(int64_t word) {
+  const auto num_whole = static_cast<int64_t>(whole_.buckets.size());
+  plan_ = &PlanOf(has_frozen() && word >= num_whole);
+  const int64_t bucket = word - FirstWord();
+  if (bucket >= 0 && bucket < static_cast<int64_t>(plan_->buckets.size())) {
+    return static_cast<int>(bucket);
+  }
+  return absl::InternalError(absl::StrCat("the leader asks for bucket ", bucket, " of ",
+                                          plan_->buckets.size(),
+                                          "; all ranks must run with the same configuration"));
 }
 
 absl::Status ShardGatherSource::Follow() {
@@ -364,21 +432,17 @@ absl::Status ShardGatherSource::Follow() {
     ASSIGN_OR_RETURN(const int64_t word, Hear());
     if (word == kEnd) break;
     if (word == kTellDigests) {
-      RETURN_IF_ERROR(links_[0].Send(given_.Told(), "given digests"));
+      RETURN_IF_ERROR(DigestKept());
+      RETURN_IF_ERROR(links_[0].Send(contributions_.ToProto(), "digests of contributions"));
       continue;
     }
-    const auto bucket = static_cast<int>(word);
-    if (bucket == 0) given_.Reset();
-    if (word < 0 || word >= static_cast<int>(plan_.buckets.size())) {
-      return absl::InternalError(absl::StrCat("the leader asks for bucket ", bucket, " of ",
-                                              plan_.buckets.size(),
-                                              "; all ranks must run with the same configuration"));
-    }
+    ASSIGN_OR_RETURN(const int bucket, BucketOf(word));
+    if (bucket == 0) contributions_.Reset();
     Slot& slot = slots_[turn % 2];
     RETURN_IF_ERROR(WaitFor(slot, bucket));
     at::Tensor& buffer = staging[turn % 2];
     if (!buffer.defined()) {
-      ASSIGN_OR_RETURN(buffer, ops().Buffer(plan_.largest_bucket_bytes));
+      ASSIGN_OR_RETURN(buffer, ops().Buffer(whole_.largest_bucket_bytes));
     }
     RETURN_IF_ERROR(SendBucket(bucket, buffer, slot));
   }

@@ -9,6 +9,10 @@
 // same operations, and the trainer's group stays usable. At the end every rank sends the digests of
 // what it gave, which reveals damage between two ranks.
 //
+// If the receivers keep the frozen tensors, the buckets leave these out. Every rank then only
+// digests its part of them, so that the leader knows what the trainer has now.
+//
+//   RETURN_IF_ERROR(source.Choose(/*keeps_frozen=*/false));
 //   RETURN_IF_ERROR(source.Start(0, buffer, times));   // the leader, called by a Transport
 //   RETURN_IF_ERROR(source.Finish(0));
 //   RETURN_IF_ERROR(source.End());
@@ -32,36 +36,12 @@
 #include "common/weights/bucket_ends.h"
 #include "common/weights/bucket_plan.h"
 #include "common/weights/device_ops.h"
-#include "services/trainer/fsdp/shard_digests.h"
-#include "services/trainer/fsdp/shard_layout.h"
-#include "services/trainer/publish/given_digests.h"
+#include "services/trainer/publish/contribution_digests.h"
 #include "services/trainer/publish/group_deadline.h"
 #include "services/trainer/publish/group_messages.h"
+#include "services/trainer/publish/rank_shards.h"
 
 namespace tandem::trainer {
-
-// One rank's part of the model: for each unit, in the parameter table's order, the slice [rank *
-// padded_numel / ranks, (rank + 1) * padded_numel / ranks) of the flat buffer. With tensor
-// parallelism or frozen parameters, `layout` says which parts of the tensors each rank holds.
-struct ShardedWeights {
-  struct Unit {
-    // [padded_numel / ranks], on the host or on ops' device. float32; of a frozen unit in compute
-    // type.
-    at::Tensor master;
-    int64_t numel = 0;         // of the unit
-    int64_t padded_numel = 0;  // a multiple of ranks
-    // The master in compute type, or undefined. If that is the wire type, it is sent from here.
-    at::Tensor computed;
-    // Digests of `computed`, if kept; else null.
-    std::shared_ptr<const ShardDigests> digests;
-  };
-  int ranks = 1;
-  int rank = 0;
-  std::vector<Unit> units;
-  std::shared_ptr<const ShardLayout> layout;  // null: the units are the manifest's tensors in order
-  // Operations of the device on which the groups of an update move tensors; buckets are its memory.
-  weights::DeviceOps* ops = &weights::CpuOps();
-};
 
 class ShardGatherSource : public weights::BucketSource {
  public:
@@ -70,17 +50,25 @@ class ShardGatherSource : public weights::BucketSource {
   // serves for that. Reads the masters in place, so they must not change while an update runs.
   // INVALID_ARGUMENT if the units do not match the plan's tensors, or the plan mixes element types.
   static absl::StatusOr<std::unique_ptr<ShardGatherSource>> Create(
-      const weights::TransferPlan& plan, ShardedWeights shards, comm::ProcessGroup* group,
+      const weights::TransferPlan& plan, RankShards shards, comm::ProcessGroup* group,
       comm::ProcessGroup* control = nullptr);
 
   weights::DeviceOps& ops() const { return *shards_.ops; }
+  // Whether some tensors are frozen and others are not.
+  bool has_frozen() const { return trainable_.has_value(); }
+  // The plan of all tensors, or of the trainable ones; the latter requires has_frozen().
+  const weights::TransferPlan& PlanOf(bool keeps_frozen) const {
+    return keeps_frozen ? *trainable_ : whole_;
+  }
 
-  // For the leader (rank 0).
+  // For the leader (rank 0). Chooses the plan of the following buckets; drains those of another.
+  absl::Status Choose(bool keeps_frozen);
   absl::Status Start(int bucket, at::Tensor buffer, weights::PhaseTimes& times) override;
   absl::Status Finish(int bucket) override;
   // Call after the last Finish(): checks that the gathered bytes, with `digests`, are those that
-  // the ranks gave. DATA_LOSS names the damaged tensor, or the rank whose digests arrived damaged.
-  absl::Status CheckGathered(const std::vector<weights::TensorDigest>& digests);
+  // the ranks gave, and fills in the digests of the frozen tensors that were not gathered.
+  // DATA_LOSS names the damaged tensor, or the rank whose digests arrived damaged.
+  absl::Status CheckGathered(std::vector<weights::TensorDigest>& digests);
   // After a failure of the transport: completes all requested transfers. A later Start() restarts
   // the gather.
   absl::Status Drain();
@@ -114,20 +102,26 @@ class ShardGatherSource : public weights::BucketSource {
     std::vector<Landing> landings;
   };
 
-  ShardGatherSource(const weights::TransferPlan& plan, ShardedWeights shards,
-                    comm::ProcessGroup* group, comm::ProcessGroup* control)
-      : plan_(plan),
+  ShardGatherSource(const weights::TransferPlan& plan, RankShards shards, comm::ProcessGroup* group,
+                    comm::ProcessGroup* control)
+      : whole_(plan),
+        plan_(&plan),
         shards_(std::move(shards)),
         group_(group),
         control_(control == nullptr ? group : control),
-        given_(plan) {
+        contributions_(plan.manifest.tensors_size()) {
     for (int peer = 0; peer < shards_.ranks; ++peer) links_.emplace_back(control_, peer);
   }
 
   absl::Status CheckWholeUnits();
   absl::Status CheckLayout();
+  absl::Status PlanTrainable();
   std::vector<Run> RunsOf(int rank, int bucket) const;
-  std::vector<Run> RunsOfParts(int rank, int64_t begin, int64_t end) const;
+  // The runs of elements [begin, end) of the canonical stream, which lie from `bucket_offset` on.
+  void AddRuns(int rank, int64_t begin, int64_t end, int64_t bucket_offset,
+               std::vector<Run>& runs) const;
+  void AddRunsOfParts(int rank, int64_t begin, int64_t end, int64_t bucket_offset,
+                      std::vector<Run>& runs) const;
   absl::Status Scatter(const Landing& landing) const;
   absl::Status Pack(int bucket, const Run& run, const at::Tensor& destination);
   void ApplyLimit();
@@ -140,21 +134,30 @@ class ShardGatherSource : public weights::BucketSource {
   absl::Status SendWord(int rank, int64_t word, Slot& slot);
   // Receives the leader's next word.
   absl::StatusOr<int64_t> Hear();
+  // The message that requests the plan's first bucket; those of the others follow it.
+  int64_t FirstWord() const {
+    return plan_ == &whole_ ? 0 : static_cast<int64_t>(whole_.buckets.size());
+  }
+  // Reads a request: chooses the plan and returns the bucket.
+  absl::StatusOr<int> BucketOf(int64_t word);
+  // Digests this rank's part of the frozen tensors, if the plan leaves them out.
+  absl::Status DigestKept();
   absl::Status SendBucket(int bucket, at::Tensor staging, Slot& slot);
 
-  const weights::TransferPlan& plan_;
-  const ShardedWeights shards_;
+  const weights::TransferPlan& whole_;
+  std::optional<weights::TransferPlan> trainable_;  // without the frozen tensors, if there are any
+  const weights::TransferPlan* plan_;               // the chosen one of these
+  const RankShards shards_;
   comm::ProcessGroup* const group_;
   comm::ProcessGroup* const control_;
   at::ScalarType wire_type_ = at::kFloat;
   int64_t element_size_ = 4;
-  // Elements of the canonical stream before each unit; with a layout, before each tensor.
-  std::vector<int64_t> unit_start_;
-  std::vector<int64_t> bucket_start_;  // elements of the canonical stream before each bucket
-  std::array<Slot, 2> slots_;          // by the bucket's number
-  std::array<Slot, 2> asking_;         // the requests, likewise
+  // Elements of all tensors' canonical stream before each tensor, and before each unit.
+  std::vector<int64_t> tensor_start_, unit_start_;
+  std::array<Slot, 2> slots_;   // by the bucket's number
+  std::array<Slot, 2> asking_;  // the requests, likewise
   std::optional<GroupDeadline> limit_, control_limit_;
-  GivenDigests given_;
+  ContributionDigests contributions_;
   std::vector<MessageLink> links_;                                   // by rank, for digests
   std::vector<int64_t> told_ = std::vector<int64_t>(shards_.ranks);  // messages, by rank
   int64_t heard_ = 0;

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "common/status/status_macros.h"
 #include "services/trainer/fsdp/offload_file.h"
@@ -18,7 +20,7 @@ constexpr int64_t kDevicePortionBytes = int64_t{256} << 20;
 
 }  // namespace
 
-absl::Status CheckPiece(const weights::Manifest& manifest, const ShardedWeights& shards,
+absl::Status CheckPiece(const weights::Manifest& manifest, const RankShards& shards,
                         const weights::Piece& piece, const weights::Place& from) {
   const int64_t reach = from.offset + (piece.repeat - 1) * from.stride + piece.length;
   if (from.block >= 0 && from.block < static_cast<int64_t>(shards.units.size()) &&
@@ -30,7 +32,7 @@ absl::Status CheckPiece(const weights::Manifest& manifest, const ShardedWeights&
                    " of unit ", from.block, " are no part of rank ", shards.rank, "'s shard"));
 }
 
-absl::Status PackPieces(const ShardedWeights& shards, absl::Span<const ShardPiece> pieces,
+absl::Status PackPieces(const RankShards& shards, absl::Span<const ShardPiece> pieces,
                         const at::Tensor& to) {
   at::NoGradGuard no_grad;
   auto* out = static_cast<std::byte*>(to.data_ptr());
@@ -85,12 +87,16 @@ weights::DigestRun RunOfPacked(const weights::Piece& piece, int64_t element_byte
 }
 
 absl::StatusOr<std::vector<weights::DigestSum>> DigestShards(
-    const weights::Manifest& manifest, const ShardedWeights& shards,
+    const weights::Manifest& manifest, const RankShards& shards,
     absl::Span<const weights::Holding> holdings) {
   ASSIGN_OR_RETURN(const at::ScalarType type, WireType(manifest));
   const auto element_bytes = static_cast<int64_t>(c10::elementSize(type));
-  const int64_t portion =
-      (shards.ops->on_host() ? kPortionBytes : kDevicePortionBytes) / element_bytes;
+  int64_t largest = 0;
+  for (const weights::Holding& holding : holdings) {
+    largest = std::max(largest, holding.piece.elements());
+  }
+  const int64_t portion = std::min(
+      largest, (shards.ops->on_host() ? kPortionBytes : kDevicePortionBytes) / element_bytes);
   const auto entered = shards.ops->Enter();
   ASSIGN_OR_RETURN(const at::Tensor bytes, shards.ops->Buffer(portion * element_bytes));
   const at::Tensor buffer = bytes.view(type);

@@ -10,16 +10,16 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "common/weights/digest.h"
 #include "common/weights/holdings.h"
 #include "common/weights/manifest.h"
 #include "common/weights/piece.h"
-#include "services/trainer/publish/shard_gather_source.h"
+#include "common/weights/tensor_digests.h"
+#include "services/trainer/publish/rank_shards.h"
 
 namespace tandem::trainer {
 
 // INVALID_ARGUMENT, naming the tensor, if the piece lies outside of the shards.
-absl::Status CheckPiece(const weights::Manifest& manifest, const ShardedWeights& shards,
+absl::Status CheckPiece(const weights::Manifest& manifest, const RankShards& shards,
                         const weights::Piece& piece, const weights::Place& from);
 
 // A piece, and its place in the shards.
@@ -31,7 +31,7 @@ struct ShardPiece {
 // Casts the pieces, or copies those already in wire type, one after another into `to`, which has
 // exactly their number of elements in wire type. `to` is memory of the shards' ops, which queue the
 // work. Errors: those of the ops.
-absl::Status PackPieces(const ShardedWeights& shards, absl::Span<const ShardPiece> pieces,
+absl::Status PackPieces(const RankShards& shards, absl::Span<const ShardPiece> pieces,
                         const at::Tensor& to);
 
 // The digest run of one piece that PackPieces() wrote, as a part of its tensor.
@@ -41,7 +41,7 @@ weights::DigestRun RunOfPacked(const weights::Piece& piece, int64_t element_byte
 // By tensor of the manifest, the digest in wire type of `holdings`, this rank's. Casts a few MiB at
 // a time. Errors: those of CheckPiece() and WireType().
 absl::StatusOr<std::vector<weights::DigestSum>> DigestShards(
-    const weights::Manifest& manifest, const ShardedWeights& shards,
+    const weights::Manifest& manifest, const RankShards& shards,
     absl::Span<const weights::Holding> holdings);
 
 }  // namespace tandem::trainer

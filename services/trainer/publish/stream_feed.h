@@ -30,6 +30,13 @@ class StreamFeed {
     absl::Time deadline;
     absl::Duration blame_grace = absl::Seconds(5);
   };
+  struct Reader {
+    ReplicaClient* replica = nullptr;
+    // Whether it keeps the frozen tensors of its live version, which is:
+    bool keeps_frozen = false;
+    int64_t base_version = -1;
+    std::vector<std::string> base_digests;  // by rank
+  };
   struct Result {
     bool committed = false;
     absl::Status error;
@@ -48,12 +55,13 @@ class StreamFeed {
 
   // Blocks until each reader has the version or cannot get it. Readers run in parallel, a thread
   // each, which tries one source after another until one succeeds.
-  std::vector<Result> Run(const std::vector<ReplicaClient*>& readers);
+  std::vector<Result> Run(const std::vector<Reader>& readers);
 
  private:
-  Result Feed(ReplicaClient& reader, size_t first_source);
-  // From one source; errors go into the result.
-  void FeedFrom(ReplicaClient& source, ReplicaClient& reader, Result& result);
+  Result Feed(Reader reader, size_t first_source);
+  // From one source; errors go into the result. Returns whether it failed because the reader keeps
+  // its frozen tensors, so that it must read everything.
+  bool FeedFrom(ReplicaClient& source, const Reader& reader, Result& result);
 
   SendTransport& transport_;
   const Options options_;

@@ -11,8 +11,8 @@
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/trace.h"
-#include "common/weights/digest.h"
-#include "common/weights/replica_digests.h"
+#include "common/weights/compare_digests.h"
+#include "common/weights/tensor_digests.h"
 #include "tandem/common/v1/error.pb.h"
 
 namespace tandem::trainer {
@@ -82,6 +82,14 @@ absl::Status UpdateAttempt::Blame(int replica, int rank, const char* phase,
   absl::Status explained = replicas_[replica]->Explain(rank, phase, status);
   if (failures_[replica].ok()) failures_[replica] = explained;
   return explained;
+}
+
+bool UpdateAttempt::needs_everything(size_t replica) const {
+  const absl::Status& failure = failures_[replica];
+  const auto info = rpc::GetDetail<common::v1::ErrorInfo>(failure);
+  if (info.has_value() && info->reason() == "BASE_MISMATCH") return true;
+  // The trainer's frozen tensors may have changed, for example because it loaded a checkpoint.
+  return options_.keeps_frozen && absl::IsDataLoss(failure);
 }
 
 absl::Status UpdateAttempt::FirstFailure() const {

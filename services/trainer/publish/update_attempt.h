@@ -91,6 +91,9 @@ class UpdateAttempt {
   const std::vector<v1::UpdateLink>& links() const { return links_; }
   // By replica: its own failure, not one that others caused. All OK if nobody is to blame.
   const std::vector<absl::Status>& failures() const { return failures_; }
+  // Whether the replica refused the base, or, keeping frozen tensors, has others than the trainer:
+  // another attempt must send everything.
+  bool needs_everything(size_t replica) const;
   // By replica: it lives, but one of its ranks cannot reach the rendezvous. failures() says so.
   const std::vector<bool>& unreached() const { return unreached_; }
   // After a failed transfer for which nobody is to blame: the replica whose incoming link broke, if

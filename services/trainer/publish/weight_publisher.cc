@@ -12,7 +12,7 @@
 #include "common/security/secret.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
-#include "common/weights/digest.h"
+#include "common/weights/tensor_digests.h"
 #include "services/trainer/publish/rank_calls.h"
 #include "services/trainer/publish/stream_feed.h"
 
@@ -231,7 +231,12 @@ absl::Status WeightPublisher::FeedByStream(int64_t version, absl::Time deadline,
   options.deadline = stream_deadline;
   options.blame_grace = options_.blame_grace;
   StreamFeed feed(*options_.transport, options, Clients(sources), digests_);
-  const std::vector<StreamFeed::Result> fed = feed.Run(Clients(members));
+  std::vector<StreamFeed::Reader> readers;
+  for (Member* member : members) {
+    readers.push_back(
+        {member->client.get(), CanKeepFrozen({member}), member->version, member->digests});
+  }
+  const std::vector<StreamFeed::Result> fed = feed.Run(readers);
   report.times.Worked("wire", start);
   report.model_digest = weights::ModelDigest(digests_);
 

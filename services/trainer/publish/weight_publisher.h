@@ -168,8 +168,8 @@ class WeightPublisher {
   absl::Status Commit(int64_t version, UpdateAttempt& attempt, const std::vector<Member*>& members,
                       weights::PhaseTimes times, PublishReport& report);
   struct FailedAttempt {
-    std::vector<Member*> healthy;  // members that are not to blame
-    bool other_base = false;       // one of them has another base than expected
+    std::vector<Member*> healthy;   // members that are not to blame
+    bool needs_everything = false;  // one of them: see UpdateAttempt
   };
   // After an attempt that was aborted: notes each member's own failure.
   FailedAttempt TakeFailures(const UpdateAttempt& attempt, Remaining& remaining,

@@ -7,23 +7,15 @@
 #include "absl/time/clock.h"
 #include "common/comm/local_address.h"
 #include "common/net/host_port.h"
-#include "common/rpc/status_conversion.h"
 #include "common/security/secret.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
 #include "services/trainer/publish/weight_publisher.h"
-#include "tandem/common/v1/error.pb.h"
 
 namespace tandem::trainer {
 namespace {
 
 using Clock = weights::PhaseTimes::Clock;
-
-// Whether a replica refused a delta because it has another version than the delta's base.
-bool HasOtherBase(const absl::Status& status) {
-  const auto info = rpc::GetDetail<common::v1::ErrorInfo>(status);
-  return info.has_value() && info->reason() == "BASE_MISMATCH";
-}
 
 // Whether a transfer failed because of the network between trainer and replicas, or among replicas.
 bool IsOfTheNetwork(const absl::Status& status) {
@@ -334,13 +326,10 @@ WeightPublisher::FailedAttempt WeightPublisher::TakeFailures(const UpdateAttempt
       continue;
     }
     members[i]->table_id.clear();
-    // Other digests than expected: the trainer's frozen tensors may have changed, for example
-    // because it loaded a checkpoint. The next attempt sends everything.
-    const bool has_other_frozen = attempt.keeps_frozen() && absl::IsDataLoss(failure);
-    if (HasOtherBase(failure) || has_other_frozen) {
+    if (attempt.needs_everything(i)) {
       failed.healthy.push_back(members[i]);
       members[i]->version = -1;  // forces a full update
-      failed.other_base = true;
+      failed.needs_everything = true;
       continue;
     }
     report.replicas[members[i]->result].error = failure;
@@ -366,7 +355,7 @@ bool WeightPublisher::PlanRetry(const UpdateAttempt& attempt, const absl::Status
   // A replica has another base than expected, a rank restarted, or a connection broke while the
   // group was idle: retry in a new group.
   const bool went_idle = reused_group && !(available && absl::IsDeadlineExceeded(status));
-  if (failed.other_base || attempt.needs_manifest() || went_idle) return true;
+  if (failed.needs_everything || attempt.needs_manifest() || went_idle) return true;
   return available && ChangePlan(attempt, status, remaining, report);
 }
 

@@ -8,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
-#include "common/checkpoint/run_checkpoints.h"
-#include "common/probe/exceptions.h"
+#include "common/checkpoint/checkpoint_folders.h"
+#include "common/status/exceptions.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
 
@@ -66,7 +66,7 @@ void CheckpointSaver::Complete(io::AtomicFolder folder, Contents contents) {
   absl::StatusOr<int64_t> size_bytes = 0;
   {
     io::AtomicFolder own = std::move(folder);  // removed with this scope if incomplete
-    size_bytes = probe::Catch([&] { return TryComplete(own, contents); });
+    size_bytes = Catch([&] { return TryComplete(own, contents); });
   }
   absl::MutexLock lock(&mu_);
   size_bytes_ = std::move(size_bytes);

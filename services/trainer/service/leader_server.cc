@@ -5,7 +5,6 @@
 #include <optional>
 #include <utility>
 
-#include "common/io/dtype.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
 #include "common/telemetry/trace.h"
@@ -19,21 +18,19 @@ constexpr size_t kMaxWaitingCommands = 64;
 // After the calls are done the collective thread has nothing left but to notice it.
 constexpr absl::Duration kThreadGrace = absl::Seconds(5);
 
-absl::StatusOr<v1::GetModelInfoResponse> DescribeModel(TrainerEngine& engine, int64_t incarnation) {
+v1::GetModelInfoResponse DescribeModel(const TrainerEngine& engine,
+                                       const weights::Manifest& manifest, int64_t incarnation) {
   const model::ModelSpec& spec = engine.spec();
-  const model::ParameterTable table(spec);  // of the whole model
-  const io::DType dtype =
-      engine.compute_dtype() == at::kBFloat16 ? io::DType::kBF16 : io::DType::kF32;
   v1::GetModelInfoResponse out;
   out.set_incarnation(incarnation);
   out.set_architecture(spec.architecture);
-  out.set_num_parameters(table.num_parameters());
+  out.set_num_parameters(model::ParameterTable(spec).num_parameters());  // of the whole model
   out.set_vocab_size(spec.vocab_size);
   out.set_max_position_embeddings(spec.max_position_embeddings);
   out.set_num_ranks(engine.mesh().size());
-  out.set_dtype(std::string(io::TorchName(dtype)));
+  out.set_dtype(manifest.tensors(0).dtype());
   out.set_build_version(TANDEM_VERSION);
-  ASSIGN_OR_RETURN(*out.mutable_manifest(), weights::MakeManifest(table, dtype));
+  *out.mutable_manifest() = manifest;
   return out;
 }
 
@@ -53,7 +50,8 @@ absl::StatusOr<std::unique_ptr<LeaderServer>> LeaderServer::Start(
     std::vector<std::unique_ptr<ControlLink>> links) {
   std::unique_ptr<LeaderServer> out(
       new LeaderServer(std::move(options), engine, publisher, std::move(links)));
-  ASSIGN_OR_RETURN(v1::GetModelInfoResponse info, DescribeModel(engine, out->options_.incarnation));
+  v1::GetModelInfoResponse info =
+      DescribeModel(engine, publisher.manifest(), out->options_.incarnation);
   out->leader_ =
       std::make_unique<TrainerLeader>(out->options_.config, std::move(info), engine, out->team_,
                                       out->status_, out->options_.lease_clock);

@@ -11,8 +11,8 @@
 #include "common/comm/launch_environment.h"
 #include "common/config/load.h"
 #include "common/model/allocator.h"
-#include "common/probe/exceptions.h"
 #include "common/rpc/service_program.h"
+#include "common/status/exceptions.h"
 #include "common/telemetry/log.h"
 #include "common/text/printable.h"
 #include "services/trainer/service/trainer_process.h"
@@ -45,7 +45,7 @@ int Run(const rpc::ServiceFlags& flags, rpc::TerminationSignal& termination) {
   try {
     end = RunTrainerProcess(options, termination);
   } catch (const std::exception& error) {
-    end = probe::StatusOf(error);
+    end = StatusOf(error);
   }
   if (end.ok() || (absl::IsCancelled(end) && termination.received() != 0)) {
     telemetry::LogInfo("trainer stopped");

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "common/telemetry/process_memory.h"
+#include "common/host/process_memory.h"
 
 namespace tandem::trainer {
 
@@ -30,7 +30,7 @@ void AddMemoryMetrics(const ShardedModel& policy, const ShardedModel* reference,
   set("buffer_bytes", buffers);
   set("peak_tensor_bytes", peak);
   set("activation_bytes", std::max<int64_t>(0, peak - (state - offloaded) - buffers));
-  set("peak_rss_bytes", telemetry::PeakResidentBytes());
+  set("peak_rss_bytes", host::PeakResidentBytes());
 }
 
 }  // namespace tandem::trainer

@@ -12,6 +12,7 @@
 #include "common/weights/manifest.h"
 #include "common/weights/model_layout.h"
 #include "services/trainer/fsdp/shard_layout.h"
+#include "services/trainer/publish/digest_lanes.h"
 #include "services/trainer/publish/send_by_broadcast.h"
 #include "services/trainer/publish/send_by_reshard.h"
 #include "services/trainer/publish/shard_pieces.h"
@@ -47,18 +48,15 @@ RankPublisher::RankPublisher(TrainerEngine& engine, const config::v1::RunConfig&
       group_secret_(std::move(group_secret)),
       ops_(std::move(ops)) {}
 
-ShardedWeights RankPublisher::Shards() const {
-  ShardedWeights shards;
+RankShards RankPublisher::Shards() const {
+  RankShards shards;
+  shards.units = engine_.policy().shards();
   shards.ops = ops_.get();
   const comm::MeshShape& shape = engine_.mesh().shape();
   shards.ranks = shape.dp_shard * shape.tp;
   shards.rank = engine_.mesh().rank() % shards.ranks;
   if (shape.tp > 1 || engine_.policy().transformer().table().has_frozen()) {
     shards.layout = std::make_shared<ShardLayout>(engine_.policy().transformer(), shape);
-  }
-  for (const UnitShard& shard : engine_.policy().shards()) {
-    shards.units.push_back(
-        {shard.master, shard.numel, shard.padded_numel, shard.computed, shard.digests});
   }
   return shards;
 }
@@ -93,7 +91,7 @@ absl::Status RankPublisher::PrepareBroadcast(weights::Manifest manifest) {
       source_, ShardGatherSource::Create(plan_, Shards(), &group, separate ? &control_ : nullptr));
   if (mesh.rank() == 0) {
     transport_ = std::make_unique<SendByBroadcast>(
-        plan_, Rollouts(), source_.get(), absl::Seconds(config_.trainer().collective_timeout_s()));
+        Rollouts(), source_.get(), absl::Seconds(config_.trainer().collective_timeout_s()));
   }
   return absl::OkStatus();
 }
@@ -130,7 +128,7 @@ absl::StatusOr<v1::HeldDigests> RankPublisher::DigestHeld() {
                    DigestShards(manifest_, Shards(),
                                 weights::CountedHoldings(layout, mesh.shape(), mesh.rank())));
   v1::HeldDigests out;
-  for (const weights::DigestSum& sum : sums) out.mutable_lanes()->Add(sum.lanes, sum.lanes + 2);
+  AppendLanes(sums, *out.mutable_lanes());
   return out;
 }
 

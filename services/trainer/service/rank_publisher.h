@@ -45,6 +45,9 @@ class RankPublisher {
     return Create(engine, config, Options());
   }
 
+  // Of whole tensors, in wire type; says which are trained.
+  const weights::Manifest& manifest() const { return manifest_; }
+
   // The wire digests of this rank's CountedHoldings(); those of all ranks add up to the tensors'.
   // Not collective.
   absl::StatusOr<v1::HeldDigests> DigestHeld();
@@ -60,7 +63,7 @@ class RankPublisher {
   absl::StatusOr<v1::PublishWeightsResponse> TakePart(const v1::PublishWeightsRequest& request);
   absl::Status PrepareBroadcast(weights::Manifest manifest);
   absl::Status PrepareReshard(weights::Manifest manifest);
-  ShardedWeights Shards() const;
+  RankShards Shards() const;
   absl::StatusOr<weights::ModelLayout> Layout() const;  // of the trainer's ranks
   RolloutLayouts Rollouts() const;
   int64_t MostBucketBytes() const;
@@ -71,7 +74,7 @@ class RankPublisher {
   comm::ProcessGroup& control_;
   const std::string group_secret_;
   const std::unique_ptr<weights::DeviceOps> ops_;  // of the update device
-  weights::Manifest manifest_;                     // of whole tensors, in wire type
+  weights::Manifest manifest_;
   // For a broadcast.
   weights::TransferPlan plan_;
   std::unique_ptr<ShardGatherSource> source_;  // null on ranks that send nothing

@@ -12,9 +12,9 @@
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/checkpoint/shard_writer.h"
 #include "common/probe/diagnostics_service.h"
-#include "common/probe/exceptions.h"
 #include "common/probe/group_probe.h"
 #include "common/rpc/proto_duration.h"
+#include "common/status/exceptions.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/trace.h"
 #include "services/trainer/checkpoint/hugging_face_export.h"
@@ -80,7 +80,7 @@ RankResult RankWorker::Handle(const RankCommand& command) {
   try {
     result = Run(command);
   } catch (const std::exception& error) {
-    const absl::Status thrown = probe::StatusOf(error);
+    const absl::Status thrown = StatusOf(error);
     result = Fatal(
         absl::Status(thrown.code(), absl::StrCat("rank ", engine_.mesh().rank(), ": ",
                                                  Name(command.opcode), ": ", thrown.message())));

@@ -76,19 +76,25 @@ TrainerEngine::TrainerEngine(const config::v1::RunConfig& config, const comm::De
       compute_dtype_(config.model().dtype() == config::v1::ELEMENT_TYPE_FLOAT32 ? at::kFloat
                                                                                 : at::kBFloat16) {}
 
-absl::StatusOr<std::unique_ptr<TrainerEngine>> TrainerEngine::Create(
-    const config::v1::RunConfig& config, const comm::DeviceMesh& mesh, at::Device device) {
+absl::StatusOr<model::ModelSpec> TrainerEngine::CheckConfig(const config::v1::RunConfig& config) {
   const std::string& path = config.model().path();
   if (path.empty())
     return absl::InvalidArgumentError("model.path: expected a model folder, found nothing");
   RETURN_IF_ERROR(CheckAlgorithm(config));
   ASSIGN_OR_RETURN(const io::ModelConfig model_config, io::ReadModelConfig(path));
-  std::unique_ptr<TrainerEngine> engine(new TrainerEngine(config, mesh, device));
+  ASSIGN_OR_RETURN(model::ModelSpec spec,
+                   model::ParseModelSpec(model_config.json, model_config.path));
+  RETURN_IF_ERROR(model::CheckFrozenParameters(spec, {config.trainer().frozen_parameters().begin(),
+                                                      config.trainer().frozen_parameters().end()}));
+  return spec;
+}
+
+absl::StatusOr<std::unique_ptr<TrainerEngine>> TrainerEngine::Create(
+    const config::v1::RunConfig& config, const comm::DeviceMesh& mesh, at::Device device) {
+  const std::string& path = config.model().path();
   ShardedModelOptions options;
-  ASSIGN_OR_RETURN(options.spec, model::ParseModelSpec(model_config.json, model_config.path));
-  RETURN_IF_ERROR(model::CheckFrozenParameters(
-      options.spec,
-      {config.trainer().frozen_parameters().begin(), config.trainer().frozen_parameters().end()}));
+  ASSIGN_OR_RETURN(options.spec, CheckConfig(config));
+  std::unique_ptr<TrainerEngine> engine(new TrainerEngine(config, mesh, device));
   options.compute_dtype = engine->compute_dtype_;
   options.mesh = &mesh;
   options.device = device;
@@ -191,13 +197,13 @@ absl::Status TrainerEngine::MakeCritic() {
   ASSIGN_OR_RETURN(const io::ModelConfig model_config, io::ReadModelConfig(path));
   ShardedModelOptions options = model_options_;
   ASSIGN_OR_RETURN(model::ModelSpec spec,
-                   model::ParseModelSpec(model_config.json, model_config.path));
+                   model::ParseValueModelSpec(model_config.json, model_config.path));
   if (spec.vocab_size != this->spec().vocab_size) {
     return absl::InvalidArgumentError(
         absl::StrCat("critic.model.path: expected a model with the policy's vocabulary of ",
                      this->spec().vocab_size, " tokens; ", path, " has ", spec.vocab_size));
   }
-  options.spec = model::ValueModelSpec(std::move(spec));
+  options.spec = std::move(spec);
   options.unit_limits.frozen_parameters.clear();  // they name tensors of the policy
   options.value_head_seed = config_.seed();
   ASSIGN_OR_RETURN(critic_, ShardedModel::Create(options));

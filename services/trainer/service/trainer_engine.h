@@ -32,6 +32,11 @@ namespace tandem::trainer {
 
 class TrainerEngine {
  public:
+  // What Create() refuses without the other ranks: settings that this trainer does not support, a
+  // model folder without a usable config.json, frozen parameters that the model does not have.
+  // Returns the policy's specification.
+  static absl::StatusOr<model::ModelSpec> CheckConfig(const config::v1::RunConfig& config);
+
   // Loads the configured model, or initializes it randomly. `mesh` outlives the engine and moves
   // tensors on `device`. Collective. Errors: those of the model's folder, naming file and tensor;
   // UNIMPLEMENTED for a setting that this trainer does not support.
@@ -43,10 +48,6 @@ class TrainerEngine {
   at::ScalarType compute_dtype() const { return compute_dtype_; }
   const comm::DeviceMesh& mesh() const { return mesh_; }
   ShardedModel& policy() { return *policy_; }
-  AdamW& optimizer() { return *optimizer_; }
-  // The value model and its optimizer; null unless algorithm.adv_estimator is gae.
-  ShardedModel* critic() { return critic_.get(); }
-  AdamW* critic_optimizer() { return critic_optimizer_.get(); }
 
   // The contents of a checkpoint: the trained models, with their optimizers.
   std::vector<CheckpointedModel> checkpointed_models();
@@ -96,7 +97,7 @@ class TrainerEngine {
   std::unique_ptr<AdamW> optimizer_;
   std::unique_ptr<TrainingStep> training_step_;
   std::unique_ptr<PreferenceStep> preference_step_;
-  std::unique_ptr<ShardedModel> critic_;
+  std::unique_ptr<ShardedModel> critic_;  // null unless algorithm.adv_estimator is gae
   std::unique_ptr<AdamW> critic_optimizer_;
   std::unique_ptr<Critic> critic_part_;
   std::map<std::string, double> initial_scalars_;

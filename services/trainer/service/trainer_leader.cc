@@ -14,8 +14,9 @@
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
 #include "common/telemetry/phase_timer.h"
-#include "common/weights/digest.h"
+#include "common/weights/tensor_digests.h"
 #include "services/trainer/algorithm/training_step_options.h"
+#include "services/trainer/publish/digest_lanes.h"
 #include "services/trainer/service/rank_worker.h"
 #include "tandem/trainer/v1/publish_order.pb.h"
 
@@ -358,13 +359,10 @@ absl::StatusOr<v1::GetWeightDigestsResponse> TrainerLeader::GetWeightDigests(
   std::vector<weights::DigestSum> sums(manifest.tensors_size());
   for (const RankResult& result : results) {
     v1::HeldDigests held;
-    if (!held.ParseFromString(result.payload) || held.lanes_size() != 2 * manifest.tensors_size()) {
+    if (!held.ParseFromString(result.payload)) {
       return absl::InternalError("cannot parse a rank's digests");
     }
-    for (size_t i = 0; i < sums.size(); ++i) {
-      const int lane = 2 * static_cast<int>(i);
-      sums[i].Add({{held.lanes(lane), held.lanes(lane + 1)}});
-    }
+    RETURN_IF_ERROR(AddLanes(held.lanes(), absl::MakeSpan(sums))) << "a trainer rank";
   }
   const std::vector<common::v1::TensorDigest> digests = weights::MakeTensorDigests(manifest, sums);
   v1::GetWeightDigestsResponse response;

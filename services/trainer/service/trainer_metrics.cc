@@ -3,7 +3,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "common/telemetry/metric_family.h"
+#include "common/metrics/metric_family.h"
 
 namespace tandem::trainer {
 namespace {
@@ -118,30 +118,30 @@ void TrainerMetrics::OnUpdate(const absl::StatusOr<v1::PublishWeightsResponse>& 
 std::vector<prometheus::MetricFamily> TrainerMetrics::Collect() const {
   std::vector<prometheus::MetricFamily> out = registry_.Collect();
   absl::MutexLock lock(&mu_);
-  auto last = telemetry::EmptyFamily("tandem_train_step_value",
-                                     "Values of the last step, under the names of metrics.jsonl.",
-                                     prometheus::MetricType::Gauge);
-  for (const auto& [name, value] : last_step_) telemetry::AddGauge(last, value, {{"name", name}});
+  auto last = metrics::EmptyFamily("tandem_train_step_value",
+                                   "Values of the last step, under the names of metrics.jsonl.",
+                                   prometheus::MetricType::Gauge);
+  for (const auto& [name, value] : last_step_) metrics::AddGauge(last, value, {{"name", name}});
   out.push_back(std::move(last));
   if (status_ == nullptr) return out;
   const v1::WatchResponse now = status_->Get();
-  out.push_back(telemetry::GaugeFamily("tandem_policy_version", "Policy version.",
-                                       static_cast<double>(now.policy_version())));
-  out.push_back(telemetry::CounterFamily("tandem_train_steps_total",
-                                         "Training steps since the start of the run.",
-                                         static_cast<double>(now.step())));
+  out.push_back(metrics::GaugeFamily("tandem_policy_version", "Policy version.",
+                                     static_cast<double>(now.policy_version())));
+  out.push_back(metrics::CounterFamily("tandem_train_steps_total",
+                                       "Training steps since the start of the run.",
+                                       static_cast<double>(now.step())));
   if (lease_ != nullptr) {
     out.push_back(
-        telemetry::CounterFamily("tandem_lease_take_overs_total",
-                                 "Times that a driver took over the trainer from another driver.",
-                                 static_cast<double>(lease_->num_take_overs())));
+        metrics::CounterFamily("tandem_lease_take_overs_total",
+                               "Times that a driver took over the trainer from another driver.",
+                               static_cast<double>(lease_->num_take_overs())));
     out.push_back(
-        telemetry::CounterFamily("tandem_lease_refused_calls_total",
-                                 "Calls refused because the caller does not hold the lease.",
-                                 static_cast<double>(lease_->num_refused())));
+        metrics::CounterFamily("tandem_lease_refused_calls_total",
+                               "Calls refused because the caller does not hold the lease.",
+                               static_cast<double>(lease_->num_refused())));
   }
-  out.push_back(telemetry::StateFamily("tandem_trainer_state", "1 for the present state.",
-                                       StateNames(), NameOf(now.state())));
+  out.push_back(metrics::StateFamily("tandem_trainer_state", "1 for the present state.",
+                                     StateNames(), NameOf(now.state())));
   return out;
 }
 

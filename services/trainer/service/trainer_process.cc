@@ -19,23 +19,24 @@
 #include "absl/time/clock.h"
 #include "common/comm/choose_group.h"
 #include "common/comm/device_mesh.h"
+#include "common/host/control_group.h"
+#include "common/metrics/metrics_server.h"
 #include "common/model/device_packed_attention.h"
 #include "common/model/device_processor.h"
 #include "common/model/numerics.h"
 #include "common/model/processor.h"
-#include "common/probe/control_group.h"
 #include "common/rank_setup/mesh_shape.h"
 #include "common/rpc/process.h"
 #include "common/rpc/server.h"
 #include "common/rpc/transport_security.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
-#include "common/telemetry/metrics_server.h"
 #include "services/trainer/service/control_link.h"
 #include "services/trainer/service/follower.h"
 #include "services/trainer/service/leader_server.h"
 #include "services/trainer/service/rank_publisher.h"
 #include "services/trainer/service/rank_worker.h"
+#include "services/trainer/service/roll_call.h"
 #include "services/trainer/service/same_kernels.h"
 #include "services/trainer/service/trainer_engine.h"
 
@@ -50,7 +51,7 @@ int NumThreads(const TrainerProcessOptions& options) {
   if (const int64_t given = options.config.trainer().threads(); given > 0) {
     return static_cast<int>(given);
   }
-  const int cores = probe::UsableCores();
+  const int cores = host::UsableCores();
   return std::max(1, cores / options.environment.local_world_size);
 }
 
@@ -119,6 +120,26 @@ absl::StatusOr<std::unique_ptr<comm::DeviceMesh>> JoinMesh(const TrainerProcessO
       });
 }
 
+// Waits, on rank 0, until every rank has reached the rendezvous.
+absl::Status AwaitRanks(const TrainerProcessOptions& options, const comm::Rendezvous& rendezvous,
+                        const absl::Notification* cancel) {
+  const comm::LaunchEnvironment& environment = options.environment;
+  if (environment.world_size == 1) return absl::OkStatus();
+  RollCallOptions roll;
+  roll.rendezvous = rendezvous;
+  roll.rank = environment.rank;
+  roll.size = environment.world_size;
+  roll.timeout = absl::Seconds(options.config.trainer().collective_timeout_s());
+  roll.cancel = cancel;
+  roll.on_missing = [&](const std::vector<int>& missing) {
+    telemetry::LogInfo("waiting for trainer ranks",
+                       {{"missing", host::FormatCpuList(missing)},
+                        {"ranks", environment.world_size},
+                        {"rendezvous", absl::StrCat(rendezvous.host, ":", rendezvous.port)}});
+  };
+  return CallRoll(roll);
+}
+
 // A group of all ranks for tensors on the CPU, if the mesh's groups move those of a device: a wait
 // of minutes there would occupy the device with a kernel. Null if the mesh will do.
 absl::StatusOr<std::unique_ptr<comm::ProcessGroup>> JoinControl(
@@ -164,7 +185,7 @@ absl::Status CheckExactDevice(const model::ModelSpec& spec, at::Device device) {
 
 absl::Status RunLeader(const TrainerProcessOptions& options, TrainerEngine& engine,
                        RankPublisher& publisher, std::vector<std::unique_ptr<ControlLink>> links,
-                       telemetry::MetricsServer* metrics, rpc::TerminationSignal& termination) {
+                       metrics::MetricsServer* metrics, rpc::TerminationSignal& termination) {
   LeaderServerOptions server_options;
   server_options.config = options.config;
   // Larger in every later process, as long as the clock moves forward; fine enough that two
@@ -253,14 +274,19 @@ absl::Status RunTrainerProcess(const TrainerProcessOptions& options,
   auto cancel = std::make_shared<absl::Notification>();
   termination.OnSignal([cancel] { cancel->Notify(); });
 
-  std::unique_ptr<telemetry::MetricsServer> metrics;
+  std::unique_ptr<metrics::MetricsServer> metrics;
   if (!options.metrics.empty()) {
     ASSIGN_OR_RETURN(metrics,
-                     telemetry::MetricsServer::Start(
+                     metrics::MetricsServer::Start(
                          options.metrics,
                          {.role = "trainer", .version = TANDEM_VERSION, .rank = environment.rank}));
   }
+  // Refused now, not when the other ranks have come.
+  RETURN_IF_ERROR(TrainerEngine::CheckConfig(options.config).status());
+  RETURN_IF_ERROR(
+      setup::MeshShapeOf(options.config.trainer(), environment.local_world_size).status());
   ASSIGN_OR_RETURN(RendezvousStore rendezvous_store, RendezvousStore::Arrange(options));
+  RETURN_IF_ERROR(AwaitRanks(options, rendezvous_store.rendezvous, cancel.get()));
   std::vector<std::unique_ptr<ControlLink>> links;
   for (int follower = 1; follower < environment.world_size; ++follower) {
     if (environment.rank != 0 && environment.rank != follower) continue;

@@ -64,7 +64,7 @@ TEST(Manifest, ListsWhatDiffersBetweenModels) {
   EXPECT_THAT(mismatch.unexpected, ::testing::ElementsAre("d"));
   EXPECT_THAT(mismatch.ToString(),
               AllOf(HasSubstr("1 missing: c"), HasSubstr("1 unexpected: d"),
-                    HasSubstr("b is float32[3, 3] where float32[2, 3] was expected")));
+                    HasSubstr("b: expected float32[2, 3], found float32[3, 3]")));
   EXPECT_TRUE(CompareTensors({{"a", {2}}}, {{"a", {2}}}).empty());
 }
 

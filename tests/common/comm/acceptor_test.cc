@@ -30,8 +30,8 @@ class Knocked {
     }
   }
 
-  const FileDescriptor listener;
-  std::vector<FileDescriptor> clients;
+  const host::FileDescriptor listener;
+  std::vector<host::FileDescriptor> clients;
 };
 
 // No descriptor above those that are open can be had until the end of the scope.
@@ -41,7 +41,7 @@ class NoMoreDescriptors {
     getrlimit(RLIMIT_NOFILE, &before_);
     rlimit none = before_;
     // The lowest that is free.
-    none.rlim_cur = static_cast<rlim_t>(FileDescriptor(dup(0)).get());
+    none.rlim_cur = static_cast<rlim_t>(host::FileDescriptor(dup(0)).get());
     setrlimit(RLIMIT_NOFILE, &none);
   }
   ~NoMoreDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
@@ -55,7 +55,7 @@ TEST(Acceptor, TakesWhatWaits) {
   Acceptor acceptor;
   int taken = 0;
   acceptor.Accept(
-      knocked.listener, [&](FileDescriptor, const sockaddr_storage&, socklen_t) { ++taken; },
+      knocked.listener, [&](host::FileDescriptor, const sockaddr_storage&, socklen_t) { ++taken; },
       [] { return false; });
   EXPECT_EQ(taken, 3);
   EXPECT_FALSE(acceptor.is_paused(absl::Now()));
@@ -65,7 +65,7 @@ TEST(Acceptor, PausesWhereThereIsNoDescriptorAndNoRoomCanBeMade) {
   const Knocked knocked(1);
   Acceptor acceptor;
   int taken = 0;
-  const auto take = [&](FileDescriptor, const sockaddr_storage&, socklen_t) { ++taken; };
+  const auto take = [&](host::FileDescriptor, const sockaddr_storage&, socklen_t) { ++taken; };
   const absl::Time before = absl::Now();
   {
     const NoMoreDescriptors scarce;
@@ -80,18 +80,18 @@ TEST(Acceptor, PausesWhereThereIsNoDescriptorAndNoRoomCanBeMade) {
 
 TEST(Acceptor, TakesTheDescriptorOfOneThatMakesRoom) {
   Knocked knocked(2);
-  FileDescriptor oldest(dup(0));
+  host::FileDescriptor oldest(dup(0));
   Acceptor acceptor;
-  std::vector<FileDescriptor> taken;
+  std::vector<host::FileDescriptor> taken;
   const NoMoreDescriptors scarce;
   acceptor.Accept(
       knocked.listener,
-      [&](FileDescriptor fd, const sockaddr_storage&, socklen_t) {
+      [&](host::FileDescriptor fd, const sockaddr_storage&, socklen_t) {
         taken.push_back(std::move(fd));
       },
       [&] {
         const bool has_room = oldest.is_open();
-        oldest = FileDescriptor();
+        oldest = host::FileDescriptor();
         return has_room;
       });
   EXPECT_EQ(taken.size(), 1u);

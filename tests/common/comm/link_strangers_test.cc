@@ -11,7 +11,7 @@
 
 #include "absl/time/clock.h"
 #include "common/comm/process_group.h"
-#include "common/status/file_descriptor.h"
+#include "common/host/file_descriptor.h"
 #include "tests/common/comm/local_ranks.h"
 #include "tests/support/hostile_clients.h"
 #include "tests/support/listening_ports.h"
@@ -98,7 +98,7 @@ TEST_P(LinkStrangers, NoListenerIsLeftOnceTheGroupStands) {
 TEST(GlooStrangers, TakeNobodysSeat) {
   ASSERT_OK_AND_ASSIGN(auto store, StoreServer::Start());
   const PoorPeer peer(kGloo, store->port(), "broadcast");
-  std::vector<FileDescriptor> liars;
+  std::vector<host::FileDescriptor> liars;
   for (const int port : peer.AwaitPorts(/*any=*/true)) {
     for (int64_t seat = 0; seat < 4; ++seat) {
       liars.push_back(ConnectTo(port));

@@ -150,7 +150,7 @@ TEST(ShareableMemory, IsOrdinaryWhereTheSystemLendsNone) {
 }
 
 TEST(MappedSegment, RefusesWhatCouldShrinkUnderItsReader) {
-  const FileDescriptor file(memfd_create("unsealed", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  const host::FileDescriptor file(memfd_create("unsealed", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   ASSERT_EQ(ftruncate(file.get(), 4096), 0);
   EXPECT_THAT(MappedSegment::Map(file).status(),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("sealed")));
@@ -163,7 +163,7 @@ TEST(MappedSegment, OutlivesTheProcessThatMadeIt) {
   auto segment = ShareableSegment::Create(kBytes);
   ASSERT_OK(segment.status());
   std::byte* const data = (*segment)->data();
-  const FileDescriptor handed(dup((*segment)->file().get()));
+  const host::FileDescriptor handed(dup((*segment)->file().get()));
   const pid_t child = fork();
   if (child == 0) {
     std::fill(data, data + kBytes, std::byte{42});

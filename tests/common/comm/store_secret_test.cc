@@ -15,8 +15,8 @@
 #include "common/comm/process_group.h"
 #include "common/comm/store_connection.h"
 #include "common/comm/store_wire.h"
+#include "common/host/file_descriptor.h"
 #include "common/security/secret.h"
-#include "common/status/file_descriptor.h"
 #include "common/telemetry/log.h"
 #include "common/telemetry/refusals.h"
 #include "tests/support/status_matchers.h"
@@ -87,7 +87,7 @@ class RawPeer {
   }
 
  private:
-  FileDescriptor fd_;
+  host::FileDescriptor fd_;
 };
 
 TEST(StoreSecret, MembersMeetAndStrangersAreRefusedMeanwhile) {
@@ -174,7 +174,7 @@ TEST(StoreSecret, ThatOfAnEarlierUpdateIsRefusedAndItsConnectionsClosed) {
 
 TEST(StoreSecret, AStoreThatDoesNotKnowTheSecretIsNotTrusted) {
   // Whoever serves on the address may let everybody in, but cannot prove that he is the group's.
-  FileDescriptor listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  host::FileDescriptor listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -183,7 +183,7 @@ TEST(StoreSecret, AStoreThatDoesNotKnowTheSecretIsNotTrusted) {
   ASSERT_EQ(listen(listener.get(), 1), 0);
   ASSERT_EQ(getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &length), 0);
   std::thread impostor([&] {
-    const FileDescriptor peer(accept(listener.get(), nullptr, nullptr));
+    const host::FileDescriptor peer(accept(listener.get(), nullptr, nullptr));
     std::string bytes(5 + 1 + kStoreProofBytes, '\0');
     recv(peer.get(), bytes.data(), bytes.size(), MSG_WAITALL);
     const std::string nonce(kStoreProofBytes, 'n');

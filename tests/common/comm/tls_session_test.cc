@@ -25,15 +25,15 @@ using ::testing::HasSubstr;
 using SessionOr = absl::StatusOr<std::unique_ptr<TlsSession>>;
 
 // A connection; its second end may block.
-std::array<FileDescriptor, 2> Connection(bool blocks = false) {
+std::array<host::FileDescriptor, 2> Connection(bool blocks = false) {
   int ends[2];
   EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | (blocks ? 0 : SOCK_NONBLOCK), 0, ends),
             0);
   EXPECT_EQ(fcntl(ends[0], F_SETFL, O_NONBLOCK), 0);
-  return {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
+  return {host::FileDescriptor(ends[0]), host::FileDescriptor(ends[1])};
 }
 
-SessionOr Shake(const FileDescriptor& socket, bool is_server, const std::string& key,
+SessionOr Shake(const host::FileDescriptor& socket, bool is_server, const std::string& key,
                 int64_t rekey_bytes = int64_t{1} << 40) {
   TlsSession::Options options;
   options.is_server = is_server;
@@ -64,7 +64,7 @@ struct Free {
 };
 
 // A program that speaks TLS, trusts everybody, has a certificate, and does not know the key.
-void SpeakAsStranger(const FileDescriptor& socket, bool is_server) {
+void SpeakAsStranger(const host::FileDescriptor& socket, bool is_server) {
   const std::unique_ptr<EVP_PKEY, Free> key(EVP_EC_gen("P-256"));
   const std::unique_ptr<X509, Free> certificate(X509_new());
   X509_set_version(certificate.get(), 2);

@@ -24,7 +24,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "common/comm/process_group.h"
-#include "common/status/file_descriptor.h"
+#include "common/host/file_descriptor.h"
 
 namespace tandem::comm {
 
@@ -89,7 +89,7 @@ class WireTap {
     const std::vector<std::string> entry = absl::StrSplit(Wait(*zero, "links/0"), ' ');
     if (entry.size() != 2) return;
     const std::string target = absl::HexStringToBytes(entry[0]);
-    const FileDescriptor listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const host::FileDescriptor listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in own{};
     own.sin_family = AF_INET;
     own.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -102,8 +102,8 @@ class WireTap {
     const std::string address(reinterpret_cast<const char*>(&own), size);
     one->Set("links/0", absl::StrCat(absl::BytesToHexString(address), " ", entry[1])).IgnoreError();
     if (!Ready(listener.get(), -1)) return;
-    const FileDescriptor from_one(accept(listener.get(), nullptr, nullptr));
-    const FileDescriptor to_zero(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const host::FileDescriptor from_one(accept(listener.get(), nullptr, nullptr));
+    const host::FileDescriptor to_zero(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (connect(to_zero.get(), reinterpret_cast<const sockaddr*>(target.data()),
                 static_cast<socklen_t>(target.size())) != 0) {
       return;

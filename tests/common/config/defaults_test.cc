@@ -80,7 +80,7 @@ void ForEachLeaf(const Descriptor& type, const YAML::Node& node, const std::stri
     const std::string key = absl::StrCat(path, path.empty() ? "" : ".", field.name());
     const YAML::Node value = node[field.name()];
     ASSERT_TRUE(value.IsDefined()) << key << " has no default";
-    if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+    if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE && !field.is_repeated()) {
       ForEachLeaf(*field.message_type(), value, key, visit);
     } else {
       visit(field, value, key);

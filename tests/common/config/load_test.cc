@@ -119,6 +119,35 @@ TEST_F(LoadTest, OverridesTakeScalarsListsAndEmptySections) {
   EXPECT_EQ(config.model().path(), "");
 }
 
+TEST_F(LoadTest, AListOfSectionsIsReadAsAWhole) {
+  const std::string file = Write("run.yaml",
+                                 "reward:\n  rewards:\n  - {name: gsm8k}\n  - path: a.py\n"
+                                 "    weight: 0.5\n");
+  ASSERT_OK_AND_ASSIGN(const v1::RunConfig config, LoadRunConfig({file}, {}));
+  ASSERT_EQ(config.reward().rewards_size(), 2);
+  EXPECT_FALSE(config.reward().rewards(0).has_weight());
+  EXPECT_EQ(config.reward().rewards(1).path(), "a.py");
+  EXPECT_EQ(config.reward().rewards(1).weight(), 0.5);
+  ASSERT_OK_AND_ASSIGN(const v1::RunConfig other,
+                       LoadRunConfig({file}, {"reward.rewards=[{name: regex, pattern: x}]"}));
+  ASSERT_EQ(other.reward().rewards_size(), 1);
+  EXPECT_EQ(other.reward().rewards(0).pattern(), "x");
+}
+
+TEST_F(LoadTest, ErrorsInAListOfSectionsNamePlaceAndElement) {
+  const auto error_of = [this](const std::string& element) {
+    const std::string file =
+        Write("run.yaml", "reward:\n  rewards:\n  - name: gsm8k\n  - " + element + "\n");
+    return std::string(LoadRunConfig({file}, {}).status().message());
+  };
+  EXPECT_THAT(error_of("nmae: gsm8k"),
+              HasSubstr("run.yaml:4: reward.rewards[1].nmae: unknown key; did you mean 'name'?"));
+  EXPECT_THAT(error_of("7"),
+              HasSubstr("run.yaml:4: reward.rewards[1]: expected a section of keys"));
+  EXPECT_THAT(std::string(LoadRunConfig({}, {"reward.rewards=gsm8k"}).status().message()),
+              HasSubstr("reward.rewards: expected a list of sections"));
+}
+
 TEST_F(LoadTest, AnEmptyFileAndEmptySectionsStateNothing) {
   ASSERT_OK_AND_ASSIGN(
       const v1::RunConfig config,

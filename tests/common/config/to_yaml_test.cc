@@ -58,6 +58,16 @@ TEST_F(ToYamlTest, AnyTextRoundTrips) {
   ExpectRoundTrip(config);
 }
 
+TEST_F(ToYamlTest, AListOfSectionsRoundTrips) {
+  ASSERT_OK_AND_ASSIGN(v1::RunConfig config, LoadRunConfig({}, {}));
+  v1::WeightedReward* file = config.mutable_reward()->add_rewards();
+  file->set_path("my \"reward\", {1}.py");
+  file->set_weight(0.1);
+  config.mutable_reward()->add_rewards()->set_name("gsm8k");
+  ExpectRoundTrip(config);
+  EXPECT_THAT(ToYaml(config), HasSubstr(", {name: \"gsm8k\"}]\n"));
+}
+
 TEST_F(ToYamlTest, EveryEnumValueRoundTrips) {
   ASSERT_OK_AND_ASSIGN(v1::RunConfig config, LoadRunConfig({}, {}));
   for (int mode = 1; mode <= v1::LossAggMode_MAX; ++mode) {

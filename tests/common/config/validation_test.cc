@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/config/load.h"
+#include "common/config/rollout_correction_spec.h"
 #include "tests/common/config/config_file.h"
 #include "tests/support/status_matchers.h"
 
@@ -64,6 +65,7 @@ TEST_F(ValidationTest, ValuesOutOfRangeAreRefusedWithTheKey) {
                                  "trainer.max_staleness=-1",
                                  "trainer.test_freq=-2",
                                  "trainer.save_freq=-2",
+                                 "trainer.save_interval_seconds=-1",
                                  "trainer.max_tokens_per_micro_batch=0",
                                  "trainer.threads=-1",
                                  "trainer.prefetch_units=-1",
@@ -100,6 +102,10 @@ TEST_F(ValidationTest, ValuesOutOfRangeAreRefusedWithTheKey) {
                                  "reward.name=",
                                  "reward.name=service",
                                  "reward.timeout_s=0",
+                                 "reward.function=f",
+                                 "reward.python=",
+                                 "reward.workers=0",
+                                 "reward.workers=2000",
                                  "reward.overlong_buffer.penalty_factor=-1",
                                  "algorithm.filter_groups.max_num_gen_batches=-1",
                                  "data.gen_batch_size=8",  // without filter_groups
@@ -201,6 +207,39 @@ TEST_F(ValidationTest, RolloutCorrectionSaysWhichRuleAndWhichThreshold) {
                        HasSubstr(section + "rollout_is: expected none")));
 }
 
+TEST_F(ValidationTest, EachRewardIsChosenOnce) {
+  const auto errors = [](const std::vector<std::string>& assignments) {
+    return std::string(LoadRunConfig({}, assignments).status().message());
+  };
+  EXPECT_EQ(errors({"reward.path=a.py", "reward.function=f"}), "");
+  EXPECT_EQ(errors({"reward.rewards=[{name: gsm8k}, {path: a.py, weight: -2}, {endpoint: 'h:1'}, "
+                    "{name: service, endpoint: 'h:1'}]"}),
+            "");
+  EXPECT_THAT(errors({"reward.path=a.py", "reward.name=gsm8k"}),
+              HasSubstr("reward.path: reward.name is gsm8k; set one of the two"));
+  EXPECT_THAT(errors({"reward.rewards=[{name: gsm8k}]", "reward.path=a.py"}),
+              HasSubstr("reward.rewards: expected every reward in this list"));
+  EXPECT_THAT(errors({"reward.rewards=[{weight: 1}]"}),
+              HasSubstr("reward.rewards[0]: expected one of name"));
+  EXPECT_THAT(errors({"reward.rewards=[{name: gsm8k, path: a.py}]"}), HasSubstr("found several"));
+  EXPECT_THAT(errors({"reward.rewards=[{name: service}]"}),
+              HasSubstr("reward.rewards[0].endpoint: expected HOST:PORT"));
+  EXPECT_THAT(errors({"reward.rewards=[{name: gsm8k, weight: .inf}]"}),
+              HasSubstr("reward.rewards[0].weight: expected a number"));
+}
+
+TEST_F(ValidationTest, ARewardFileIsLookedFor) {
+  const std::string path =
+      Write("run.yaml", "reward:\n  rewards:\n  - name: gsm8k\n  - path: " + folder_ + "/a.py\n");
+  Places places;
+  ASSERT_OK_AND_ASSIGN(const v1::RunConfig config, LoadRunConfig({path}, {}, &places));
+  EXPECT_THAT(CheckFiles(config, {.model = false}, places),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr(path + ":4: reward.rewards[1].path: no file " + folder_)));
+  Write("a.py", "");
+  EXPECT_OK(CheckFiles(config, {.model = false}, places));
+}
+
 TEST_F(ValidationTest, PromptAndCompletionFitTheContext) {
   EXPECT_THAT(ErrorOf("rollout.max_model_len=767"), HasSubstr("= 768, found 767"));
   EXPECT_OK(LoadRunConfig({}, {"rollout.max_model_len=768"}).status());
@@ -235,6 +274,39 @@ TEST_F(ValidationTest, FilesAreLookedForOnlyWhereNeeded) {
                        HasSubstr("found no " + folder_ + "/m/config.json")));
   Write("m/config.json", "{}");
   EXPECT_OK(CheckFiles(config, {}));
+}
+
+TEST(RolloutCorrection, AutoCorrectsTheAgeOfSamplesWhereTheyHaveOne) {
+  const auto resolved = [](const std::vector<std::string>& sets) {
+    const absl::StatusOr<v1::RunConfig> config = LoadRunConfig({}, sets);
+    EXPECT_OK(config);
+    return config.ok() ? ResolveRolloutIs(*config) : v1::ROLLOUT_IS_UNSPECIFIED;
+  };
+  const std::string section = "algorithm.rollout_correction.";
+  EXPECT_EQ(resolved({}), v1::ROLLOUT_IS_NONE);
+  EXPECT_EQ(resolved({"trainer.mode=one_step_off"}), v1::ROLLOUT_IS_TOKEN);
+  EXPECT_EQ(resolved({"trainer.mode=async"}), v1::ROLLOUT_IS_TOKEN);
+  EXPECT_EQ(resolved({"trainer.mode=async", "trainer.max_staleness=0"}), v1::ROLLOUT_IS_NONE);
+  EXPECT_EQ(resolved({"trainer.mode=async", section + "bypass_mode=true"}), v1::ROLLOUT_IS_NONE);
+  EXPECT_EQ(resolved({"trainer.mode=async", section + "rollout_is=none"}), v1::ROLLOUT_IS_NONE);
+  EXPECT_EQ(resolved({section + "rollout_is=sequence"}), v1::ROLLOUT_IS_SEQUENCE);
+}
+
+TEST(RolloutCorrection, ReinforceNeedsTheProbabilitiesOfThePolicyThatSampled) {
+  const std::string section = "algorithm.rollout_correction.";
+  EXPECT_THAT(ErrorOf(section + "loss_type=reinforce"), HasSubstr("needs bypass_mode=true"));
+  EXPECT_OK(LoadRunConfig({}, {section + "loss_type=reinforce", section + "bypass_mode=true",
+                               section + "rollout_is=sequence"}));
+}
+
+TEST(KlLossType, APlusIsPartOfTheName) {
+  for (const auto& [name, type] : {std::pair{"k3+", v1::KL_LOSS_TYPE_K3_PLUS},
+                                   {"low_var_kl+", v1::KL_LOSS_TYPE_LOW_VAR_KL_PLUS},
+                                   {"k1_plus", v1::KL_LOSS_TYPE_K1_PLUS}}) {
+    ASSERT_OK_AND_ASSIGN(const v1::RunConfig config,
+                         LoadRunConfig({}, {std::string("actor.kl_loss_type=") + name}));
+    EXPECT_EQ(config.actor().kl_loss_type(), type) << name;
+  }
 }
 
 }  // namespace

@@ -22,10 +22,10 @@ using ::tandem::testing::HttpSocket;
 constexpr char kGet[] = "GET /quick HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
 // Takes all that the process may still open.
-std::vector<FileDescriptor> TakeAllDescriptors() {
-  std::vector<FileDescriptor> taken;
+std::vector<host::FileDescriptor> TakeAllDescriptors() {
+  std::vector<host::FileDescriptor> taken;
   while (true) {
-    FileDescriptor fd(open("/dev/null", O_RDONLY | O_CLOEXEC));
+    host::FileDescriptor fd(open("/dev/null", O_RDONLY | O_CLOEXEC));
     if (!fd.is_open()) return taken;
     taken.push_back(std::move(fd));
   }
@@ -43,13 +43,13 @@ class HttpServerWithoutDescriptors : public ::testing::Test {
 
 TEST_F(HttpServerWithoutDescriptors, StillAnswers) {
   TestSite site;
-  std::vector<FileDescriptor> clients(100);
-  for (FileDescriptor& client : clients) client = HttpSocket();
-  const std::vector<FileDescriptor> taken = TakeAllDescriptors();
+  std::vector<host::FileDescriptor> clients(100);
+  for (host::FileDescriptor& client : clients) client = HttpSocket();
+  const std::vector<host::FileDescriptor> taken = TakeAllDescriptors();
   ASSERT_GT(taken.size(), 100u);
 
   // More than the server has in reserve.
-  for (FileDescriptor& client : clients) ASSERT_TRUE(HttpConnect(client, site.port()));
+  for (host::FileDescriptor& client : clients) ASSERT_TRUE(HttpConnect(client, site.port()));
   ASSERT_TRUE(HttpSend(clients.back(), kGet));
 
   EXPECT_EQ(HttpCodeOf(clients.back()), 200);
@@ -59,10 +59,10 @@ TEST_F(HttpServerWithoutDescriptors, StillAnswers) {
 TEST_F(HttpServerWithoutDescriptors, WaitsWithoutSpinningUntilThereAreSome) {
   TestSite site({.slow = {.num_threads = 80}});
   // Requests that are served are not closed for others: they use up the server's reserve.
-  std::vector<FileDescriptor> clients(60);
-  for (FileDescriptor& client : clients) client = HttpSocket();
-  std::vector<FileDescriptor> taken = TakeAllDescriptors();
-  for (FileDescriptor& client : clients) {
+  std::vector<host::FileDescriptor> clients(60);
+  for (host::FileDescriptor& client : clients) client = HttpSocket();
+  std::vector<host::FileDescriptor> taken = TakeAllDescriptors();
+  for (host::FileDescriptor& client : clients) {
     ASSERT_TRUE(HttpConnect(client, site.port()));
     ASSERT_TRUE(HttpSend(client, "GET /slow/hold HTTP/1.1\r\nHost: localhost\r\n\r\n"));
   }
@@ -79,12 +79,12 @@ TEST_F(HttpServerWithoutDescriptors, WaitsWithoutSpinningUntilThereAreSome) {
   taken.clear();
   site.AwaitHeld(60);
   site.Release();
-  for (FileDescriptor& client : clients) EXPECT_EQ(HttpCodeOf(client), 200);
+  for (host::FileDescriptor& client : clients) EXPECT_EQ(HttpCodeOf(client), 200);
 }
 
 TEST_F(HttpServerWithoutDescriptors, TakesAPartOfThem) {
   TestSite site;
-  std::vector<FileDescriptor> idle;
+  std::vector<host::FileDescriptor> idle;
   for (int i = 0; i < 220; ++i) idle.push_back(testing::HttpDial(site.port()));
   EXPECT_EQ(HttpCodeOf(testing::HttpDial(site.port(), kGet)), 200);
   const auto num_open =

@@ -34,7 +34,7 @@ constexpr char kHeadBegins[] = "GET /quick HTTP/1.1\r\nHost: loc";
 
 TEST(HttpServerUnderAttack, WaitingConnectionsGiveWayToNewOnes) {
   TestSite site({.max_connections = 32});
-  std::vector<FileDescriptor> waiting;
+  std::vector<host::FileDescriptor> waiting;
   const std::string kinds[] = {"", kHeadBegins, kBodyBegins};
   for (int i = 0; i < 300; ++i) waiting.push_back(HttpDial(site.port(), kinds[i % 3]));
 
@@ -51,7 +51,7 @@ TEST(HttpServerUnderAttack, AnswersDuringAFlood) {
   std::vector<std::thread> floods;
   for (int i = 0; i < 2; ++i) {
     floods.emplace_back([&] {
-      std::vector<FileDescriptor> open(200);
+      std::vector<host::FileDescriptor> open(200);
       for (size_t at = 0; !done; ++at) {
         open[at % open.size()] = HttpDial(site.port(), kHeadBegins, "127.0.0.3");
       }
@@ -66,8 +66,8 @@ TEST(HttpServerUnderAttack, AnswersDuringAFlood) {
 
 TEST(HttpServerUnderAttack, OneClientsConnectionsLeaveRoomForOthers) {
   TestSite site({.max_connections = 32});
-  const FileDescriptor other = HttpDial(site.port(), kHeadBegins, "127.0.0.2");
-  std::vector<FileDescriptor> waiting;
+  const host::FileDescriptor other = HttpDial(site.port(), kHeadBegins, "127.0.0.2");
+  std::vector<host::FileDescriptor> waiting;
   for (int i = 0; i < 100; ++i) waiting.push_back(HttpDial(site.port(), "", "127.0.0.3"));
   ASSERT_EQ(HttpGet(site.port(), "/quick").code, 200);  // all of them were accepted by now
 
@@ -77,14 +77,14 @@ TEST(HttpServerUnderAttack, OneClientsConnectionsLeaveRoomForOthers) {
 
 TEST(HttpServerUnderAttack, BodiesThatTrickleHoldNoPlace) {
   TestSite site({.slow = {.num_threads = 1}});
-  std::vector<FileDescriptor> trickling;
+  std::vector<host::FileDescriptor> trickling;
   for (int i = 0; i < 20; ++i) trickling.push_back(HttpDial(site.port(), kBodyBegins));
   EXPECT_EQ(HttpAsk(site.port(), HttpPost("/slow/x", "abc")).code, 200);
 
-  const FileDescriptor held = HttpDial(site.port(), kHold);
+  const host::FileDescriptor held = HttpDial(site.port(), kHold);
   site.AwaitHeld(1);
   // Refused at its head; nobody waits for its body.
-  const FileDescriptor late = HttpDial(site.port(), kBodyBegins);
+  const host::FileDescriptor late = HttpDial(site.port(), kBodyBegins);
   const std::string answer = HttpReadAll(late);
   EXPECT_THAT(answer, HasSubstr("HTTP/1.1 429"));
   EXPECT_THAT(answer, HasSubstr("Retry-After: 1"));
@@ -97,12 +97,12 @@ TEST(HttpServerUnderAttack, BodiesThatTrickleHoldNoPlace) {
 
 TEST(HttpServerUnderAttack, OneClientLeavesPlacesToOthers) {
   TestSite site({.slow = {.num_threads = 8}});
-  std::vector<FileDescriptor> held;
+  std::vector<host::FileDescriptor> held;
   for (int i = 0; i < 7; ++i) held.push_back(HttpDial(site.port(), kHold, "127.0.0.3"));
   site.AwaitHeld(7);
   EXPECT_THAT(HttpReadAll(HttpDial(site.port(), kHold, "127.0.0.3")),
               HasSubstr("expected at most 7 requests at once from one address"));
-  const FileDescriptor other = HttpDial(site.port(), kHold, "127.0.0.4");
+  const host::FileDescriptor other = HttpDial(site.port(), kHold, "127.0.0.4");
   site.AwaitHeld(8);
   EXPECT_THAT(HttpReadAll(HttpDial(site.port(), kHold, "127.0.0.5")),
               HasSubstr("expected at most 8 requests at once"));
@@ -113,12 +113,12 @@ TEST(HttpServerUnderAttack, OneClientLeavesPlacesToOthers) {
 TEST(HttpServerUnderAttack, ARequestHasADeadlineHoweverItTrickles) {
   TestSite site(
       {.head_timeout = absl::Milliseconds(200), .request_timeout = absl::Milliseconds(400)});
-  const FileDescriptor idle = HttpDial(site.port());
+  const host::FileDescriptor idle = HttpDial(site.port());
   EXPECT_EQ(HttpReadAll(idle), "");
   const std::string body_begins =
       "POST /length HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\nabc";
   for (const std::string& begun : {std::string(kHeadBegins), body_begins}) {
-    const FileDescriptor fd = HttpDial(site.port(), begun);
+    const host::FileDescriptor fd = HttpDial(site.port(), begun);
     // A byte whenever there is nothing to read for a moment.
     pollfd state{.fd = fd.get(), .events = POLLIN, .revents = 0};
     int num_bytes = 0;
@@ -129,7 +129,7 @@ TEST(HttpServerUnderAttack, ARequestHasADeadlineHoweverItTrickles) {
 
 TEST(HttpServerUnderAttack, AStreamWhoseClientNeverReadsEnds) {
   TestSite site({.write_timeout = absl::Milliseconds(200)});
-  const FileDescriptor fd =
+  const host::FileDescriptor fd =
       HttpDial(site.port(), "GET /stream HTTP/1.1\r\nHost: localhost\r\n\r\n");
   site.stream_ended().WaitForNotification();
   EXPECT_TRUE(site.server().AwaitIdle(absl::InfiniteFuture()));
@@ -139,7 +139,7 @@ TEST(HttpServerUnderAttack, LargeAnswersThatNobodyReadsHoldNoThread) {
   TestSite site({.quick = {.num_threads = 1, .max_queued = 16},
                  .max_buffered_bytes = int64_t{200} << 20,
                  .write_timeout = absl::Milliseconds(500)});
-  std::vector<FileDescriptor> silent;
+  std::vector<host::FileDescriptor> silent;
   for (int i = 0; i < 6; ++i) {
     silent.push_back(HttpDial(site.port(), "GET /big HTTP/1.1\r\nHost: localhost\r\n\r\n"));
     ASSERT_EQ(HttpGet(site.port(), "/quick").code, 200);
@@ -150,7 +150,7 @@ TEST(HttpServerUnderAttack, LargeAnswersThatNobodyReadsHoldNoThread) {
 
 TEST(HttpServerUnderAttack, BodiesHoldNoMoreMemoryThanTheLimit) {
   TestSite site({.max_buffered_bytes = int64_t{2} << 20});
-  std::vector<FileDescriptor> sending;
+  std::vector<host::FileDescriptor> sending;
   for (int i = 0; i < 8; ++i) {
     sending.push_back(HttpDial(
         site.port(), "POST /length HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n" +
@@ -158,7 +158,7 @@ TEST(HttpServerUnderAttack, BodiesHoldNoMoreMemoryThanTheLimit) {
   }
   const auto num_closed = [&] {
     return std::count_if(sending.begin(), sending.end(),
-                         [](const FileDescriptor& fd) { return HttpIsClosed(fd); });
+                         [](const host::FileDescriptor& fd) { return HttpIsClosed(fd); });
   };
   EXPECT_TRUE(testing::Eventually([&] { return num_closed() >= 5; }, 30));
   EXPECT_EQ(HttpAsk(site.port(), HttpPost("/length", std::string(1000, 'x'))).body, "1000");

@@ -93,7 +93,7 @@ TEST(HttpServer, AClientThatExpectsToContinueIsTold) {
     return "POST " + path + " HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n" + more +
            "\r\n\r\n";
   };
-  const FileDescriptor fd = HttpDial(site.port(), head("/length", "Expect: 100-continue"));
+  const host::FileDescriptor fd = HttpDial(site.port(), head("/length", "Expect: 100-continue"));
   char interim[25] = "";
   ASSERT_EQ(recv(fd.get(), interim, sizeof(interim), MSG_WAITALL), 25);
   EXPECT_EQ(std::string(interim, 25), "HTTP/1.1 100 Continue\r\n\r\n");
@@ -106,7 +106,8 @@ TEST(HttpServer, AClientThatExpectsToContinueIsTold) {
 
 TEST(HttpServer, AHalfClosedClientGetsItsAnswer) {
   TestSite site;
-  const FileDescriptor fd = HttpDial(site.port(), "GET /quick HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  const host::FileDescriptor fd =
+      HttpDial(site.port(), "GET /quick HTTP/1.1\r\nHost: localhost\r\n\r\n");
   shutdown(fd.get(), SHUT_WR);
   EXPECT_THAT(HttpReadAll(fd), EndsWith("fine"));
 }
@@ -130,7 +131,7 @@ TEST(HttpServer, SaysWhyItCannotListen) {
 TEST(HttpServer, IsIdleWhenItsHandlersAre) {
   TestSite site({.slow = {.num_threads = 4}});
   EXPECT_TRUE(site.server().AwaitIdle(absl::InfinitePast()));
-  const FileDescriptor held =
+  const host::FileDescriptor held =
       HttpDial(site.port(), "GET /slow/hold HTTP/1.1\r\nHost: localhost\r\n\r\n");
   site.AwaitHeld(1);
   EXPECT_FALSE(site.server().AwaitIdle(absl::InfinitePast()));
@@ -141,7 +142,7 @@ TEST(HttpServer, IsIdleWhenItsHandlersAre) {
 
 TEST(HttpServer, StoppingEndsStreams) {
   TestSite site;
-  const FileDescriptor fd =
+  const host::FileDescriptor fd =
       HttpDial(site.port(), "GET /stream HTTP/1.1\r\nHost: localhost\r\n\r\n");
   char byte = 0;
   ASSERT_EQ(recv(fd.get(), &byte, 1, 0), 1);

@@ -70,6 +70,22 @@ TEST(ModelSpec, Qwen3NormalisesHeadsOf128UnlessToldOtherwise) {
   EXPECT_EQ(Parse(Changed(config, {{"head_dim", 10}})).layers.front().attention.head_dim, 10);
 }
 
+TEST(ModelSpec, AValueModelMayBeATokenClassifier) {
+  const json config = Changed(LlamaConfig(), {{"architectures", {"LlamaForTokenClassification"}}});
+
+  ASSERT_OK_AND_ASSIGN(const ModelSpec spec, ParseValueModelSpec(config, "m/config.json"));
+
+  EXPECT_TRUE(spec.value_head);
+  EXPECT_EQ(spec.hidden_size, Parse(LlamaConfig()).hidden_size);
+  EXPECT_EQ(spec.layers.size(), 3);
+  EXPECT_THAT(ParseModelSpec(config, "m/config.json"),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("architectures")));
+  EXPECT_THAT(ParseValueModelSpec(
+                  Changed(config, {{"architectures", {"GPT2ForTokenClassification"}}}), "m"),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("architectures")));
+  EXPECT_OK(ParseValueModelSpec(LlamaConfig(), "m/config.json"));
+}
+
 TEST(ModelSpec, ModelTypeStandsInForAbsentArchitectures) {
   const json config = Changed(LlamaConfig(), {{"architectures", nullptr}, {"model_type", "qwen3"}});
   EXPECT_EQ(Parse(config).architecture, "Qwen3ForCausalLM");

@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "common/probe/cpu_list.h"
+#include "common/host/cpu_list.h"
 
 namespace tandem::model {
 namespace {
@@ -97,7 +97,7 @@ TEST(UseWorkerPool, IsOfThisThreadAndForAWhile) {
 }
 
 TEST(WorkerPool, ThreadsArePinnedToOneCpuEach) {
-  const std::vector<int> allowed = probe::AllowedCpus();
+  const std::vector<int> allowed = host::AllowedCpus();
   const int num_threads = std::min<int>(2, static_cast<int>(allowed.size()));
   std::thread([&] {
     WorkerPool pool(num_threads, {allowed.begin(), allowed.begin() + num_threads});
@@ -109,7 +109,7 @@ TEST(WorkerPool, ThreadsArePinnedToOneCpuEach) {
            std::chrono::steady_clock::now() < deadline) {
       pool.Run(num_threads, [&](int64_t, int64_t) {
         const std::lock_guard<std::mutex> lock(mu);
-        seen[std::this_thread::get_id()] = probe::AllowedCpus();
+        seen[std::this_thread::get_id()] = host::AllowedCpus();
       });
     }
     std::vector<int> cpus;
@@ -124,9 +124,9 @@ TEST(WorkerPool, ThreadsArePinnedToOneCpuEach) {
 
 TEST(WorkerPool, ACpuThatMayNotBeUsedIsPassedOver) {
   std::thread([] {
-    const std::vector<int> allowed = probe::AllowedCpus();
+    const std::vector<int> allowed = host::AllowedCpus();
     WorkerPool pool(1, {CPU_SETSIZE - 1});
-    EXPECT_EQ(probe::AllowedCpus(), allowed);
+    EXPECT_EQ(host::AllowedCpus(), allowed);
   }).join();
 }
 

@@ -19,7 +19,7 @@ SocketAddress AddressOf(const std::string& host, int port = 0) {
 }
 
 bool CanConnect(const SocketAddress& to) {
-  const FileDescriptor fd(socket(to.bytes.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const host::FileDescriptor fd(socket(to.bytes.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   return connect(fd.get(), to.get(), to.length) == 0;
 }
 

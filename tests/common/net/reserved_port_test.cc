@@ -10,7 +10,7 @@
 #include <fstream>
 #include <set>
 
-#include "common/status/file_descriptor.h"
+#include "common/host/file_descriptor.h"
 #include "tests/support/status_matchers.h"
 
 namespace tandem::net {
@@ -21,7 +21,7 @@ TEST(ReservedPort, IsFreeAndNeverGivenTwice) {
   for (int i = 0; i < 50; ++i) {
     ASSERT_OK_AND_ASSIGN(const int port, ReservePort());
     EXPECT_TRUE(ports.insert(port).second) << port;
-    const FileDescriptor fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const host::FileDescriptor fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);

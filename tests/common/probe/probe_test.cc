@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/host/process_memory.h"
 #include "common/probe/diagnostics_service.h"
 #include "common/probe/group_probe.h"
 #include "common/probe/pair_echo.h"
@@ -18,7 +19,6 @@
 #include "common/rpc/channel.h"
 #include "common/rpc/server.h"
 #include "common/rpc/status_conversion.h"
-#include "common/telemetry/process_memory.h"
 #include "tandem/common/v1/error.pb.h"
 #include "tests/support/sanitizer.h"
 #include "tests/support/status_matchers.h"
@@ -225,14 +225,14 @@ int64_t PeakBytes() {
 TEST(ProbePattern, TakesNoMemoryButTheTensors) {
   if (testing::kSanitizerKeepsMemory) GTEST_SKIP() << "the sanitizer keeps memory of its own";
   constexpr int64_t kBytes = int64_t{64} << 20;
-  const int64_t before = telemetry::ResidentBytes();
+  const int64_t before = host::ResidentBytes();
   std::ofstream("/proc/self/clear_refs") << "5";  // the peak begins anew
   {
     const at::Tensor tensor = ProbePattern(kBytes / 4, 0);
     EXPECT_EQ(CountWrongElements(tensor, 1), 0);
   }
   EXPECT_LT(PeakBytes() - before, kBytes + (8 << 20));
-  EXPECT_LT(telemetry::ResidentBytes() - before, 8 << 20);
+  EXPECT_LT(host::ResidentBytes() - before, 8 << 20);
 }
 
 TEST(ProbePattern, AWrongElementIsSeen) {

@@ -11,10 +11,8 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "common/probe/host_report.h"
+#include "common/host/file_descriptor.h"
 #include "common/rpc/server.h"
-#include "common/status/file_descriptor.h"
-#include "common/telemetry/process_memory.h"
 #include "tests/support/certificates.h"
 #include "tests/support/status_matchers.h"
 
@@ -63,7 +61,7 @@ TEST(Reach, AtWhatItEnds) {
 
 TEST(Reach, AProcessThatHangs) {
   // The system takes the connection; nobody ever looks at it.
-  const FileDescriptor listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const host::FileDescriptor listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -95,17 +93,6 @@ TEST(Reach, SeveralInTheirOrder) {
   EXPECT_EQ(reports[1].outcome(), diagnostics::v1::REACH_OUTCOME_REFUSED);
   EXPECT_EQ(reports[2].address(), two->address());
   EXPECT_EQ(reports[2].outcome(), diagnostics::v1::REACH_OUTCOME_REACHED);
-}
-
-TEST(HostReport, SaysWhatThereIs) {
-  const auto host = DescribeHost();
-  EXPECT_THAT(host.hostname(), Not(""));
-  EXPECT_THAT(host.machine_id(), Not(""));
-  EXPECT_THAT(host.network_id(), HasSubstr(host.machine_id()));
-  EXPECT_GT(host.available_bytes(), 0);
-  EXPECT_GT(host.total_bytes(), host.available_bytes());
-  EXPECT_GT(telemetry::ResidentBytes(), 0);
-  EXPECT_LT(telemetry::ResidentBytes(), host.total_bytes());
 }
 
 }  // namespace

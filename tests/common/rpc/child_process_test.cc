@@ -81,6 +81,21 @@ TEST_F(ChildProcessTest, RunsWithItsEnvironmentAndLog) {
   EXPECT_EQ(Read("log"), "a = b\nerror\n");
 }
 
+TEST_F(ChildProcessTest, ReadsTheGivenDescriptorAsStdin) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  ASSERT_EQ(write(ends[1], "given", 5), 5);
+  close(ends[1]);
+  for (const int fd : {ends[0], -1}) {
+    ASSERT_OK_AND_ASSIGN(auto child, ChildProcess::Start({.argv = {"sh", "-c", "cat; echo ."},
+                                                          .log_path = folder_ + "/log",
+                                                          .stdin_fd = fd}));
+    ASSERT_TRUE(child->Wait(kTimeout));
+  }
+  close(ends[0]);
+  EXPECT_EQ(Read("log"), "given.\n.\n");  // without one there is nothing to read
+}
+
 TEST_F(ChildProcessTest, SaysHowItEnded) {
   ASSERT_OK_AND_ASSIGN(auto failed, Shell("exit 3"));
   ASSERT_TRUE(failed->Wait(kTimeout));

@@ -13,11 +13,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/host/file_descriptor.h"
+#include "common/host/process_memory.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/server.h"
 #include "common/rpc/status_conversion.h"
-#include "common/status/file_descriptor.h"
-#include "common/telemetry/process_memory.h"
 #include "tandem/reward/v1/reward_service.grpc.pb.h"
 #include "tests/support/certificates.h"
 #include "tests/support/hostile_clients.h"
@@ -124,13 +124,13 @@ TEST_F(HostileClientTest, ThousandsOfIdleConnectionsCostLittleAndKeepNobodyOut) 
   const int count = static_cast<int>(std::min<rlim_t>(kMostConnections, files.rlim_cur - 512));
   ASSERT_GT(count, 100);
   ASSERT_OK(Call());
-  const int64_t before = telemetry::ResidentBytes();
-  const FileDescriptor first = ConnectAndWait(server_->port(), /*begins_handshake=*/true);
+  const int64_t before = host::ResidentBytes();
+  const host::FileDescriptor first = ConnectAndWait(server_->port(), /*begins_handshake=*/true);
   ASSERT_TRUE(first.is_open());
   const IdleClients others(server_->port(), count - 1);
   ASSERT_EQ(others.num_open(), count - 1);
   for (int i = 0; i < 5; ++i) EXPECT_OK(Call());
-  const int64_t bytes_each = (telemetry::ResidentBytes() - before) / count;
+  const int64_t bytes_each = (host::ResidentBytes() - before) / count;
   EXPECT_LT(bytes_each, 128 << 10);
   std::printf("%d idle connections, %ld KiB each\n", count, static_cast<long>(bytes_each >> 10));
   // They are left after a while, by the server.
@@ -187,7 +187,7 @@ TEST_F(HostileClientTest, AStrangersGigabyteIsRefusedBeforeItIsRead) {
   ASSERT_OK(security.status());
   auto server = Server::Start({.role = "reward", .security = *security}, {&service_});
   ASSERT_OK(server.status());
-  const int64_t before = telemetry::ResidentBytes();
+  const int64_t before = host::ResidentBytes();
   BeginPeak();
   EXPECT_THAT(SendAGigabyte((*server)->address(), kMethod),
               StatusIs(absl::StatusCode::kUnauthenticated, ::testing::_));
@@ -200,7 +200,7 @@ TEST_F(HostileClientTest, AMembersGigabyteIsRefusedAndOthersAreServed) {
   EXPECT_THAT(SendAGigabyte((*server)->address(), kMethod, "", /*mebibytes=*/100),
               StatusIs(absl::StatusCode::kResourceExhausted,
                        HasSubstr(absl::StrCat(kDefaultMaxMessageBytes))));
-  const int64_t before = telemetry::ResidentBytes();
+  const int64_t before = host::ResidentBytes();
   BeginPeak();
   EXPECT_FALSE(SendAGigabyte((*server)->address(), kMethod).ok());
   EXPECT_LT(PeakBytes() - before, int64_t{700} << 20);
@@ -223,7 +223,7 @@ TEST_F(HostileClientTest, AConnectionThatOnlyResetsIsEndedAndOthersAreServed) {
     SCOPED_TRACE(method);
     Http2Client client({.port = port, .headers = GrpcHeaders(method)});
     ASSERT_OK(client.Connect());
-    const int64_t before = telemetry::ResidentBytes();
+    const int64_t before = host::ResidentBytes();
     BeginPeak();
 
     client.ResetStreams(20000);
@@ -247,7 +247,7 @@ TEST_F(HostileClientTest, AMessageIsNotUnpacked) {
   ASSERT_LT(bomb.size(), 60000u);
   testing::HttpHeaders headers = GrpcHeaders(kMethod);
   headers.emplace_back("grpc-encoding", "gzip");
-  const int64_t before = telemetry::ResidentBytes();
+  const int64_t before = host::ResidentBytes();
   BeginPeak();
   for (int i = 0; i < 20; ++i) {
     Http2Client client({.port = (*server)->port(), .headers = headers});
@@ -280,7 +280,7 @@ TEST_F(HostileClientTest, AHeaderWithoutAnEndIsNotKept) {
     SCOPED_TRACE(frame_bytes);
     Http2Client client({.port = (*server)->port(), .headers = GrpcHeaders(kMethod)});
     ASSERT_OK(client.Connect());
-    const int64_t before = telemetry::ResidentBytes();
+    const int64_t before = host::ResidentBytes();
     BeginPeak();
     const int64_t sent = client.SendEndlessHeader(int64_t{256} << 20, frame_bytes);
     EXPECT_LT(sent, int64_t{256} << 20) << "it was ended";
@@ -293,7 +293,7 @@ TEST_F(HostileClientTest, MessagesThatNeverEndTakeBoundedMemory) {
   CallbackRewardService service;
   auto server = Server::Start({.role = "reward", .max_message_bytes = 4 << 20}, {&service});
   ASSERT_OK(server.status());
-  const int64_t before = telemetry::ResidentBytes();
+  const int64_t before = host::ResidentBytes();
   BeginPeak();
   std::vector<std::unique_ptr<Http2Client>> clients;
   for (int i = 0; i < 10; ++i) {
@@ -317,7 +317,7 @@ TEST_F(HostileClientTest, AStrangersResetsCostLittle) {
   ASSERT_OK(server.status());
   Http2Client client({.port = (*server)->port(), .headers = GrpcHeaders(kMethod), .tls = true});
   ASSERT_OK(client.Connect());
-  const int64_t before = telemetry::ResidentBytes();
+  const int64_t before = host::ResidentBytes();
   BeginPeak();
 
   client.ResetStreams(20000);
@@ -330,7 +330,7 @@ TEST_F(HostileClientTest, GarbageIsClosedAndNothingElseHappens) {
   for (const std::string& bytes :
        {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(100000, '\xff'), std::string(1, '\0'),
         std::string("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")}) {
-    const FileDescriptor fd = ConnectTo(server_->port());
+    const host::FileDescriptor fd = ConnectTo(server_->port());
     ASSERT_TRUE(fd.is_open());
     send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
     EXPECT_OK(Call());

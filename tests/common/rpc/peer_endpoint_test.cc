@@ -8,7 +8,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "common/status/file_descriptor.h"
+#include "common/host/file_descriptor.h"
 
 namespace tandem::rpc {
 namespace {
@@ -28,7 +28,7 @@ TEST(PeerEndpoint, IsReadAsGrpcWritesIt) {
 class EndConnectionTest : public ::testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
-    const FileDescriptor listener(socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const host::FileDescriptor listener(socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in6 address{};
     address.sin6_family = AF_INET6;
     if (!GetParam()) inet_pton(AF_INET6, "::1", &address.sin6_addr);  // else every address
@@ -46,16 +46,16 @@ class EndConnectionTest : public ::testing::TestWithParam<bool> {
       any = reinterpret_cast<sockaddr*>(&v4);
       size = sizeof(v4);
     }
-    client_ = FileDescriptor(socket(any->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    client_ = host::FileDescriptor(socket(any->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
     ASSERT_EQ(connect(client_.get(), any, size), 0);
-    accepted_ = FileDescriptor(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    accepted_ = host::FileDescriptor(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
     ASSERT_TRUE(accepted_.is_open());
     ASSERT_EQ(getsockname(client_.get(), any, &size), 0);
     peer_ = GetParam() ? absl::StrCat("ipv4:127.0.0.1:", ntohs(v4.sin_port))
                        : absl::StrCat("ipv6:%5B::1%5D:", ntohs(address.sin6_port));
   }
 
-  FileDescriptor client_, accepted_;
+  host::FileDescriptor client_, accepted_;
   int port_ = 0;
   std::string peer_;
 };

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "common/status/status_macros.h"
-#include "common/weights/digest.h"
+#include "common/weights/tensor_digests.h"
 #include "common/weights/tensor_sink.h"
 #include "common/weights/update_memory.h"
 #include "tests/common/comm/local_ranks.h"

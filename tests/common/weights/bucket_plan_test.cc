@@ -41,6 +41,31 @@ TEST(TransferPlan, ATensorSpansBucketsAndABucketHoldsSeveralTensors) {
   EXPECT_THAT(plan.BucketName(1), HasSubstr("u1.t1"));
 }
 
+TEST(TransferPlan, ThatKeepsFrozenTensorsHasBucketsOfTheOthersOnly) {
+  TestModel model = TestModel::Small();
+  model.frozen = {1};  // 48, 44 and 120 bytes
+  const Manifest manifest = model.manifest();
+  ASSERT_OK_AND_ASSIGN(const TransferPlan whole, MakeTransferPlan(manifest, 200));
+  ASSERT_OK_AND_ASSIGN(const TransferPlan plan,
+                       MakeTransferPlan(manifest, 200, /*keeps_frozen=*/true));
+  EXPECT_EQ(plan.total_bytes, whole.total_bytes);
+  EXPECT_EQ(plan.BroughtBytes(), whole.total_bytes - 212);
+  EXPECT_EQ(whole.BroughtBytes(), whole.total_bytes);
+  int64_t total = 0;
+  for (const Bucket& bucket : plan.buckets) {
+    total += bucket.size_bytes();
+    for (const auto& piece : bucket.pieces()) {
+      EXPECT_TRUE(manifest.tensors(piece.tensor()).trainable());
+    }
+  }
+  EXPECT_EQ(total, plan.BroughtBytes());
+  EXPECT_OK(CheckTransferPlan(manifest, Table(plan), /*keeps_frozen=*/true).status());
+
+  const auto refused = StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("a gap"));
+  EXPECT_THAT(CheckTransferPlan(manifest, Table(plan)), refused);
+  EXPECT_THAT(CheckTransferPlan(manifest, Table(whole), /*keeps_frozen=*/true), refused);
+}
+
 TEST(TransferPlan, SizesOutOfRangeAreRefused) {
   const Manifest manifest = TestModel::Small().manifest();
   EXPECT_THAT(MakeTransferPlan(manifest, 0),

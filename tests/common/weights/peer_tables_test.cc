@@ -107,6 +107,28 @@ TEST(BroadcastPart, RefusesATableThatReachesBeyondBucketOrTensor) {
               refused);
 }
 
+TEST(BroadcastPart, ThatKeepsFrozenTensorsHasNothingOfThem) {
+  Rng rng(2);
+  const model::ModelSpec spec = RandomSpec(rng);
+  const ModelLayout layout = *LayoutOf(spec, {}, 2);
+  const auto first_frozen = [](Manifest manifest) {
+    for (int i = 1; i < manifest.tensors_size(); ++i) {
+      manifest.mutable_tensors(i)->set_trainable(true);
+    }
+    return manifest;
+  };
+  const Manifest manifest = first_frozen(ManifestOf(*LayoutOf(spec, {}, 1), 0));
+  const Manifest part = first_frozen(ManifestOf(layout, 1));
+  const auto table = [&](bool keeps_frozen) {
+    return Repeated(*BucketsOfPart(*MakeTransferPlan(manifest, 400, keeps_frozen), layout, 1));
+  };
+  EXPECT_THAT(CheckBroadcastPart(part, table(false)).status(), IsOk());
+  EXPECT_THAT(CheckBroadcastPart(part, table(true), /*keeps_frozen=*/true).status(), IsOk());
+  const auto refused = StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("t0"));
+  EXPECT_THAT(CheckBroadcastPart(part, table(true)).status(), refused);
+  EXPECT_THAT(CheckBroadcastPart(part, table(false), /*keeps_frozen=*/true).status(), refused);
+}
+
 // What is left of holdings without the first tensor.
 Holdings WithoutFirst(Holdings holdings) {
   for (auto& rank : holdings.ranks) {

@@ -52,8 +52,8 @@ extern Work* work;
 namespace tandem::comm::link_guests_example {
 extern int rank, num_admitted;
 extern std::string secret, nonce;
-extern std::vector<FileDescriptor> links;
-extern FileDescriptor fd;
+extern std::vector<host::FileDescriptor> links;
+extern host::FileDescriptor fd;
 extern size_t index;
 }  // namespace tandem::comm::link_guests_example
 
@@ -87,7 +87,7 @@ namespace tandem::comm::store_protocol_example {
 extern std::string secret, bytes;
 extern absl::Time now;
 extern size_t num_sent;
-extern std::map<uint64_t, FileDescriptor> connections;
+extern std::map<uint64_t, host::FileDescriptor> connections;
 }  // namespace tandem::comm::store_protocol_example
 
 namespace tandem::comm::wait_on_host_example {

@@ -2,7 +2,12 @@
 #ifndef TANDEM_TESTS_HEADER_EXAMPLES_COMMON_STATUS_H_
 #define TANDEM_TESTS_HEADER_EXAMPLES_COMMON_STATUS_H_
 
-#include <fcntl.h>
+#include "common/rpc/status_conversion.h"
+
+namespace tandem::exceptions_example {
+absl::Status Run();
+extern grpc::ServerUnaryReactor* reactor;
+}  // namespace tandem::exceptions_example
 
 namespace tandem::status_macros_example {
 struct ModelSpec {};

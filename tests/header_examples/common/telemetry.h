@@ -8,14 +8,6 @@ namespace tandem::telemetry::log_example {
 extern int64_t bytes;
 }  // namespace tandem::telemetry::log_example
 
-namespace tandem::telemetry::metric_family_example {
-using Base = prometheus::Collectable;
-}  // namespace tandem::telemetry::metric_family_example
-
-namespace tandem::telemetry::metrics_server_example {
-extern std::shared_ptr<prometheus::Collectable> engine_metrics;
-}  // namespace tandem::telemetry::metrics_server_example
-
 namespace tandem::telemetry::phase_timer_example {
 extern std::map<std::string, double> metrics;
 }  // namespace tandem::telemetry::phase_timer_example

@@ -154,5 +154,28 @@ TEST_F(ExamplesTest, ARewardServiceOfOnesOwnJudgesARun) {
   }
 }
 
+// As a user would who installs the package and copies one example.
+TEST_F(ExamplesTest, ACopiedExampleRunsWithTheWheelOfTheStubs) {
+  const ProgramResult wheel = testing::RunProgram(Tools("wheel"), {folder_ / "wheel"}, 300);
+  SKIP_WITHOUT_PACKAGES(wheel);
+  ASSERT_EQ(wheel.exit_code, 0) << wheel.err;
+  const std::string file = wheel.out.substr(0, wheel.out.find('\n'));
+  const ProgramResult installed =
+      testing::RunProgram("/usr/bin/python3", {"-m", "zipfile", "-e", file, folder_ / "site"}, 60);
+  ASSERT_EQ(installed.exit_code, 0) << installed.err;
+  std::filesystem::copy(Tools("examples/03_update_weights.py"), folder_.path());
+
+  // tools/python brings grpcio, and its own stubs only after those of PYTHONPATH.
+  const ProgramResult update =
+      testing::RunProgram("/usr/bin/env",
+                          {"PYTHONPATH=" + (folder_ / "site"), Tools("python"), "-v",
+                           folder_ / "03_update_weights.py", trainer_address_, rollout_address_},
+                          300);
+
+  ASSERT_EQ(update.exit_code, 0) << update.err;
+  EXPECT_THAT(update.out, HasSubstr("version 0 is live on 1 rollouts"));
+  EXPECT_THAT(update.err, HasSubstr(folder_ / "site/tandem/channels.py"));
+}
+
 }  // namespace
 }  // namespace tandem

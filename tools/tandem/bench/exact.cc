@@ -52,7 +52,7 @@ struct NumericsSide {
 
   const std::string numerics;
   commands::Session session;
-  commands::ScratchFolder scratch;
+  commands::ScratchFolder scratch{&session};
   TorchRandint randint;  // both sides draw the same prompts
   Measured measured;
 };

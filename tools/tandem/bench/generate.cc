@@ -8,9 +8,9 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
+#include "common/host/control_group.h"
 #include "common/io/model_config.h"
 #include "common/model/model_spec.h"
-#include "common/probe/control_group.h"
 #include "common/status/status_macros.h"
 #include "nlohmann/json.hpp"
 #include "tools/tandem/bench/bench.h"
@@ -68,7 +68,7 @@ absl::StatusOr<model::ModelSpec> Open(const GenerateOptions& options, const Gene
 
 absl::Status RunGroups(const GenerateOptions& options) {
   commands::Session session;
-  commands::ScratchFolder scratch;
+  commands::ScratchFolder scratch(&session);
   const GroupWorkload& groups = options.groups;
   if (groups.least_new_tokens > groups.most_new_tokens) {
     return commands::Misuse(
@@ -99,7 +99,7 @@ absl::Status RunGroups(const GenerateOptions& options) {
 absl::Status RunGenerate(const GenerateOptions& options) {
   if (options.workload == "grpo") return RunGroups(options);
   commands::Session session;
-  commands::ScratchFolder scratch;
+  commands::ScratchFolder scratch(&session);
   const GenerationWork& work = options.work;
   ASSIGN_OR_RETURN(const model::ModelSpec spec,
                    Open(options, work, "--prompt-tokens or --new-tokens", scratch, session));
@@ -134,7 +134,7 @@ absl::Status RunGenerate(const GenerateOptions& options) {
   line["step_flops"] = cost.flops;
   if (options.device == "cpu") {
     // The roofline's rates are measured on the CPU cores.
-    const int threads = probe::UsableCores();
+    const int threads = host::UsableCores();
     const MachineRates rates = MeasureMachineRates(static_cast<int64_t>(cost.bytes), threads);
     const double roofline = batch / cost.Seconds(rates);
     line["roofline_tokens_per_second"] = roofline;

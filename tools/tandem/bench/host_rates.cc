@@ -16,8 +16,8 @@
 
 #include "absl/types/span.h"
 #include "common/comm/file_mapping.h"
+#include "common/host/control_group.h"
 #include "common/model/kernels/gemm.h"
-#include "common/probe/control_group.h"
 #include "common/weights/additive_digest.h"
 #include "tools/tandem/bench/bench.h"
 
@@ -153,7 +153,7 @@ class Bench {
 
 HostRates MeasureHostRates(const HostWork& work) {
   HostRates rates;
-  rates.cores = probe::UsableCores();
+  rates.cores = host::UsableCores();
   const int64_t num_portions = std::clamp(work.size_bytes, kLeastBytes, kMostBytes) / kPortion;
   std::vector<std::unique_ptr<Bench>> benches;
   for (int core = 0; core < rates.cores; ++core) {

@@ -10,6 +10,7 @@
 #include "tools/tandem/bench/bench.h"
 #include "tools/tandem/commands/run_options.h"
 #include "tools/tandem/commands/session.h"
+#include "tools/tandem/driver/reward_parts.h"
 #include "tools/tandem/driver/training_loop.h"
 
 namespace tandem::bench {
@@ -22,23 +23,24 @@ struct RlOptions {
 
 absl::Status RunRl(const RlOptions& options) {
   commands::Session session;
-  commands::ScratchFolder scratch;
+  commands::ScratchFolder scratch(&session);
   commands::RunOptions run = options.run;
   run.overrides.insert(run.overrides.end(),
                        {absl::StrCat("trainer.total_steps=", options.steps), "trainer.test_freq=0",
-                        "trainer.save_freq=0", absl::StrCat("run_dir=", scratch.path())});
+                        "trainer.save_freq=0", "trainer.save_interval_seconds=0",
+                        absl::StrCat("run_dir=", scratch.path())});
   config::FileNeeds needs;
   needs.train_files = true;
   ASSIGN_OR_RETURN(const config::v1::RunConfig config, commands::ResolveConfig(run, needs));
-  absl::StatusOr<std::unique_ptr<driver::Rewarder>> rewarder =
-      driver::Rewarder::Create(config.reward());
+  absl::StatusOr<std::unique_ptr<driver::Rewarder>> rewarder = driver::Rewarder::Create(config);
   if (!rewarder.ok()) return commands::Misuse(rewarder.status());
+  RETURN_IF_ERROR((*rewarder)->Check(driver::kRewardServiceWait));
   ASSIGN_OR_RETURN(auto tokenizer, driver::LoadTokenizerIfAny(config.model().path()));
-  ASSIGN_OR_RETURN(driver::PromptSource source,
-                   driver::PromptSource::Load(
-                       {config.data().train_files().begin(), config.data().train_files().end()},
-                       config.data(), tokenizer.get(), config.seed(),
-                       {.answer = driver::Rewarder::NeedsAnswer(config.reward())}));
+  ASSIGN_OR_RETURN(
+      driver::PromptSource source,
+      driver::PromptSource::Load(
+          {config.data().train_files().begin(), config.data().train_files().end()}, config.data(),
+          tokenizer.get(), config.seed(), {.answer = driver::NeedsAnswer(config.reward())}));
   ASSIGN_OR_RETURN(driver::RunFolder folder, driver::RunFolder::Create(config));
   RETURN_IF_ERROR(session.Explain(
       session.Open(config, {.local = run.local || config.trainer().endpoint().empty()})));

@@ -98,7 +98,7 @@ absl::StatusOr<Updates> UpdateUntil(absl::Time end, const ServeOptions& options,
 
 absl::Status RunServe(const ServeOptions& options) {
   commands::Session session;
-  commands::ScratchFolder scratch;
+  commands::ScratchFolder scratch(&session);
   if (options.model.empty() == options.endpoint.empty() ||
       (!options.model.empty() && !options.trainer.empty())) {
     return commands::Misuse(absl::InvalidArgumentError(

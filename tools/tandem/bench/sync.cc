@@ -169,7 +169,7 @@ absl::StatusOr<trainer::v1::PublishWeightsResponse> Update(const SyncOptions& op
 absl::Status RunSync(const SyncOptions& options) {
   if (!options.device.empty()) return RunOnDevice(options);
   commands::Session session;
-  commands::ScratchFolder scratch;
+  commands::ScratchFolder scratch(&session);
   if (options.transport != "broadcast" && options.transport != "reshard" &&
       options.transport != "delta") {
     return commands::Misuse(absl::InvalidArgumentError(

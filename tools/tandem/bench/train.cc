@@ -104,7 +104,7 @@ absl::Status RunTrain(const TrainOptions& options) {
     peak_flops = hardware.flops;
   }
   commands::Session session;
-  commands::ScratchFolder scratch;
+  commands::ScratchFolder scratch(&session);
   commands::RunOptions run;
   run.overrides = {absl::StrCat("model.path='", options.model, "'"),
                    absl::StrCat("model.dtype=", options.dtype),

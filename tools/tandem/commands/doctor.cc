@@ -16,6 +16,7 @@
 #include "tools/tandem/doctor/fleet_reach.h"
 #include "tools/tandem/doctor/host_checks.h"
 #include "tools/tandem/doctor/model_checks.h"
+#include "tools/tandem/doctor/reward_check.h"
 #include "tools/tandem/doctor/service_checks.h"
 #include "tools/tandem/plan/hardware.h"
 #include "tools/tandem/plan/run_plan.h"
@@ -121,6 +122,7 @@ absl::Status RunDoctor(const DoctorOptions& options) {
         doctor::CheckMemory(*plan, findings);
       }
     }
+    doctor::CheckReward(*config, findings);
     CheckFleet(options, *config, spec, plan, findings);
   }
   Print(findings, options.as_json);

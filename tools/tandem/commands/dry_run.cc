@@ -1,6 +1,9 @@
 #include "tools/tandem/commands/dry_run.h"
 
+#include <algorithm>
 #include <cstdio>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -19,9 +22,9 @@
 namespace tandem::commands {
 namespace {
 
-absl::StatusOr<model::ModelSpec> FindShape(const std::string& path, const char* key,
-                                           const config::Places& places) {
-  absl::StatusOr<model::ModelSpec> spec = plan::FindModelShape(path, key);
+// Adds the place of the configuration to an error of `spec`.
+absl::StatusOr<model::ModelSpec> Placed(absl::StatusOr<model::ModelSpec> spec,
+                                        const config::Places& places) {
   if (spec.ok()) return spec;
   return Misuse(absl::Status(spec.status().code(),
                              plan::WithPlace(places, std::string(spec.status().message()))));
@@ -34,7 +37,7 @@ absl::Status AddModels(const DryRunOptions& options, plan::PlanRequest& request)
   request.by_preference = options.by_preference;
   const std::string& critic = request.config.critic().model().path();
   if (critic.empty() || !setup::HasCritic(request.config)) return absl::OkStatus();
-  ASSIGN_OR_RETURN(request.critic_spec, FindShape(critic, "critic.model.path", request.places));
+  ASSIGN_OR_RETURN(request.critic_spec, Placed(plan::FindValueModelShape(critic), request.places));
   return absl::OkStatus();
 }
 
@@ -67,6 +70,11 @@ absl::Status Print(const plan::PlanRequest& request, const DryRunOptions& option
   return absl::OkStatus();
 }
 
+bool HasGpu() {
+  std::error_code ignored;
+  return std::filesystem::exists("/dev/nvidiactl", ignored);
+}
+
 }  // namespace
 
 absl::Status PlanElsewhere(const RunOptions& run, const DryRunOptions& options) {
@@ -76,7 +84,8 @@ absl::Status PlanElsewhere(const RunOptions& run, const DryRunOptions& options) 
   if (!config.ok()) return Misuse(config.status());
   absl::StatusOr<plan::Hardware> hardware = plan::ParseHardware(options.hardware);
   if (!hardware.ok()) return Misuse(hardware.status());
-  ASSIGN_OR_RETURN(request.spec, FindShape(config->model().path(), "model.path", request.places));
+  ASSIGN_OR_RETURN(request.spec,
+                   Placed(plan::FindModelShape(config->model().path()), request.places));
   request.config = *std::move(config);
   request.hardware = *std::move(hardware);
   request.this_build = false;
@@ -102,6 +111,27 @@ absl::Status ResolveAutoMesh(const config::Places& places, const model::ModelSpe
   if (!plan->fits()) return absl::ResourceExhaustedError(plan->problem);
   config = std::move(plan->config);
   return absl::OkStatus();
+}
+
+absl::Status CheckPlanFits(const config::v1::RunConfig& config, const config::Places& places,
+                           const model::ModelSpec& spec, int64_t longest_prompt,
+                           const DryRunOptions& dry_run, const RunOptions& options) {
+  const bool states_memory = config.trainer().memory_megabytes() > 0;
+  if (!states_memory && (!options.local || HasGpu())) return absl::OkStatus();
+  ASSIGN_OR_RETURN(plan::PlanRequest request, RequestHere(config, places, spec, dry_run));
+  config::v1::DataConfig& data = *request.config.mutable_data();
+  data.set_max_prompt_length(std::min<int64_t>(data.max_prompt_length(), longest_prompt));
+  // Rollouts elsewhere take nothing of this machine.
+  if (!options.local) request.with_rollouts = false;
+  absl::StatusOr<plan::RunPlan> plan = plan::PlanRun(request);
+  if (!plan.ok()) return Misuse(plan.status());
+  if (plan->fits()) return absl::OkStatus();
+  if (options.force) {
+    absl::FPrintF(stderr, "warning  %s (started all the same: --force)\n", plan->problem);
+    return absl::OkStatus();
+  }
+  return absl::ResourceExhaustedError(
+      absl::StrCat(plan->problem, "; --dry-run prints the plan, --force starts all the same"));
 }
 
 }  // namespace tandem::commands

@@ -3,6 +3,7 @@
 #ifndef TANDEM_TOOLS_TANDEM_COMMANDS_DRY_RUN_H_
 #define TANDEM_TOOLS_TANDEM_COMMANDS_DRY_RUN_H_
 
+#include <cstdint>
 #include <string>
 
 #include "absl/status/status.h"
@@ -34,6 +35,15 @@ absl::Status PlanHere(const config::v1::RunConfig& config, const config::Places&
 // the kind of run from `options`. Does nothing without auto. RESOURCE_EXHAUSTED if nothing fits.
 absl::Status ResolveAutoMesh(const config::Places& places, const model::ModelSpec& spec,
                              const DryRunOptions& options, config::v1::RunConfig& config);
+
+// For a run that is about to start: RESOURCE_EXHAUSTED if the plan of --dry-run does not fit, with
+// options.force a warning on stderr. Checks what can be known here: services that run elsewhere only
+// against trainer.memory_megabytes, and no machine with GPUs, whose memory the plan would have to
+// read. Plans for prompts of `longest_prompt` tokens, those of the data, instead of
+// data.max_prompt_length. Reads only the kind of run from `dry_run`.
+absl::Status CheckPlanFits(const config::v1::RunConfig& config, const config::Places& places,
+                           const model::ModelSpec& spec, int64_t longest_prompt,
+                           const DryRunOptions& dry_run, const RunOptions& options);
 
 }  // namespace tandem::commands
 

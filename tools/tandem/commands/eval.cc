@@ -10,7 +10,8 @@
 #include "tools/tandem/commands/run_options.h"
 #include "tools/tandem/commands/session.h"
 #include "tools/tandem/driver/evaluator.h"
-#include "tools/tandem/driver/rewarder.h"
+#include "tools/tandem/driver/part_scores.h"
+#include "tools/tandem/driver/reward_parts.h"
 
 namespace tandem::commands {
 namespace {
@@ -44,20 +45,20 @@ RunOptions WithShorthands(const EvalOptions& options) {
 
 absl::Status RunEval(const EvalOptions& options) {
   Session session;
-  ScratchFolder scratch;
+  ScratchFolder scratch(&session);
   config::FileNeeds needs;
   needs.test_files = true;
   ASSIGN_OR_RETURN(config::v1::RunConfig config, ResolveConfig(WithShorthands(options), needs));
   config.set_run_dir(scratch.path());
-  absl::StatusOr<std::unique_ptr<driver::Rewarder>> rewarder =
-      driver::Rewarder::Create(config.reward());
+  absl::StatusOr<std::unique_ptr<driver::Rewarder>> rewarder = driver::Rewarder::Create(config);
   if (!rewarder.ok()) return Misuse(rewarder.status());
+  RETURN_IF_ERROR((*rewarder)->Check(driver::kRewardServiceWait));
   ASSIGN_OR_RETURN(auto tokenizer, driver::LoadTokenizerIfAny(config.model().path()));
-  ASSIGN_OR_RETURN(const driver::PromptSource source,
-                   driver::PromptSource::Load(
-                       {config.data().test_files().begin(), config.data().test_files().end()},
-                       config.data(), tokenizer.get(), config.seed(),
-                       {.answer = driver::Rewarder::NeedsAnswer(config.reward())}));
+  ASSIGN_OR_RETURN(
+      const driver::PromptSource source,
+      driver::PromptSource::Load(
+          {config.data().test_files().begin(), config.data().test_files().end()}, config.data(),
+          tokenizer.get(), config.seed(), {.answer = driver::NeedsAnswer(config.reward())}));
   SessionOptions session_options;
   // Rollouts that are up serve what they serve; otherwise the model's folder is served here.
   session_options.local = options.run.local || (config.rollout().endpoints().empty() &&
@@ -69,13 +70,15 @@ absl::Status RunEval(const EvalOptions& options) {
       driver::Evaluate(config, source, session.fleet(), **rewarder);
   RETURN_IF_ERROR(session.Explain(result.status()));
   absl::FPrintF(stderr, "%s: mean %s %.4f over %d prompts x %d samples, temperature %g\n",
-                config.model().path(), config.reward().name(), result->mean_reward,
+                config.model().path(), driver::RewardLabel(config.reward()), result->mean_reward,
                 result->groups.size(), config.rollout().val_kwargs().n(),
                 config.rollout().val_kwargs().temperature());
-  const nlohmann::json line = {
-      {"reward", result->mean_reward},
-      {"prompts", result->groups.size()},
-      {"samples", result->groups.size() * config.rollout().val_kwargs().n()}};
+  nlohmann::json line = {{"reward", result->mean_reward},
+                         {"prompts", result->groups.size()},
+                         {"samples", result->groups.size() * config.rollout().val_kwargs().n()}};
+  if (const auto scores = driver::MeanPartScores(result->groups); !scores.empty()) {
+    line["scores"] = scores;
+  }
   std::printf("%s\n", line.dump().c_str());
   return absl::OkStatus();
 }

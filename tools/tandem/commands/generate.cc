@@ -13,8 +13,8 @@
 #include "nlohmann/json.hpp"
 #include "tools/tandem/commands/command.h"
 #include "tools/tandem/commands/model_session.h"
+#include "tools/tandem/driver/completion.h"
 #include "tools/tandem/driver/prompt_source.h"
-#include "tools/tandem/driver/rewarder.h"
 
 namespace tandem::commands {
 namespace {
@@ -84,7 +84,7 @@ json ToJson(const driver::Completion& completion, size_t index, bool has_text, b
 
 absl::Status RunGenerate(const GenerateOptions& options) {
   Session session;
-  ScratchFolder scratch;
+  ScratchFolder scratch(&session);
   if (options.prompt.empty() == options.input.empty()) {
     return Misuse(absl::InvalidArgumentError("give either --prompt TEXT or --input FILE.jsonl"));
   }

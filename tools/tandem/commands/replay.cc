@@ -15,6 +15,7 @@
 #include "tools/tandem/driver/checkpoint_schedule.h"
 #include "tools/tandem/driver/progress.h"
 #include "tools/tandem/driver/recorded_samples.h"
+#include "tools/tandem/driver/resume.h"
 #include "tools/tandem/driver/run_folder.h"
 #include "tools/tandem/driver/run_inputs.h"
 
@@ -63,26 +64,32 @@ absl::Status RunReplay(const ReplayOptions& options) {
   identity.allow_changed = {options.run.allow_changed.begin(), options.run.allow_changed.end()};
   ASSIGN_OR_RETURN(const std::optional<driver::ResumePoint> resume,
                    ResumeIfAsked(start, identity, session, progress));
+  ASSIGN_OR_RETURN(
+      const int64_t version_shift,
+      driver::VersionShift(session.trainer(), resume.has_value() ? &*resume : nullptr));
   driver::CheckpointSchedule checkpoints(config, session.trainer(), folder, progress,
                                          identity.inputs);
   for (int64_t step = resume.has_value() ? resume->state.step() + 1 : 1; step <= total_steps;
        ++step) {
-    if (session.interrupted()) return absl::CancelledError("interrupted");
+    if (session.interrupted()) {
+      checkpoints.SaveLast();
+      return absl::CancelledError("interrupted");
+    }
     const auto response = session.trainer().TrainStep(step, trainer::v1::OBJECTIVE_POLICY_GRADIENT,
                                                       steps[(step - 1) % num_steps]);
     RETURN_IF_ERROR(session.Explain(response.status()));
     RETURN_IF_ERROR(folder.Begin());  // the trainer has taken the step
     driver::Metrics metrics(response->metrics().begin(), response->metrics().end());
-    metrics["training/policy_version"] = static_cast<double>(response->policy_version());
+    metrics["training/policy_version"] =
+        static_cast<double>(response->policy_version() - version_shift);
     if (response->has_checkpoint()) checkpoints.Note(response->checkpoint(), metrics);
-    if (checkpoints.IsDue(step)) {
-      driver::v1::DriverState state;
-      state.set_command("replay");
-      state.set_seed(config.seed());
-      state.set_num_prompts(num_steps);
-      state.set_prompt_position(step);
-      RETURN_IF_ERROR(session.Explain(checkpoints.Save(step, std::move(state), metrics)));
-    }
+    driver::v1::DriverState state;
+    state.set_command("replay");
+    state.set_seed(config.seed());
+    state.set_num_prompts(num_steps);
+    state.set_prompt_position(step);
+    const absl::Status saved = checkpoints.AfterStep(step, std::move(state), metrics);
+    if (!saved.ok()) return session.Explain(saved);
     RETURN_IF_ERROR(folder.WriteMetrics(step, metrics));
     progress.AddTokens(static_cast<int64_t>(metrics["perf/total_num_tokens"]));
     progress.Update(step, {absl::StrFormat("loss %.4f", metrics["actor/loss"])});
@@ -103,8 +110,8 @@ void AddReplay(CLI::App& app, Runner& runner) {
   AddResumeOption(*command, options->run);
   command
       ->add_option("--input", options->input,
-                   "JSONL of prompt_ids, response_ids, rewards or advantages, logprobs, group; the "
-                   "format of run_dir/rollouts")
+                   "JSONL of prompt_ids, response_ids, rewards or advantages, logprobs, step, "
+                   "group, index, the format of run_dir/rollouts; or that folder")
       ->required();
   command->callback([&runner, options] { runner = [options] { return RunReplay(*options); }; });
 }

@@ -1,13 +1,18 @@
-// tandem reward: judges completions with a built-in reward.
+// tandem reward: judges completions with a built-in reward or a Python function.
+#include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/time.h"
 #include "common/io/jsonl.h"
 #include "common/status/status_macros.h"
 #include "nlohmann/json.hpp"
 #include "tools/tandem/commands/command.h"
+#include "tools/tandem/reward/python_reward.h"
 #include "tools/tandem/reward/registry.h"
 
 namespace tandem::commands {
@@ -17,32 +22,81 @@ struct RewardOptions {
   std::string name;
   std::string input;
   std::string pattern;
+  std::string path;
+  std::string function;
+  std::string python = "python3";
+  double timeout_s = 60;
 };
 
-absl::Status RunReward(const RewardOptions& options) {
+absl::Status RunBuiltIn(const RewardOptions& options) {
   absl::StatusOr<reward::RewardFn> judge =
       reward::FindReward(options.name, {.pattern = options.pattern});
   if (!judge.ok()) return Misuse(judge.status());
+  int64_t num_rewards = 0;
+  double first = 0;
+  bool all_equal = true;
+  RETURN_IF_ERROR(
+      io::ForEachJsonLine(options.input, [&](const io::JsonFields& row) -> absl::Status {
+        reward::RewardInput input;
+        ASSIGN_OR_RETURN(input.completion, row.String("completion"));
+        ASSIGN_OR_RETURN(input.answer, row.StringOr("answer", ""));
+        ASSIGN_OR_RETURN(input.finish_reason, row.StringOr("finish_reason", "stop"));
+        ASSIGN_OR_RETURN(const double value, (*judge)(input));
+        std::printf("%s", io::ToJsonLine({{"reward", value}}).c_str());
+        if (num_rewards++ == 0) first = value;
+        all_equal = all_equal && value == first;
+        return absl::OkStatus();
+      }));
+  if (num_rewards > 1 && all_equal) {
+    absl::FPrintF(stderr, "note: every one of the %d rewards is %g\n", num_rewards, first);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunPython(const RewardOptions& options) {
+  reward::PythonReward judge({.function = {.python = options.python,
+                                           .path = std::filesystem::absolute(options.path),
+                                           .name = options.function},
+                              .timeout = absl::Seconds(options.timeout_s)});
+  int64_t number = 0;
   return io::ForEachJsonLine(options.input, [&](const io::JsonFields& row) -> absl::Status {
-    reward::RewardInput input;
-    ASSIGN_OR_RETURN(input.completion, row.String("completion"));
-    ASSIGN_OR_RETURN(input.answer, row.StringOr("answer", ""));
-    ASSIGN_OR_RETURN(input.finish_reason, row.StringOr("finish_reason", "stop"));
-    ASSIGN_OR_RETURN(const double value, (*judge)(input));
-    std::printf("%s", io::ToJsonLine({{"reward", value}}).c_str());
+    reward::PythonGroup group{.name = absl::StrCat("row ", ++number), .row = row.json()};
+    const auto prompt = group.row.find("prompt");
+    if (prompt != group.row.end() && prompt->is_string()) group.prompt = *prompt;
+    ASSIGN_OR_RETURN(group.answer, row.StringOr("answer", ""));
+    ASSIGN_OR_RETURN(group.completions.emplace_back(), row.String("completion"));
+    group.completion_ids.emplace_back();
+    ASSIGN_OR_RETURN(const auto rewards, judge.Score({group}));
+    nlohmann::json line = {{"reward", nullptr}};
+    if (rewards[0][0].has_value()) line["reward"] = *rewards[0][0];
+    std::printf("%s", io::ToJsonLine(line).c_str());
     return absl::OkStatus();
   });
+}
+
+absl::Status RunReward(const RewardOptions& options) {
+  if (options.name.empty() == options.path.empty()) {
+    return Misuse(absl::InvalidArgumentError(
+        "expected --name (a built-in reward) or --path (a Python file), one of the two"));
+  }
+  return options.path.empty() ? RunBuiltIn(options) : RunPython(options);
 }
 
 }  // namespace
 
 void AddReward(CLI::App& app, Runner& runner) {
-  CLI::App* command = app.add_subcommand("reward", "Scores completions with a built-in reward");
+  CLI::App* command = app.add_subcommand(
+      "reward", "Scores completions with a built-in reward or a Python function");
   auto options = std::make_shared<RewardOptions>();
-  command
-      ->add_option("--name", options->name,
-                   absl::StrCat("One of ", absl::StrJoin(reward::RewardNames(), ", ")))
-      ->required();
+  command->add_option("--name", options->name,
+                      absl::StrCat("One of ", absl::StrJoin(reward::RewardNames(), ", ")));
+  command->add_option("--path", options->path, "Python file, as reward.path");
+  command->add_option("--function", options->function, "Function in --path, as reward.function");
+  command->add_option("--python", options->python, "Interpreter, as reward.python")
+      ->capture_default_str();
+  command->add_option("--timeout", options->timeout_s, "Seconds of a call, as reward.timeout_s")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   command
       ->add_option("--input", options->input,
                    R"(JSONL of {"completion", "answer", "finish_reason"}; /dev/stdin for a pipe)")

@@ -9,13 +9,24 @@
 #include "common/http/http_flags.h"
 #include "common/status/status_macros.h"
 #include "tools/tandem/commands/command.h"
-#include "tools/tandem/driver/rewarder.h"
+#include "tools/tandem/driver/reward_parts.h"
 #include "tools/tandem/driver/run_inputs.h"
 
 namespace tandem::commands {
 namespace {
 
 constexpr char kMisuseUrl[] = "tandem/misuse";
+
+// Services and a resumed run may have other working directories.
+void MakeRewardPathsAbsolute(config::v1::RewardConfig& reward) {
+  const auto absolute = [](const std::string& path) {
+    return path.empty() ? path : std::filesystem::absolute(path).lexically_normal().string();
+  };
+  reward.set_path(absolute(reward.path()));
+  for (config::v1::WeightedReward& one : *reward.mutable_rewards()) {
+    one.set_path(absolute(one.path()));
+  }
+}
 
 }  // namespace
 
@@ -102,10 +113,11 @@ absl::StatusOr<config::v1::RunConfig> ResolveConfig(const RunOptions& options,
   absl::StatusOr<config::v1::RunConfig> config =
       config::LoadRunConfig(options.config_files, overrides, places);
   if (!config.ok()) return Misuse(config.status());
-  if (absl::Status name = driver::Rewarder::CheckName(config->reward().name()); !name.ok()) {
-    const auto place = places->find("reward.name");
+  if (absl::Status names = driver::CheckRewardNames(config->reward()); !names.ok()) {
+    const std::string message(names.message());
+    const auto place = places->find(message.substr(0, message.find(':')));
     const std::string at = place == places->end() ? "" : absl::StrCat(place->second, ": ");
-    return Misuse(absl::InvalidArgumentError(absl::StrCat(at, name.message())));
+    return Misuse(absl::InvalidArgumentError(absl::StrCat(at, message)));
   }
   absl::Status files = config::CheckFiles(*config, needs, *places);
   if (!files.ok()) return Misuse(files);
@@ -113,6 +125,7 @@ absl::StatusOr<config::v1::RunConfig> ResolveConfig(const RunOptions& options,
   if (!config->model().path().empty()) {
     config->mutable_model()->set_path(std::filesystem::absolute(config->model().path()).string());
   }
+  MakeRewardPathsAbsolute(*config->mutable_reward());
   config->set_run_dir(std::filesystem::absolute(config->run_dir()).string());
   return config;
 }

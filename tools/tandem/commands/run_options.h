@@ -24,6 +24,7 @@ struct RunOptions {
   bool trace = false;
   bool resume = false;
   std::string resume_folder;               // of --resume=DIR; empty: the run's newest checkpoint
+  bool force = false;                      // starts what checks of memory and cores refuse
   bool take_over = false;                  // takes trainer and rollouts from the run that has them
   std::vector<std::string> allow_changed;  // kinds of inputs, see driver/run_inputs.h
 };

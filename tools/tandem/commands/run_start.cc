@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/io/model_folder_writer.h"
 #include "common/status/status_macros.h"
+#include "tools/tandem/driver/reward_parts.h"
 #include "tools/tandem/driver/run_id.h"
 
 namespace tandem::commands {
@@ -15,6 +16,24 @@ bool IsWithin(const std::string& path, const std::string& folder) {
   const std::filesystem::path relative = std::filesystem::weakly_canonical(path).lexically_relative(
       std::filesystem::weakly_canonical(folder));
   return !relative.empty() && *relative.begin() != "..";
+}
+
+// FAILED_PRECONDITION if the trainer has applied steps, which a run that begins with step 1 cannot
+// follow.
+absl::Status CheckTrainerIsAtStart(const std::string& run_dir, Session& session) {
+  ASSIGN_OR_RETURN(const auto info, session.trainer().GetModelInfo());
+  if (info.step() == 0) return absl::OkStatus();
+  const std::vector<checkpoint::RunCheckpoint> checkpoints =
+      checkpoint::ListCheckpoints(run_dir + "/checkpoints");
+  const std::string resume =
+      checkpoints.empty()
+          ? absl::StrCat(run_dir, " has no checkpoint; --resume=DIR continues from one elsewhere")
+          : absl::StrCat("--resume continues from ", checkpoints[0].path);
+  return absl::FailedPreconditionError(
+      absl::StrCat("the trainer at ", session.trainer().address(), " is at step ", info.step(),
+                   ", but this run begins with step 1. ", resume,
+                   "; --take-over restores the trainer's initial state and gives up its ",
+                   info.step(), " steps"));
 }
 
 }  // namespace
@@ -36,7 +55,7 @@ absl::StatusOr<RunStart> PrepareRunFolder(const RunOptions& options,
                      driver::FindCheckpoints({options.resume_folder}, config.run_dir()));
   }
   driver::RunFolder::Options folder_options;
-  folder_options.starts_services = options.local;
+  folder_options.starts_services = options.local || driver::RunsPython(config.reward());
   folder_options.note = [&progress](const std::string& text) { progress.Note(text); };
   folder_options.interrupted = [&session] { return session.interrupted(); };
   const bool goes_on = !candidates.empty() && IsWithin(candidates[0].path, config.run_dir());
@@ -60,9 +79,13 @@ absl::StatusOr<std::optional<driver::ResumePoint>> ResumeIfAsked(RunStart& start
                                                                  Session& session,
                                                                  driver::Progress& progress) {
   if (start.candidates.empty()) {
-    if (!start.resume) return std::nullopt;
+    if (!start.resume) {
+      const absl::Status at_start = CheckTrainerIsAtStart(start.folder.path(), session);
+      if (!at_start.ok()) return session.Explain(at_start);
+      return std::nullopt;
+    }
     const absl::Status begun =
-        driver::BeginAnew(session.trainer(), session.fleet_or_null(), progress);
+        driver::RestoreInitialState(session.trainer(), session.fleet_or_null(), progress);
     if (!begun.ok()) return session.Explain(begun);
     return std::nullopt;
   }

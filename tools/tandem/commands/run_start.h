@@ -37,7 +37,8 @@ absl::StatusOr<RunStart> PrepareRunFolder(const RunOptions& options,
                                           const config::v1::RunConfig& config, Session& session,
                                           driver::Progress& progress);
 
-// Call once the services are up. nullopt if the run begins with step 1.
+// Call once the services are up, before anything is published or trained. nullopt if the run begins
+// with step 1. FAILED_PRECONDITION if the trainer is ahead of a run that does not resume.
 absl::StatusOr<std::optional<driver::ResumePoint>> ResumeIfAsked(RunStart& start,
                                                                  const driver::RunIdentity& run,
                                                                  Session& session,

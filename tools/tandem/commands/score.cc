@@ -76,7 +76,7 @@ absl::Status ScoreByRollout(Session& session, const std::vector<Sequence>& seque
 
 absl::Status RunScore(const ScoreOptions& options) {
   Session session;
-  ScratchFolder scratch;
+  ScratchFolder scratch(&session);
   ASSIGN_OR_RETURN(const std::vector<Sequence> sequences, ReadSequences(options.input));
   const bool trainer = options.side == "trainer";
   config::v1::RunConfig config;

@@ -30,7 +30,7 @@ Session::~Session() {
 absl::Status Session::Open(const config::v1::RunConfig& config, const SessionOptions& options) {
   driver::RolloutFleet::Options fleet_options;
   fleet_options.request_timeout = absl::Seconds(config.rollout().request_timeout_s());
-  fleet_options.is_elastic = options.is_elastic;
+  fleet_options.replicas_may_change = options.replicas_may_change;
   fleet_options.note = options.note;
   std::string trainer_address = config.trainer().endpoint();
   std::vector<driver::RolloutFleet::Replica> replicas;
@@ -40,7 +40,7 @@ absl::Status Session::Open(const config::v1::RunConfig& config, const SessionOpt
     cluster_options.with_rollouts = options.needs_rollouts;
     cluster_options.rollout_model = options.rollout_model;
     cluster_options.interrupted = [this] { return termination_.received() != 0; };
-    cluster_options.restart_rollouts = options.is_elastic;
+    cluster_options.restart_rollouts = options.replicas_may_change;
     cluster_options.note = options.note;
     cluster_options.metrics = options.metrics;
     cluster_options.openai_listen = options.openai_listen;
@@ -49,7 +49,7 @@ absl::Status Session::Open(const config::v1::RunConfig& config, const SessionOpt
     ASSIGN_OR_RETURN(cluster_, driver::LocalCluster::Start(config, cluster_options));
     trainer_address = cluster_->trainer_address();
     replicas = cluster_->replicas();
-    fleet_options.members = [this] { return cluster_->Tend(); };
+    fleet_options.members = [this] { return cluster_->RestartEnded(); };
   } else {
     if (options.needs_trainer && trainer_address.empty()) {
       return Misuse(absl::InvalidArgumentError(
@@ -73,7 +73,7 @@ absl::Status Session::Open(const config::v1::RunConfig& config, const SessionOpt
           << "trainer at " << trainer_address;
     }
     for (const auto& replica : replicas) {
-      if (options.is_elastic) break;  // who is not there yet may come
+      if (options.replicas_may_change) break;  // replicas that do not respond yet may join later
       RETURN_IF_ERROR(
           rpc::WaitUntilHealthy(rpc::MakeChannel(replica.address), "", absl::Seconds(60)))
           << replica.id << " at " << replica.address;
@@ -137,10 +137,12 @@ absl::Status Session::Explain(absl::Status status) {
   if (absl::IsCancelled(status)) {
     status = absl::UnavailableError(absl::StrCat("a service ended the call: ", status.message()));
   }
-  return cluster_ != nullptr ? cluster_->Explain(status) : status;
+  if (cluster_ != nullptr) status = cluster_->Explain(status);
+  if (!status.ok()) absl::StrAppend(&shown_, status.message(), "\n");
+  return status;
 }
 
-ScratchFolder::ScratchFolder() {
+ScratchFolder::ScratchFolder(const Session* session) : session_(session) {
   std::string pattern = (std::filesystem::temp_directory_path() / "tandem-XXXXXX").string();
   // An empty path would be the working folder. main() reports it, as what temp_directory_path()
   // throws.
@@ -152,6 +154,7 @@ ScratchFolder::ScratchFolder() {
 }
 
 ScratchFolder::~ScratchFolder() {
+  if (session_ != nullptr && session_->HasCited(path_)) return;
   std::error_code ignored;
   std::filesystem::remove_all(path_, ignored);
 }

@@ -24,8 +24,8 @@ struct SessionOptions {
   bool needs_trainer = true;
   bool needs_rollouts = true;
   std::string rollout_model;  // see LocalClusterOptions
-  // Replicas join and leave as trainer.update_policy allows; otherwise those of the start stay.
-  bool is_elastic = false;
+  // trainer.update_policy=available: replicas join and leave. Otherwise those of the start stay.
+  bool replicas_may_change = false;
   std::string metrics;                 // see LocalClusterOptions
   std::string openai_listen;           // likewise
   std::vector<int64_t> replica_ranks;  // likewise
@@ -69,12 +69,17 @@ class Session {
   // Returns the status to show the user: CANCELLED after an interrupt, otherwise with the process
   // that ended as its cause.
   absl::Status Explain(absl::Status status);
+  // Whether an error that Explain() returned cites a file in `folder`.
+  bool HasCited(const std::string& folder) const {
+    return shown_.find(folder) != std::string::npos;
+  }
 
  private:
   // Releases the trainer and, if this process is still its driver, the rollouts.
   void EndRun();
 
   std::shared_ptr<const void> kept_;
+  std::string shown_;  // the errors that Explain() returned
   std::atomic<bool> interrupted_{false};
   std::unique_ptr<driver::LocalCluster> cluster_;
   std::unique_ptr<driver::EndpointList> endpoints_;
@@ -87,11 +92,14 @@ class Session {
 // A temporary folder, removed at destruction: the run_dir of commands that leave no files.
 class ScratchFolder {
  public:
-  ScratchFolder();
+  // The folder stays if an error of `session`, which may be null, cites one of its files: the user
+  // is going to look. `session` must outlive it.
+  explicit ScratchFolder(const Session* session = nullptr);
   ~ScratchFolder();
   const std::string& path() const { return path_; }
 
  private:
+  const Session* const session_;
   std::string path_;
 };
 

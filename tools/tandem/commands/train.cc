@@ -1,25 +1,31 @@
 // tandem train, sft and dpo: a run from configuration to trained model.
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <memory>
+#include <numeric>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/config/summary.h"
+#include "common/host/control_group.h"
 #include "common/io/model_folder.h"
+#include "common/metrics/metrics_server.h"
 #include "common/model/model_spec.h"
 #include "common/status/status_macros.h"
-#include "common/telemetry/metrics_server.h"
+#include "common/text/printable.h"
 #include "common/tokenizer/tokenizer.h"
 #include "tools/tandem/commands/command.h"
 #include "tools/tandem/commands/data_report.h"
 #include "tools/tandem/commands/dry_run.h"
+#include "tools/tandem/commands/run_checks.h"
 #include "tools/tandem/commands/run_options.h"
 #include "tools/tandem/commands/run_report.h"
 #include "tools/tandem/commands/run_start.h"
 #include "tools/tandem/commands/session.h"
 #include "tools/tandem/driver/otlp_export.h"
+#include "tools/tandem/driver/reward_parts.h"
 #include "tools/tandem/driver/rewarder.h"
 #include "tools/tandem/driver/run_inputs.h"
 #include "tools/tandem/driver/run_metrics.h"
@@ -30,6 +36,9 @@ namespace tandem::commands {
 namespace {
 
 enum class Kind { kReinforcement, kSupervised, kPreference };
+
+// A dry run tells what is there now.
+constexpr absl::Duration kDryRunRewardWait = absl::Seconds(5);
 
 const char* NameOf(Kind kind) {
   switch (kind) {
@@ -101,7 +110,7 @@ absl::StatusOr<RunInputs> ReadInputs(Kind kind, const RunOptions& options) {
   ASSIGN_OR_RETURN(const io::ModelConfig model_config, io::ReadModelConfig(config.model().path()));
   ASSIGN_OR_RETURN(inputs.spec, model::ParseModelSpec(model_config.json, model_config.path));
   ASSIGN_OR_RETURN(inputs.tokenizer, driver::LoadTokenizerIfAny(config.model().path()));
-  const bool needs_answer = driver::Rewarder::NeedsAnswer(config.reward());
+  const bool needs_answer = driver::NeedsAnswer(config.reward());
   driver::RowNeeds needs_of_train = {.answer = kind == Kind::kReinforcement && needs_answer,
                                      .given = GivenOf(kind),
                                      .generation = kind == Kind::kReinforcement};
@@ -131,9 +140,11 @@ absl::StatusOr<RunInputs> ReadInputs(Kind kind, const RunOptions& options) {
   }
   if (kind == Kind::kReinforcement || samples_test) {
     absl::StatusOr<std::unique_ptr<driver::Rewarder>> rewarder =
-        driver::Rewarder::Create(config.reward());
+        driver::Rewarder::Create(config, config.run_dir() + "/logs/reward.log");
     if (!rewarder.ok()) return Misuse(rewarder.status());
     inputs.rewarder = *std::move(rewarder);
+    RETURN_IF_ERROR(
+        inputs.rewarder->Check(options.dry_run ? kDryRunRewardWait : driver::kRewardServiceWait));
   }
   SetStepsOfEpochs(*inputs.train, inputs.config);
   return inputs;
@@ -154,6 +165,46 @@ absl::StatusOr<driver::RunIdentity> IdentityOf(const std::string& command,
   return out;
 }
 
+void Warn(const std::string& text) {
+  if (!text.empty()) absl::FPrintF(stderr, "warning  %s\n", text::Printable(text));
+}
+
+// Refuses, or warns of, what would otherwise show after hours, or never.
+absl::Status CheckInputs(Kind kind, const RunInputs& inputs) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> warnings,
+                   CheckRun({.config = inputs.config,
+                             .spec = inputs.spec,
+                             .tokenizer = inputs.tokenizer.get(),
+                             .train = *inputs.train,
+                             .test = inputs.test.has_value() ? &*inputs.test : nullptr,
+                             .reinforcement = kind == Kind::kReinforcement,
+                             .samples_test = inputs.rewarder != nullptr}));
+  for (const std::string& warning : warnings) Warn(warning);
+  return absl::OkStatus();
+}
+
+// Refuses, or warns of, a run that is too large for this machine.
+absl::Status CheckMachine(const RunOptions& options, const RunInputs& inputs,
+                          const DryRunOptions& dry_run, bool needs_rollouts) {
+  const config::v1::RunConfig& config = inputs.config;
+  if (options.local) {
+    LocalProcesses processes{.trainer_ranks = config.trainer().ranks(),
+                             .cores = host::UsableCores()};
+    const auto& ranks = options.replica_ranks;
+    if (needs_rollouts) {
+      processes.rollout_ranks =
+          ranks.empty()
+              ? config.rollout().replicas() * config.rollout().tensor_model_parallel_size()
+              : std::accumulate(ranks.begin(), ranks.end(), int64_t{0});
+    }
+    ASSIGN_OR_RETURN(const std::string warning, CheckProcesses(processes, options.force));
+    Warn(warning);
+  }
+  const int64_t longest = std::max(LongestPrompt(*inputs.train),
+                                   inputs.test.has_value() ? LongestPrompt(*inputs.test) : 0);
+  return CheckPlanFits(config, inputs.places, inputs.spec, longest, dry_run, options);
+}
+
 absl::Status RunTraining(Kind kind, const RunOptions& options, DryRunOptions dry_run) {
   dry_run.supervised = kind != Kind::kReinforcement;
   dry_run.by_preference = kind == Kind::kPreference;
@@ -166,6 +217,7 @@ absl::Status RunTraining(Kind kind, const RunOptions& options, DryRunOptions dry
   if (options.dry_run) {
     PrintPlan(inputs.config, inputs.spec, *inputs.train, dry_run.supervised);
     absl::FPrintF(stderr, "%s", DescribeData(*inputs.train, inputs.tokenizer.get()));
+    RETURN_IF_ERROR(CheckInputs(kind, inputs));
     return PlanHere(inputs.config, inputs.places, inputs.spec, dry_run);
   }
   RETURN_IF_ERROR(ResolveAutoMesh(inputs.places, inputs.spec, dry_run, inputs.config));
@@ -175,29 +227,31 @@ absl::Status RunTraining(Kind kind, const RunOptions& options, DryRunOptions dry
 
   const bool evaluates = inputs.test.has_value();
   const bool needs_rollouts = inputs.rewarder != nullptr;
+  RETURN_IF_ERROR(CheckInputs(kind, inputs));
+  RETURN_IF_ERROR(CheckMachine(options, inputs, dry_run, needs_rollouts));
   const std::string command = NameOf(kind);
   driver::Progress progress(command, config.trainer().total_steps());
   ASSIGN_OR_RETURN(RunStart start, PrepareRunFolder(options, config, session, progress));
   if (options.trace) driver::StartRunTrace(config.run_dir());
-  std::unique_ptr<telemetry::MetricsServer> metrics_server;
+  std::unique_ptr<metrics::MetricsServer> metrics_server;
   const auto run_metrics = std::make_shared<driver::RunMetrics>(config.trainer().total_steps());
   if (!options.metrics.empty()) {
-    auto server = telemetry::MetricsServer::Start(options.metrics,
-                                                  {.role = "driver", .version = TANDEM_VERSION});
+    auto server = metrics::MetricsServer::Start(options.metrics,
+                                                {.role = "driver", .version = TANDEM_VERSION});
     if (!server.ok()) return Misuse(server.status());
     metrics_server = *std::move(server);
     metrics_server->Add(run_metrics);
   }
   RETURN_IF_ERROR(session.Explain(session.Open(
-      config,
-      {.local = options.local,
-       .needs_rollouts = needs_rollouts,
-       .is_elastic = config.trainer().update_policy() == config::v1::UPDATE_POLICY_AVAILABLE,
-       .metrics = metrics_server == nullptr ? "" : options.metrics,
-       .openai_listen = options.openai_listen,
-       .replica_ranks = options.replica_ranks,
-       .trace = options.trace,
-       .note = [&progress](const std::string& text) { progress.Note(text); }})));
+      config, {.local = options.local,
+               .needs_rollouts = needs_rollouts,
+               .replicas_may_change =
+                   config.trainer().update_policy() == config::v1::UPDATE_POLICY_AVAILABLE,
+               .metrics = metrics_server == nullptr ? "" : options.metrics,
+               .openai_listen = options.openai_listen,
+               .replica_ranks = options.replica_ranks,
+               .trace = options.trace,
+               .note = [&progress](const std::string& text) { progress.Note(text); }})));
   RETURN_IF_ERROR(session.Explain(
       session.Drive({.run_id = start.run_id,
                      .run_dir = start.folder.path(),
@@ -255,6 +309,9 @@ void Add(CLI::App& app, Runner& runner, Kind kind, const char* description) {
   AddReplicaRanksOption(*command, *options);
   AddResumeOption(*command, *options);
   AddObservationOptions(*command, *options);
+  command->add_flag("--force", options->force,
+                    "Starts although the plan does not fit in memory, or this machine has far too "
+                    "few cores");
   auto dry_run = std::make_shared<DryRunOptions>();
   command->add_flag("--dry-run", options->dry_run,
                     "Checks everything and prints the plan: mesh, memory of a rank, batch; exits 1 "

@@ -20,8 +20,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "common/probe/control_group.h"
-#include "common/probe/host_report.h"
+#include "common/host/control_group.h"
+#include "common/host/host_report.h"
 #include "tools/tandem/doctor/fleet_memory.h"
 #include "tools/tandem/plan/memory_budget.h"
 
@@ -55,7 +55,7 @@ bool HasFlag(const char* flag) {
 }  // namespace
 
 void CheckProcessor(const config::v1::RunConfig& config, Findings& findings) {
-  const auto cores = static_cast<int64_t>(probe::UsableCores());
+  const auto cores = static_cast<int64_t>(host::UsableCores());
   const std::string kind = HasFlag("amx_bf16")      ? "AMX"
                            : HasFlag("avx512_bf16") ? "AVX-512 with bf16"
                            : HasFlag("avx512f")     ? "AVX-512"
@@ -165,7 +165,7 @@ void CheckMemory(const plan::RunPlan& plan, Findings& findings) {
                 std::max<int64_t>(1, plan.config.rollout().tensor_model_parallel_size())
           : 0;
   // What a control group allows is not in the plan.
-  const int64_t available = probe::DescribeHost().available_bytes();
+  const int64_t available = host::DescribeHost().available_bytes();
   const int64_t of_rank = TrainerRankBytes(plan);
   const int64_t of_rollout = rollouts > 0 ? RolloutRankBytes(plan) : 0;
   const int64_t needed = ranks * of_rank + rollouts * of_rollout;
@@ -205,7 +205,8 @@ void CheckDisk(const config::v1::RunConfig& config, int64_t num_parameters, Find
   // Weights and two moments in float32; a checkpoint replaces an older one only once it is whole.
   const int64_t checkpoint = 12 * num_parameters;
   const int64_t keep = config.trainer().keep_last() > 0 ? config.trainer().keep_last() + 1 : 2;
-  const bool saves = config.trainer().save_freq() > 0;
+  const bool saves =
+      config.trainer().save_freq() > 0 || config.trainer().save_interval_seconds() > 0;
   const int64_t least = 4 * num_parameters + (int64_t{64} << 20);  // without checkpoints
   const int64_t needed = least + (saves ? keep * checkpoint : 0);
   const int64_t free = FreeBytes(folder.string());
@@ -218,7 +219,9 @@ void CheckDisk(const config::v1::RunConfig& config, int64_t num_parameters, Find
     if (saves && keep > 2 && free >= least + 2 * checkpoint) {
       absl::StrAppend(&cure, ", or trainer.keep_last lower");
     }
-    if (saves && free >= least) absl::StrAppend(&cure, ", or trainer.save_freq=0");
+    if (saves && free >= least) {
+      absl::StrAppend(&cure, ", or trainer.save_freq=0 and trainer.save_interval_seconds=0");
+    }
     findings.Fail(what, room, cure);
   } else {
     findings.Ok(what, room);

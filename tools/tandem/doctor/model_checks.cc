@@ -10,7 +10,7 @@
 #include "common/model/compare_parameters.h"
 #include "common/tokenizer/tokenizer.h"
 #include "tools/tandem/driver/prompt_source.h"
-#include "tools/tandem/driver/rewarder.h"
+#include "tools/tandem/driver/reward_parts.h"
 #include "tools/tandem/driver/sample_builder.h"
 
 namespace tandem::doctor {
@@ -118,14 +118,15 @@ void CheckData(const config::v1::RunConfig& config, Findings& findings) {
                     "correct the line, or data.prompt_key and data.answer_key");
       continue;
     }
-    const bool lacks_answers = !has_answers && driver::Rewarder::NeedsAnswer(config.reward());
-    findings.Ok(key, absl::StrCat(
-                         Count(static_cast<int64_t>(source->prompts().size()), "prompt"), "; ",
-                         source->num_too_long(), " too long are skipped; ", source->files()[0].form,
-                         lacks_answers ? absl::StrCat(": `tandem train` refuses rows without the "
-                                                      "answer that the reward ",
-                                                      config.reward().name(), " needs")
-                                       : ""));
+    const bool lacks_answers = !has_answers && driver::NeedsAnswer(config.reward());
+    findings.Ok(
+        key,
+        absl::StrCat(Count(static_cast<int64_t>(source->prompts().size()), "prompt"), "; ",
+                     source->num_too_long(), " too long are skipped; ", source->files()[0].form,
+                     lacks_answers ? absl::StrCat(": `tandem train` refuses rows without the "
+                                                  "answer that the reward ",
+                                                  driver::RewardLabel(config.reward()), " needs")
+                                   : ""));
   }
 }
 

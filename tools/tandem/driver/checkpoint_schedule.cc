@@ -8,20 +8,44 @@
 
 namespace tandem::driver {
 
-absl::Status CheckpointSchedule::Save(int64_t step, v1::DriverState state, Metrics& metrics) {
-  const absl::Time begin = absl::Now();
-  RETURN_IF_ERROR(folder_.CheckModelSpace());
-  RETURN_IF_ERROR(folder_.SyncMetrics());  // a checkpoint never outlives the lines before it
-  for (const auto& [name, value] : metrics) (*state.mutable_metrics())[name] = value;
+CheckpointSchedule::CheckpointSchedule(const config::v1::RunConfig& config, TrainerClient& trainer,
+                                       RunFolder& folder, Progress& progress,
+                                       const RunInputs& inputs)
+    : trainer_(trainer),
+      folder_(folder),
+      progress_(progress),
+      inputs_(inputs),
+      times_(config.trainer(), absl::Now()) {
+  if (times_.saves()) return;
+  progress_.Note(
+      "no checkpoints, and an interrupt loses every step: trainer.save_freq and "
+      "trainer.save_interval_seconds are 0");
+}
+
+absl::Status CheckpointSchedule::AfterStep(int64_t step, v1::DriverState state, Metrics& metrics) {
+  if (!times_.saves()) return absl::OkStatus();
   state.set_step(step);
   state.set_run_id(trainer_.run_id());
   state.mutable_inputs()->Assign(inputs_.begin(), inputs_.end());
-  const auto response =
-      trainer_.SaveSharded(folder_.checkpoint_path(step), state.SerializeAsString());
+  for (const auto& [name, value] : metrics) (*state.mutable_metrics())[name] = value;
+  last_ = std::move(state);
+  const absl::Time now = absl::Now();
+  if (!times_.IsDue(step, now)) return absl::OkStatus();
+  times_.OnSave(now);
+  return Save(metrics);
+}
+
+absl::Status CheckpointSchedule::Save(Metrics& metrics) {
+  const absl::Time begin = absl::Now();
+  const int64_t step = last_->step();
+  RETURN_IF_ERROR(folder_.CheckModelSpace());
+  RETURN_IF_ERROR(folder_.SyncMetrics());  // a durable checkpoint implies durable lines up to it
+  const auto response = trainer_.SaveSharded(
+      folder_.checkpoint_path(step), last_->SerializeAsString(), TrainerClient::SaveUntil::kCopied);
   metrics["timing_s/save_checkpoint"] = absl::ToDoubleSeconds(absl::Now() - begin);
   if (!response.ok()) {
     if (IsLeaseLost(response.status())) return response.status();
-    // The trainer's end is an error; a disk that is full is not.
+    // A trainer that no longer responds is an error; a full disk is not.
     RETURN_IF_ERROR(trainer_.GetModelInfo().status()) << response.status().message();
     NoteFailure(step, response.status().message(), metrics);
   } else if (response->has_earlier()) {
@@ -30,11 +54,45 @@ absl::Status CheckpointSchedule::Save(int64_t step, v1::DriverState state, Metri
   return absl::OkStatus();
 }
 
+void CheckpointSchedule::SaveLast() {
+  if (!times_.saves()) return;
+  if (!last_.has_value()) {
+    progress_.Note("interrupted before a step of this process was complete: nothing to save");
+    return;
+  }
+  if (const absl::Status saved = TrySaveLast(); !saved.ok()) {
+    progress_.Note(absl::StrCat("interrupted after step ", last_->step(),
+                                ", which could not be saved: ", saved.message()));
+    return;
+  }
+  progress_.Note(absl::StrCat("interrupted after step ", last_->step(), "; its checkpoint is ",
+                              folder_.checkpoint_path(last_->step()),
+                              "; --resume continues from it"));
+}
+
+absl::Status CheckpointSchedule::TrySaveLast() {
+  const int64_t step = last_->step();
+  if (written_step_ == step) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const auto info, trainer_.GetModelInfo());
+  if (info.step() != step) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the trainer is at step ", info.step(), ", not at step ", step));
+  }
+  progress_.Note(absl::StrCat("interrupted: saving a checkpoint of step ", step,
+                              " (a second interrupt ends at once, without it)"));
+  RETURN_IF_ERROR(folder_.SyncMetrics());
+  return trainer_
+      .SaveSharded(folder_.checkpoint_path(step), last_->SerializeAsString(),
+                   TrainerClient::SaveUntil::kWritten)
+      .status();
+}
+
 void CheckpointSchedule::Note(const trainer::v1::CheckpointOutcome& outcome, Metrics& metrics) {
   if (!outcome.error().empty()) {
     NoteFailure(outcome.step(), outcome.error(), metrics);
     return;
   }
+  written_step_ = outcome.step();
   metrics["timing_s/write_checkpoint"] = outcome.write_seconds();
   metrics["checkpoint/bytes"] = static_cast<double>(outcome.size_bytes());
 }
@@ -46,7 +104,7 @@ void CheckpointSchedule::NoteFailure(int64_t step, absl::string_view error, Metr
 }
 
 absl::Status CheckpointSchedule::SaveModel() {
-  RETURN_IF_ERROR(folder_.Begin());  // a run that had no step left to do
+  RETURN_IF_ERROR(folder_.Begin());  // needed if no step was left to do
   RETURN_IF_ERROR(folder_.Check());
   folder_.ReleaseModelSpace();
   ASSIGN_OR_RETURN(
@@ -54,7 +112,7 @@ absl::Status CheckpointSchedule::SaveModel() {
       trainer_.SaveCheckpoint(folder_.model_path(), trainer::v1::CHECKPOINT_FORMAT_HUGGING_FACE));
   Metrics ignored;
   if (response.has_earlier()) Note(response.earlier(), ignored);
-  return folder_.Check();  // the model may have gone with the folder
+  return folder_.Check();  // if the folder is gone, so is the model
 }
 
 }  // namespace tandem::driver

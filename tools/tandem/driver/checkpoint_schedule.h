@@ -4,11 +4,13 @@
 #define TANDEM_TOOLS_TANDEM_DRIVER_CHECKPOINT_SCHEDULE_H_
 
 #include <cstdint>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "tandem/config/v1/run_config.pb.h"
 #include "tandem/driver/v1/driver_state.pb.h"
 #include "tandem/trainer/v1/trainer_service.pb.h"
+#include "tools/tandem/driver/checkpoint_times.h"
 #include "tools/tandem/driver/progress.h"
 #include "tools/tandem/driver/run_folder.h"
 #include "tools/tandem/driver/run_inputs.h"
@@ -19,21 +21,21 @@ namespace tandem::driver {
 // Used by one thread; all arguments must outlive it.
 class CheckpointSchedule {
  public:
-  // Each checkpoint stores `inputs`.
+  // Each checkpoint stores `inputs`. Notes a configuration that never saves.
   CheckpointSchedule(const config::v1::RunConfig& config, TrainerClient& trainer, RunFolder& folder,
-                     Progress& progress, const RunInputs& inputs)
-      : config_(config), trainer_(trainer), folder_(folder), progress_(progress), inputs_(inputs) {}
+                     Progress& progress, const RunInputs& inputs);
 
-  bool IsDue(int64_t step) const {
-    const int64_t freq = config_.trainer().save_freq();
-    return freq > 0 && step % freq == 0;
-  }
+  // Call after each step with the driver's state, before the step's line is written. If a
+  // checkpoint is due, starts saving and adds timing_s/save_checkpoint, the time that training is
+  // blocked; otherwise keeps the state for SaveLast(). The saved state holds the step's metrics.
+  // Errors: the trainer or the lease is lost, the run folder is gone, or the disk has no room for
+  // the final model. A checkpoint that cannot be written is not an error.
+  absl::Status AfterStep(int64_t step, v1::DriverState state, Metrics& metrics);
 
-  // Starts saving the state of trainer and driver after a step. Adds timing_s/save_checkpoint, the
-  // time that training is blocked, and sets `state.metrics` to the step's metrics. Errors: the
-  // trainer or the lease is lost, the run folder is gone, or the disk has no room for the final
-  // model. A checkpoint that cannot be written is not an error.
-  absl::Status Save(int64_t step, v1::DriverState state, Metrics& metrics);
+  // Call when the run is interrupted: saves the last step unless its checkpoint is complete,
+  // returns once it is written, and notes how to continue. A configuration that never saves changes
+  // nothing. Failures are noted, too: the run ends anyway.
+  void SaveLast();
 
   // Records the outcome of a background write: timing_s/write_checkpoint and checkpoint/bytes, or
   // checkpoint/failures and a note.
@@ -43,13 +45,17 @@ class CheckpointSchedule {
   absl::Status SaveModel();
 
  private:
+  absl::Status Save(Metrics& metrics);
+  absl::Status TrySaveLast();
   void NoteFailure(int64_t step, absl::string_view error, Metrics& metrics);
 
-  const config::v1::RunConfig& config_;
   TrainerClient& trainer_;
   RunFolder& folder_;
   Progress& progress_;
   const RunInputs& inputs_;
+  CheckpointTimes times_;
+  std::optional<v1::DriverState> last_;  // after the last step
+  int64_t written_step_ = -1;            // of the last checkpoint that is complete
 };
 
 }  // namespace tandem::driver

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -39,9 +40,24 @@ struct Completion {
   std::string text;
   common::v1::FinishReason finish_reason = common::v1::FINISH_REASON_UNSPECIFIED;
   std::vector<common::v1::VersionSpan> version_spans;
-  double score = 0;   // from the rewarder
-  double reward = 0;  // trained on: the score plus the overlong penalty
+  std::map<std::string, double> part_scores;  // of reward.rewards: unweighted, by label
+  double score = 0;                           // from the rewarder
+  double reward = 0;                          // trained on: the score plus the overlong penalty
+  // The part of the score that each token earned, from the rewarder; empty: all of it on the last.
+  std::vector<double> token_rewards;
 };
+
+// "stop", "length" or "aborted", as in the run's files.
+inline const char* FinishReasonName(common::v1::FinishReason reason) {
+  switch (reason) {
+    case common::v1::FINISH_REASON_STOP:
+      return "stop";
+    case common::v1::FINISH_REASON_LENGTH:
+      return "length";
+    default:
+      return "aborted";
+  }
+}
 
 // A prompt and all its completions. Only complete groups train; the others are dropped.
 struct Group {

@@ -125,19 +125,20 @@ absl::Status CheckDriverState(const RunIdentity& run, v1::DriverState& state,
                               std::vector<std::string>& notes) {
   if (state.command() != run.command) {
     return absl::FailedPreconditionError(absl::StrFormat(
-        "the checkpoint is of tandem %s, but this is tandem %s", state.command(), run.command));
+        "expected a checkpoint of tandem %s, found one of tandem %s; resume it with tandem %s",
+        run.command, state.command(), state.command()));
   }
   if (state.seed() != run.seed) {
-    return absl::FailedPreconditionError(
-        absl::StrFormat("seed: the checkpoint's run had %d, found %d; a different seed loses the "
-                        "position in the data. Set seed=%d",
-                        state.seed(), run.seed, state.seed()));
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "seed: expected %d, as in the checkpoint, found %d: another seed orders the data "
+        "differently. Set seed=%d",
+        state.seed(), run.seed, state.seed()));
   }
   RETURN_IF_ERROR(CheckInputs(run, state, notes));
   if (state.num_prompts() != run.num_prompts && run.allow_changed.count(kDataInput) == 0) {
     return absl::FailedPreconditionError(absl::StrFormat(
-        "the checkpoint's run had %d prompts, but the data has %d, so the position in the data is "
-        "lost; use the same files and data.max_prompt_length, allow other data "
+        "expected %d prompts, as in the checkpoint, but the data has %d, so the position in the "
+        "data is lost; use the same files and data.max_prompt_length, allow other data "
         "(--allow-changed=data), or start a new run from the exported checkpoint (tandem export)",
         state.num_prompts(), run.num_prompts));
   }

@@ -53,7 +53,7 @@ absl::Status EndpointList::ReadIfChanged() {
   }
   const Stamp stamp{info.st_ino, info.st_size, info.st_mtim.tv_sec, info.st_mtim.tv_nsec};
   if (stamp == stamp_) return absl::OkStatus();
-  // Set before the read, so that an error of the file is reported once.
+  // Set before the read, so that an unreadable file is reported once.
   stamp_ = stamp;
   ASSIGN_OR_RETURN(const std::string text, io::ReadFile(path_));
   ASSIGN_OR_RETURN(of_file_, ParseEndpoints(text, path_));

@@ -22,7 +22,7 @@
 
 namespace tandem::driver {
 
-// What the policy continues: everything that came before in the episode.
+// The text that the policy continues: everything so far in the episode.
 struct Turn {
   std::vector<uint32_t> token_ids;  // empty: the rollout tokenizes `text`
   std::string text;

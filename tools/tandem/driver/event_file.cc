@@ -75,7 +75,7 @@ std::string LittleEndian(T value) {
   return out;
 }
 
-// A checksum of data that holds checksums is weak; records hold a rotated one.
+// TFRecord stores the CRC rotated and offset, because the CRC of data that holds CRCs is weak.
 std::string MaskedChecksum(absl::string_view bytes) {
   const uint32_t crc = Crc32c(bytes);
   return LittleEndian(((crc >> 15) | (crc << 17)) + 0xa282ead8u);
@@ -111,7 +111,7 @@ absl::StatusOr<EventFile> EventFile::Create(const std::string& folder) {
   const absl::Time now = absl::Now();
   std::string path = absl::StrCat(folder, "/events.out.tfevents.", absl::ToUnixSeconds(now), ".",
                                   host, ".", getpid(), ".", absl::ToUnixNanos(now) % 1000000000);
-  ASSIGN_OR_RETURN(FileDescriptor file,
+  ASSIGN_OR_RETURN(host::FileDescriptor file,
                    io::OpenFile(path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND, 0666, "write"));
   EventFile out(std::move(path), std::move(file));
   RETURN_IF_ERROR(out.WriteRecord(Header(now)));

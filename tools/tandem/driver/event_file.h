@@ -15,7 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "common/status/file_descriptor.h"
+#include "common/host/file_descriptor.h"
 
 namespace tandem::driver {
 
@@ -33,12 +33,12 @@ class EventFile {
   absl::Status Append(absl::Time time, int64_t step, const std::map<std::string, double>& values);
 
  private:
-  EventFile(std::string path, FileDescriptor file)
+  EventFile(std::string path, host::FileDescriptor file)
       : path_(std::move(path)), file_(std::move(file)) {}
   absl::Status WriteRecord(absl::string_view event);
 
   std::string path_;
-  FileDescriptor file_;
+  host::FileDescriptor file_;
 };
 
 }  // namespace tandem::driver

@@ -17,7 +17,7 @@ void FleetMembership::SetMembers(const std::vector<ReplicaAddress>& members, abs
     Replica& replica = replicas_[member.id];
     if (replica.address == member) {
       if (replica.is_in_list) continue;
-      replica.is_in_list = true;  // taken out and put back
+      replica.is_in_list = true;  // was removed from the list and is back
       Enter(replica, ReplicaState::kJoining, "it is in the list of endpoints again");
     } else {
       if (!replica.address.id.empty()) Leave(replica);
@@ -43,8 +43,8 @@ void FleetMembership::SetMembers(const std::vector<ReplicaAddress>& members, abs
 std::vector<FleetMembership::Poll> FleetMembership::DuePolls(absl::Time now) {
   std::vector<Poll> due;
   for (auto& [id, replica] : replicas_) {
-    if (replica.being_asked || !replica.is_in_list || replica.next_poll > now) continue;
-    replica.being_asked = true;
+    if (replica.is_polled || !replica.is_in_list || replica.next_poll > now) continue;
+    replica.is_polled = true;
     due.push_back({replica.address, epoch_});
   }
   return due;
@@ -53,7 +53,7 @@ std::vector<FleetMembership::Poll> FleetMembership::DuePolls(absl::Time now) {
 absl::Time FleetMembership::NextPoll() const {
   absl::Time next = absl::InfiniteFuture();
   for (const auto& [id, replica] : replicas_) {
-    if (!replica.being_asked && replica.is_in_list) next = std::min(next, replica.next_poll);
+    if (!replica.is_polled && replica.is_in_list) next = std::min(next, replica.next_poll);
   }
   return next;
 }
@@ -61,7 +61,7 @@ absl::Time FleetMembership::NextPoll() const {
 FleetMembership::Replica* FleetMembership::Awaited(const Poll& poll) {
   const auto found = replicas_.find(poll.address.id);
   if (found == replicas_.end() || !(found->second.address == poll.address)) return nullptr;
-  found->second.being_asked = false;
+  found->second.is_polled = false;
   return found->second.is_in_list ? &found->second : nullptr;
 }
 
@@ -141,7 +141,7 @@ void FleetMembership::Suspect(const std::string& id, const absl::Status& error, 
   Replica& replica = found->second;
   if (!replica.takes_requests()) return;
   replica.last_error = std::string(error.message());
-  Doubt(replica, now);
+  MarkSuspected(replica, now);
 }
 
 void FleetMembership::Forget(const std::string& id) {
@@ -156,7 +156,7 @@ std::vector<ReplicaAddress> FleetMembership::BeginPublish(bool with_joining, abs
   for (auto& [id, replica] : replicas_) {
     replica.was_published_to = false;
     if (replica.state == ReplicaState::kLost || replica.state == ReplicaState::kDraining) continue;
-    if (!with_joining && !replica.is_there()) continue;
+    if (!with_joining && !replica.is_reachable()) continue;
     there.push_back(&replica);
   }
   const bool any_works = std::any_of(there.begin(), there.end(), [now](const Replica* replica) {
@@ -196,7 +196,7 @@ void FleetMembership::EndPublish(int64_t version, const std::set<std::string>& c
       Enter(replica, ReplicaState::kServing, absl::StrCat("version ", version));
     } else {
       Enter(replica, ReplicaState::kStale, absl::StrCat("version ", version, " is not live on it"));
-      Doubt(replica, now);
+      MarkSuspected(replica, now);
     }
   }
 }
@@ -211,14 +211,14 @@ void FleetMembership::OnPublished(Replica& replica, absl::Time now) {
 }
 
 void FleetMembership::OnNotPublished(Replica& replica, absl::Time now) {
-  // Polls handle a replica that does not answer either.
+  // A replica that does not respond either: polls handle it.
   if (replica.state == ReplicaState::kLost || replica.state == ReplicaState::kDraining) return;
   constexpr int kMostDoublings = 16;
   const int limit = 2 * options_.failures_until_backoff;
   replica.strikes = std::min(replica.strikes + 2, limit + 2 * kMostDoublings);
   if (replica.strikes < limit) return;
   const absl::Duration cost = std::max(options_.first_backoff, now - publish_start_);
-  const absl::Duration longest = std::max(options_.longest_backoff, kMostBackoff * cost);
+  const absl::Duration longest = std::max(options_.longest_backoff, kMaxBackoffFactor * cost);
   const absl::Duration pause = std::min(cost * (1 << ((replica.strikes - limit) / 2)), longest);
   replica.backs_off_until = now + pause;
   notes_.push_back(absl::StrCat(replica.address.id, " at ", replica.address.address,
@@ -243,19 +243,19 @@ void FleetMembership::AbandonPublish(absl::Time now) {
   ++epoch_;
   for (auto& [id, replica] : replicas_) {
     if (replica.state == ReplicaState::kUpdating) replica.state = ReplicaState::kServing;
-    if (replica.is_there()) Doubt(replica, now);
+    if (replica.is_reachable()) MarkSuspected(replica, now);
   }
 }
 
-void FleetMembership::Doubt(Replica& replica, absl::Time now) {
+void FleetMembership::MarkSuspected(Replica& replica, absl::Time now) {
   replica.suspected = true;
   replica.misses = std::max(replica.misses, options_.misses_until_lost - 1);
   replica.next_poll = now;
 }
 
-bool FleetMembership::AnyIsThere() const {
+bool FleetMembership::AnyIsReachable() const {
   return std::any_of(replicas_.begin(), replicas_.end(),
-                     [](const auto& entry) { return entry.second.is_there(); });
+                     [](const auto& entry) { return entry.second.is_reachable(); });
 }
 
 const FleetMembership::Replica* FleetMembership::Find(const std::string& id) const {

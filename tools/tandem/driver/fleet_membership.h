@@ -44,12 +44,12 @@ class FleetMembership {
     // A replica that answers polls but missed this many versions in a row backs off: it gets no
     // version during a pause that starts at the duration of the last update, at least
     // `first_backoff`, and doubles with each further failure up to the larger of `longest_backoff`
-    // and kMostBackoff times that duration.
+    // and kMaxBackoffFactor times that duration.
     int failures_until_backoff = 2;
     absl::Duration first_backoff = absl::Seconds(5);
     absl::Duration longest_backoff = absl::Minutes(5);
   };
-  static constexpr int kMostBackoff = 16;
+  static constexpr int kMaxBackoffFactor = 16;
 
   struct Replica {
     ReplicaAddress address;
@@ -63,8 +63,8 @@ class FleetMembership {
       return !suspected && (state == ReplicaState::kServing || state == ReplicaState::kUpdating);
     }
 
-    // It answers polls and does not drain.
-    bool is_there() const {
+    // It responds to polls and does not drain.
+    bool is_reachable() const {
       return takes_requests() || (!suspected && state == ReplicaState::kStale);
     }
 
@@ -73,10 +73,10 @@ class FleetMembership {
     int64_t committed = -1;   // last version published from here that this process committed
     bool has_served = false;  // since it joined
     bool is_first = false;    // a member from the start
-    bool being_asked = false;
+    bool is_polled = false;
     int misses = 0;
     bool was_published_to = false;  // by the current update
-    // Plus two for each version that missed it, minus one for each that reached it, so that a
+    // Grows by two for each version that it missed and falls by one for each that it got, so that a
     // flapping replica backs off sooner.
     int strikes = 0;
     absl::Time backs_off_until = absl::InfinitePast();
@@ -118,7 +118,7 @@ class FleetMembership {
   void EndPublish(int64_t version, const std::set<std::string>& committed, absl::Time now);
   // Call if nothing was published. Every replica counts again once it answers a poll.
   void AbandonPublish(absl::Time now);
-  bool AnyIsThere() const;
+  bool AnyIsReachable() const;
 
   const std::map<std::string, Replica>& replicas() const { return replicas_; }  // by id
   const Replica* Find(const std::string& id) const;
@@ -147,7 +147,7 @@ class FleetMembership {
   void OnPublished(Replica& replica, absl::Time now);
   void OnNotPublished(Replica& replica, absl::Time now);
   // Marks the replica suspected; its next poll decides.
-  void Doubt(Replica& replica, absl::Time now);
+  void MarkSuspected(Replica& replica, absl::Time now);
   Replica* Awaited(const Poll& poll);
 
   const Options options_;

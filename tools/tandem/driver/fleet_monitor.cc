@@ -14,12 +14,12 @@ using rollout::v1::RolloutService;
 
 namespace {
 
-// Several packets of any network.
+// Larger than a packet of any network, so that a poll takes several.
 constexpr size_t kProbeBytes = 4 << 10;
 
 }  // namespace
 
-struct FleetMonitor::Question {
+struct FleetMonitor::Call {
   std::shared_ptr<RolloutService::Stub> stub;
   std::unique_ptr<grpc::ClientContext> context;
   GetServerInfoRequest request;
@@ -34,14 +34,14 @@ FleetMonitor::~FleetMonitor() {
   {
     absl::MutexLock lock(&mu_);
     is_ending_ = true;
-    for (const auto& [key, question] : questions_) question->context->TryCancel();
+    for (const auto& [key, call] : calls_) call->context->TryCancel();
   }
   thread_.join();
-  // Each question has a deadline, and is cancelled.
+  // Every call is cancelled and has a deadline, so this wait ends.
   absl::MutexLock lock(&mu_);
   const auto answered = [this] {
     mu_.AssertHeld();
-    return questions_.empty();
+    return calls_.empty();
   };
   mu_.Await(absl::Condition(&answered));
 }
@@ -64,39 +64,39 @@ void FleetMonitor::Loop() {
       is_awake_ = false;
     }
     options_.tick();
-    for (const FleetMembership::Poll& poll : options_.due()) Ask(poll);
+    for (const FleetMembership::Poll& poll : options_.due()) StartPoll(poll);
   }
 }
 
-void FleetMonitor::Ask(const FleetMembership::Poll& poll) {
+void FleetMonitor::StartPoll(const FleetMembership::Poll& poll) {
   auto& stub = stubs_[poll.address.address];
   // No retries: a poll tests whether the replica answers now.
   if (stub == nullptr) {
     stub = RolloutService::NewStub(rpc::MakeChannel(poll.address.address, {.retry = false}));
   }
-  auto question = std::make_shared<Question>();
-  question->stub = stub;
-  question->context = rpc::MakeContext(options_.poll_timeout);
-  if (options_.incarnation) question->request.set_incarnation(options_.incarnation());
-  question->request.set_probe(std::string(kProbeBytes, '\0'));
+  auto call = std::make_shared<Call>();
+  call->stub = stub;
+  call->context = rpc::MakeContext(options_.poll_timeout);
+  if (options_.incarnation) call->request.set_incarnation(options_.incarnation());
+  call->request.set_probe(std::string(kProbeBytes, '\0'));
   {
     absl::MutexLock lock(&mu_);
-    questions_.emplace(question.get(), question);
-    if (is_ending_) question->context->TryCancel();
+    calls_.emplace(call.get(), call);
+    if (is_ending_) call->context->TryCancel();
   }
-  stub->async()->GetServerInfo(question->context.get(), &question->request, &question->response,
-                               [this, poll, question](const grpc::Status& grpc_status) {
+  stub->async()->GetServerInfo(call->context.get(), &call->request, &call->response,
+                               [this, poll, call](const grpc::Status& grpc_status) {
                                  absl::Status status = rpc::FromGrpcStatus(grpc_status);
                                  if (status.ok()) {
-                                   status = rpc::CheckAnswerEnums(question->response);
+                                   status = rpc::CheckAnswerEnums(call->response);
                                  }
                                  if (status.ok()) {
-                                   options_.answered(poll, question->response);
+                                   options_.answered(poll, call->response);
                                  } else {
                                    options_.answered(poll, status);
                                  }
                                  absl::MutexLock lock(&mu_);
-                                 questions_.erase(question.get());
+                                 calls_.erase(call.get());
                                });
 }
 

@@ -47,9 +47,9 @@ class FleetMonitor {
   void Wake();
 
  private:
-  struct Question;
+  struct Call;
   void Loop();
-  void Ask(const FleetMembership::Poll& poll);
+  void StartPoll(const FleetMembership::Poll& poll);
 
   const Options options_;
   // Used by the thread alone.
@@ -58,7 +58,7 @@ class FleetMonitor {
   absl::Mutex mu_;
   bool is_awake_ ABSL_GUARDED_BY(mu_) = true;
   bool is_ending_ ABSL_GUARDED_BY(mu_) = false;
-  std::map<Question*, std::shared_ptr<Question>> questions_ ABSL_GUARDED_BY(mu_);
+  std::map<Call*, std::shared_ptr<Call>> calls_ ABSL_GUARDED_BY(mu_);
   std::thread thread_;
 };
 

@@ -39,7 +39,7 @@ void GenerateCall::OnReadDone(bool ok) {
 void GenerateCall::OnDone(const grpc::Status& grpc_status) {
   absl::Status status = malformed_.ok() ? rpc::FromGrpcStatus(grpc_status) : malformed_;
   if (status.ok() && !group_.ended()) {
-    status = absl::InternalError("the call ended before a sample of the group did");
+    status = absl::InternalError("the call ended before all samples of its group had ended");
   }
   const std::function<void(absl::Status)> done = done_;
   delete this;

@@ -9,21 +9,22 @@
 #include "common/telemetry/trace.h"
 #include "tools/tandem/driver/evaluator.h"
 #include "tools/tandem/driver/group_filter.h"
-#include "tools/tandem/driver/look_interval.h"
 #include "tools/tandem/driver/overlong_penalty.h"
+#include "tools/tandem/driver/part_scores.h"
+#include "tools/tandem/driver/poll_interval.h"
 
 namespace tandem::driver {
 namespace {
 
-// Threads for judging and for the turns of environments, which mostly wait: so many slow groups
-// hold up nothing else. More calls at once would spend their deadlines in the queue of a
-// RewardService that judges one completion after another.
+// Threads that judge groups and play turns of environments. They mostly wait, so up to this many
+// slow groups delay nothing else. With more, calls to a RewardService that judges one completion
+// at a time would spend their deadline in its queue.
 constexpr int64_t kMaxJudgingThreads = 32;
 
 RolloutFleet::GenerateOptions GroupSampling(const config::v1::RunConfig& config,
                                             const GroupSeed& seed) {
   RolloutFleet::GenerateOptions out{.sampling = TrainSampling(config)};
-  // Another seed for each step and batch; the fleet mixes in the place, the engine the sample.
+  // One seed per step and batch. The fleet mixes in the place, the engine the sample.
   out.sampling.set_seed(config.seed() * 0x9E3779B97F4A7C15ULL + static_cast<uint64_t>(seed.step) +
                         static_cast<uint64_t>(seed.batch) * 0xD1B54A32D192ED03ULL);
   if (config.algorithm().adv_estimator() == config::v1::ADV_ESTIMATOR_REMAX) {
@@ -33,15 +34,26 @@ RolloutFleet::GenerateOptions GroupSampling(const config::v1::RunConfig& config,
 }
 
 int64_t VersionShift(const GenerationLoop::Options& options) {
-  if (options.restored == nullptr || !options.restored->is_continuous()) return 0;
+  // A checkpoint of an older release states the version in mode async only.
+  if (options.restored == nullptr || options.restored->policy_version() == 0) return 0;
   return options.policy_version - options.restored->policy_version();
+}
+
+// The group with its versions in the trainer's current numbers, in which Save() states its own.
+v1::FinishedGroup Renumbered(v1::FinishedGroup group, int64_t version_shift) {
+  for (v1::Completion& completion : *group.mutable_completions()) {
+    for (common::v1::VersionSpan& span : *completion.mutable_version_spans()) {
+      span.set_policy_version(span.policy_version() + version_shift);
+    }
+  }
+  return group;
 }
 
 }  // namespace
 
 struct GenerationLoop::Wave {
-  telemetry::TraceContext step;  // not valid: the wave is not traced
-  telemetry::TraceContext span;  // its own
+  telemetry::TraceContext step;  // invalid: the wave is not traced
+  telemetry::TraceContext span;  // the wave's
   absl::Time start = absl::Now();
   int64_t num_groups = 0;
   int64_t num_playing = 0;  // guarded by the loop's lock
@@ -75,13 +87,13 @@ GenerationLoop::GenerationLoop(Options options)
       absl::MutexLock lock(&mu_);
       for (const v1::FinishedGroup& group : options_.restored->groups()) {
         restored_[first_place_ + group.place()] = &group;
-        finished_[first_place_ + group.place()] = group;
+        finished_[first_place_ + group.place()] = Renumbered(group, version_shift_);
       }
     }
     for (const int64_t place : options_.restored->done_places()) {
       restored_done_.insert(first_place_ + place);
     }
-    BeginGroups();  // before Save(), so that the next checkpoint holds no less
+    BeginGroups();  // before Save(), so that the next checkpoint includes the restored groups
   }
   thread_ = std::thread([this] { Loop(); });
 }
@@ -99,7 +111,7 @@ GenerationLoop::~GenerationLoop() {
   }
   for (const auto& [place, run] : runs) run->Cancel();
   pool_.Stop();
-  // Each request is cancelled, and has a deadline.
+  // Every request is cancelled and has a deadline, so this wait ends.
   absl::MutexLock lock(&mu_);
   const auto all_ended = [this] {
     mu_.AssertHeld();
@@ -126,7 +138,7 @@ void GenerationLoop::Loop() {
 int64_t GenerationLoop::Room() const {
   const int64_t capacity = queue_->capacity();
   if (!is_continuous_ || options_.restored == nullptr) return capacity;
-  // The checkpoint's prompts begin whatever the rule says.
+  // The checkpoint's prompts begin even without capacity.
   return std::max(capacity, first_place_ + options_.restored->num_prompts() - next_place_);
 }
 
@@ -191,9 +203,9 @@ absl::Status GenerationLoop::Restore(int64_t place, Prompt prompt, const v1::Fin
                                      const telemetry::TraceContext& trace) {
   if (saved.row() != prompt.row) {
     return absl::FailedPreconditionError(absl::StrFormat(
-        "the checkpoint has samples of row %d as prompt %d after its position in the data, and the "
-        "data has row %d there; the files, their order, the seed and data.train_batch_size must be "
-        "the same",
+        "the checkpoint has samples of row %d as prompt %d after its position in the data, but the "
+        "data has row %d there; resume with the same files in the same order, seed and "
+        "data.train_batch_size",
         saved.row(), saved.place(), prompt.row));
   }
   Group group = FromProto(saved);
@@ -208,6 +220,10 @@ absl::Status GenerationLoop::Restore(int64_t place, Prompt prompt, const v1::Fin
 
 void GenerationLoop::OnPlayed(int64_t place, Wave& wave, absl::StatusOr<Group> group) {
   const bool is_complete = group.ok() && !group->aborted();
+  // An interrupt aborts what is being sampled. Those groups stay open: the checkpoint keeps their
+  // prompts, and no step trains on the rest of a batch.
+  const bool stays_open =
+      !is_complete && group.ok() && options_.interrupted && options_.interrupted();
   std::optional<v1::FinishedGroup> finished;
   if (is_complete) finished = ToProto(place, *group);
   {
@@ -223,10 +239,10 @@ void GenerationLoop::OnPlayed(int64_t place, Wave& wave, absl::StatusOr<Group> g
       finished_[place] = *std::move(finished);
       ++num_judging_;
     } else {
-      if (group.ok()) {
-        queue_->Abort(place);
-      } else {
+      if (!group.ok()) {
         Fail(group.status());
+      } else if (!stays_open) {
+        queue_->Abort(place);
       }
       ++num_changes_;
     }
@@ -245,7 +261,7 @@ void GenerationLoop::Judge(int64_t place, Group group, const telemetry::TraceCon
     const telemetry::ScopedSpan span("reward", {{"groups", groups.size()}});
     status = options_.rewarder.Judge(groups);
   }
-  PunishOverlong(options_.config, groups);
+  AddOverlongPenalty(options_.config, groups);
   const bool differs = !filter.enable() || Differs(groups[0], filter.metric());
   absl::MutexLock lock(&mu_);
   CountJudgingTime();
@@ -277,7 +293,7 @@ void GenerationLoop::AwaitChange() {
     mu_.AssertHeld();
     return num_changes_ != seen;
   };
-  mu_.AwaitWithTimeout(absl::Condition(&has_changed), kLook);
+  mu_.AwaitWithTimeout(absl::Condition(&has_changed), kPollInterval);
 }
 
 absl::StatusOr<StepBatch> GenerationLoop::Take(int64_t step, int64_t version,
@@ -289,7 +305,7 @@ absl::StatusOr<StepBatch> GenerationLoop::Take(int64_t step, int64_t version,
       RETURN_IF_ERROR(error_) << "step " << step;
       ASSIGN_OR_RETURN(std::optional<StepBatch> batch, queue_->Take(version));
       if (batch.has_value()) {
-        restored_.clear();  // the places of later steps are not the checkpoint's
+        restored_.clear();  // later steps have no groups of the checkpoint
         std::erase_if(finished_, [this](const auto& entry) {
           mu_.AssertHeld();
           return !queue_->IsOpen(entry.first);
@@ -299,6 +315,7 @@ absl::StatusOr<StepBatch> GenerationLoop::Take(int64_t step, int64_t version,
         if (options_.config.reward().overlong_buffer().enable()) {
           AddOverlongMetrics(batch->groups, batch->metrics);
         }
+        AddPartScoreMetrics(batch->groups, batch->metrics);
         return *std::move(batch);
       }
       AwaitChange();
@@ -332,9 +349,9 @@ Ahead GenerationLoop::Save(int64_t next_step, int64_t version) const {
   absl::MutexLock lock(&mu_);
   out.prompt_position = queue_->FirstOpen(next_place_);
   state.set_num_prompts(next_place_ - out.prompt_position);
+  state.set_policy_version(version);
   if (is_continuous_) {
     state.set_is_continuous(true);
-    state.set_policy_version(version);
     for (int64_t place = out.prompt_position; place < next_place_; ++place) {
       if (!queue_->IsOpen(place)) state.add_done_places(place - out.prompt_position);
     }

@@ -7,10 +7,10 @@
 //   TrainAndPublish(batch);
 //   generation.OpenStep();
 //
-// A group's way: the queue has room, so the loop's thread draws its prompt and begins its episodes;
-// the sampler's threads bring completions; a pool asks the episodes for later turns and judges the
-// group; the queue keeps it until Take(). So a slow reward or environment holds up only its own
-// group, as long as the pool has a free thread.
+// A group passes through four hands. When the queue has room, the loop's thread draws a prompt and
+// begins its episodes. The sampler's threads deliver completions. A thread of a pool asks the
+// episodes for later turns and judges the group. The queue keeps it until Take(). So a slow reward
+// or environment delays only its own group, as long as the pool has a free thread.
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_GENERATION_LOOP_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_GENERATION_LOOP_H_
 
@@ -66,14 +66,14 @@ class GenerationLoop {
 
   // Opens the first step.
   explicit GenerationLoop(Options options);
-  // Cancels the requests and waits for what runs: a request ends soon, a judgement by the deadline
-  // of the reward.
+  // Cancels the requests and waits for running work. Requests end soon, judging by the reward's
+  // deadline.
   ~GenerationLoop();
 
   // Waits for the batch of step `step`, for a trainer at `version`. While it waits it calls `look`
   // periodically; an error of `look` ends the wait. Adds to the queue's metrics timing_s/reward,
   // the seconds in which groups were judged and none was sampled, and those of
-  // AddOverlongMetrics(). Errors: of the sampler, the episodes, the rewarder and the queue;
+  // AddOverlongMetrics() and AddPartScoreMetrics(). Errors: of the sampler, the episodes, the rewarder and the queue;
   // FAILED_PRECONDITION if the restored state belongs to other data. A group's error fails the
   // Take() that follows it.
   absl::StatusOr<StepBatch> Take(int64_t step, int64_t version,
@@ -112,7 +112,7 @@ class GenerationLoop {
   void Fail(absl::Status error) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Call before a change of num_playing_ or num_judging_.
   void CountJudgingTime() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Waits for a change of what Take() waits for, or for kLook.
+  // Waits for a change of what Take() waits for, or for kPollInterval.
   void AwaitChange() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const Options options_;
@@ -125,7 +125,7 @@ class GenerationLoop {
   mutable absl::Mutex mu_;
   std::unique_ptr<GroupQueue> queue_ ABSL_GUARDED_BY(mu_);
   int64_t next_place_ ABSL_GUARDED_BY(mu_);
-  // Of the checkpoint, by place: the groups that may be restored.
+  // Groups of the checkpoint that may be restored, by place.
   std::map<int64_t, const v1::FinishedGroup*> restored_ ABSL_GUARDED_BY(mu_);
   // The complete groups as a checkpoint keeps them, by place: those of open places, and those of
   // the loaded checkpoint whose prompts are still to be drawn.

@@ -33,6 +33,14 @@ class GivenLoop : public StepLoop {
                   }) {}
 
   absl::StatusOr<RunSummary> Run() {
+    absl::StatusOr<RunSummary> summary = RunToEnd();
+    if (!summary.ok()) return End(summary.status());
+    return summary;
+  }
+
+ private:
+  absl::StatusOr<RunSummary> RunToEnd() {
+    RETURN_IF_ERROR(CountVersions());
     const bool evaluates = c_.test != nullptr && c_.config.trainer().test_freq() > 0;
     if (evaluates && !resumed()) {
       Metrics initial;
@@ -40,39 +48,46 @@ class GivenLoop : public StepLoop {
       RETURN_IF_ERROR(WriteInitial(initial));
     }
     for (int64_t step = first_step_; step <= total_steps_; ++step) {
-      RETURN_IF_ERROR(CheckInterrupted());
-      EnterTrace(telemetry::NewTrace(), absl::Now());
       Stopwatch watch;
-      std::vector<common::v1::Sample> samples;
-      int64_t tokens = 0;
-      int64_t index = 0;
-      for (const Prompt& prompt : c_.train.Next(c_.config.data().train_batch_size())) {
-        for (common::v1::Sample& sample : make_samples_(step, index++, prompt)) {
-          for (const auto& segment : sample.segments()) tokens += segment.token_ids_size();
-          samples.push_back(std::move(sample));
-        }
-      }
-      const auto train = [&] {
-        const telemetry::ScopedSpan span("train step");
-        return c_.trainer.TrainStep(step, objective_, samples);
-      };
-      ASSIGN_OR_RETURN(const auto response, train());
-      RETURN_IF_ERROR(CheckTrained(step, response));
-      c_.progress.AddTokens(tokens);
-      Metrics metrics(response.metrics().begin(), response.metrics().end());
-      if (response.has_checkpoint()) checkpoints_.Note(response.checkpoint(), metrics);
-      if (EvaluationIsDue(step)) {
-        RETURN_IF_ERROR(EvaluateGiven(step, metrics));
-      }
+      Metrics metrics;
+      const absl::Status status = RunStep(step, metrics);
+      if (!status.ok() && !must_finish_step()) return status;
       metrics["timing_s/step"] = watch.Lap();
       RETURN_IF_ERROR(FinishStep(step, metrics,
                                  {absl::StrFormat("loss %.4f", metrics["train/loss"]),
                                   absl::StrFormat("%s %.4f", shown_, metrics[shown_])}));
+      RETURN_IF_ERROR(status);
     }
     return Finish();
   }
 
- private:
+  // One step up to its report.
+  absl::Status RunStep(int64_t step, Metrics& metrics) {
+    RETURN_IF_ERROR(CheckInterrupted());
+    EnterTrace(telemetry::NewTrace(), absl::Now());
+    std::vector<common::v1::Sample> samples;
+    int64_t tokens = 0;
+    int64_t index = 0;
+    for (const Prompt& prompt : c_.train.Next(c_.config.data().train_batch_size())) {
+      for (common::v1::Sample& sample : make_samples_(step, index++, prompt)) {
+        for (const auto& segment : sample.segments()) tokens += segment.token_ids_size();
+        samples.push_back(std::move(sample));
+      }
+    }
+    const auto train = [&] {
+      const telemetry::ScopedSpan span("train step");
+      return c_.trainer.TrainStep(step, objective_, samples);
+    };
+    ASSIGN_OR_RETURN(const auto response, train());
+    metrics.insert(response.metrics().begin(), response.metrics().end());
+    RETURN_IF_ERROR(CheckTrained(step, response));
+    AddPolicyVersion(response.policy_version(), metrics);
+    c_.progress.AddTokens(tokens);
+    if (response.has_checkpoint()) checkpoints_.Note(response.checkpoint(), metrics);
+    if (EvaluationIsDue(step)) RETURN_IF_ERROR(EvaluateGiven(step, metrics));
+    return absl::OkStatus();
+  }
+
   // Measures the loss on the test rows, and rewards their completions if the run has rollouts.
   absl::Status EvaluateGiven(int64_t step, Metrics& metrics) {
     Stopwatch watch;

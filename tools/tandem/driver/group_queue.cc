@@ -16,7 +16,8 @@ std::unique_ptr<GroupQueue> MakeGroupQueue(const config::v1::RunConfig& config, 
         .max_running = config.rollout().max_concurrent_groups(),
         .first_step = first_step,
         .num_batches = num_batches,
-        .drops_stale = config.trainer().stale_samples() != config::v1::STALE_SAMPLES_TRAIN,
+        .waits = config.trainer().stale_samples() == config::v1::STALE_SAMPLES_WAIT,
+        .drops_stale = config.trainer().stale_samples() == config::v1::STALE_SAMPLES_DROP,
         .filters = filter.enable(),
         .max_filtered = filter.max_num_gen_batches() * batch_size});
   }

@@ -30,7 +30,9 @@ struct StepBatch {
   Metrics metrics;
 };
 
-// What the seed of a group's samples derives from.
+// With the configured seed it determines the seed of a group's samples. GenerationLoop mixes in step
+// and batch, RolloutFleet::Start() the place of the prompt, and the rollout's sampler
+// (services/rollout/sampler/uniform.h) the sample's index and the token's position.
 struct GroupSeed {
   int64_t step = 0;
   int64_t batch = 0;  // of the step: dynamic sampling generates one after another
@@ -49,7 +51,7 @@ class GroupQueue {
   virtual int64_t capacity() const = 0;
 
   // Places come in ascending order. In mode async a resumed run begins the groups of its checkpoint
-  // whatever the capacity.
+  // even without capacity.
   virtual GroupSeed Begin(int64_t place) = 0;
   // The group is complete and judged. `differs`: it has a learning signal.
   virtual void Finish(int64_t place, Group group, bool differs) = 0;

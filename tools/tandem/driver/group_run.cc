@@ -69,7 +69,7 @@ void GroupRun::Sample(const Turn& turn, std::optional<size_t> episode,
           self->End(sampled.status(), /*report=*/true);
           return;
         }
-        // An episode may wait for its environment, and this thread is the sampler's.
+        // Not on this thread, which is the sampler's: an episode may wait for its environment.
         self->options_.pool.Add([self, episode, group = *std::move(sampled)]() mutable {
           self->OnSampled(episode, std::move(group));
         });
@@ -103,7 +103,7 @@ void GroupRun::OnSampled(std::optional<size_t> episode, Group sampled) {
 
 void GroupRun::Continue(size_t episode, Completion completion) {
   ++num_turns_[episode];
-  // Part of a turn is nothing to answer: the group is aborted with it.
+  // An episode cannot continue from part of a turn: the whole group counts as aborted.
   if (completion.finish_reason == common::v1::FINISH_REASON_ABORTED) {
     Finish(episode, std::move(completion));
     return;
@@ -157,7 +157,7 @@ RolloutFleet::GenerateOptions GroupRun::LaterSampling(size_t episode) const {
   out.baseline.reset();
   out.sampling.set_n(1);
   if (out.sampling.has_seed()) {
-    // Another seed for each episode and turn; the sampler mixes in the prompt's place.
+    // One seed per episode and turn; the sampler mixes in the prompt's place.
     out.sampling.set_seed(out.sampling.seed() +
                           static_cast<uint64_t>(episode + 1) * 0xA0761D6478BD642FULL +
                           static_cast<uint64_t>(num_turns_[episode]) * 0xE7037ED1A0B428DBULL);

@@ -25,8 +25,8 @@
 namespace tandem::driver {
 
 // Starts sampling completions of a turn; calls `done` once, from any thread, perhaps before it
-// returns, with a group whose prompt is not set. Returns what cancels the request: `done` is then
-// called soon. Requests have a deadline.
+// returns, with a group whose prompt is not set. Returns a function that cancels the
+// request; `done` is then called soon. Requests have a deadline.
 using Sampler = std::function<std::function<void()>(
     const Turn& turn, int64_t place, const RolloutFleet::GenerateOptions& options,
     std::function<void(absl::StatusOr<Group>)> done)>;
@@ -55,7 +55,7 @@ class GroupRun : public std::enable_shared_from_this<GroupRun> {
 
   // Asks the episodes for their first turn and samples it. Call once.
   void Begin();
-  void Cancel() { End(absl::CancelledError("it is not wanted any more"), /*report=*/false); }
+  void Cancel() { End(absl::CancelledError("the group is no longer needed"), /*report=*/false); }
 
  private:
   // Samples the next turn of one episode, or, if `episode` is unset, the first turn of all.

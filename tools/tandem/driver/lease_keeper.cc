@@ -23,7 +23,7 @@ using trainer::v1::AcquireLeaseResponse;
 using trainer::v1::LeaseHolder;
 
 constexpr absl::Duration kCallTimeout = absl::Seconds(10);
-// The release is a courtesy: without it, a waiting driver waits until the lease expires.
+// Without the release the lease expires by itself, so it gets little time.
 constexpr absl::Duration kReleaseTimeout = absl::Seconds(2);
 // Pause between attempts while the lease of a predecessor expires.
 constexpr absl::Duration kWaitPause = absl::Milliseconds(500);
@@ -74,18 +74,19 @@ absl::StatusOr<std::unique_ptr<LeaseKeeper>> LeaseKeeper::Acquire(
     }
     const absl::Time now = absl::Now();
     if (give_up == absl::InfinitePast()) {
-      // Twice: a predecessor that is just ending may still send a heartbeat or two.
+      // Twice the remaining time: a predecessor that is ending may still send a heartbeat.
       give_up = now + 2 * rpc::FromProto(holder->expires_in()) + kWaitSlack;
       if (options.note) {
         options.note(absl::StrCat("an earlier process of this run, ", holder->pid(), " on ",
                                   holder->host(),
                                   ", still holds the trainer; without a heartbeat "
                                   "its lease expires in ",
-                                  InSeconds(holder->expires_in()), "; waiting for that"));
+                                  InSeconds(holder->expires_in()), "; waiting"));
       }
     }
     if (now >= give_up) {
-      RETURN_IF_ERROR(status) << "an earlier process of this run is alive";
+      RETURN_IF_ERROR(status)
+          << "an earlier process of this run still sends heartbeats; stop it first";
     }
     if (options.interrupted && options.interrupted()) return absl::CancelledError("interrupted");
     absl::SleepFor(kWaitPause);
@@ -95,11 +96,11 @@ absl::StatusOr<std::unique_ptr<LeaseKeeper>> LeaseKeeper::Acquire(
 LeaseKeeper::LeaseKeeper(trainer::v1::TrainerService::Stub& stub, LeaseOptions options,
                          AcquireLeaseResponse granted)
     : stub_(stub), options_(std::move(options)), granted_(std::move(granted)) {
-  thread_ = std::thread([this] { Beat(); });
+  thread_ = std::thread([this] { HeartbeatLoop(); });
 }
 
 LeaseKeeper::~LeaseKeeper() {
-  StopBeating();
+  StopHeartbeats();
   auto context = rpc::MakeContext(kReleaseTimeout);
   trainer::v1::ReleaseLeaseRequest request;
   *request.mutable_lease() = lease();
@@ -107,7 +108,7 @@ LeaseKeeper::~LeaseKeeper() {
   stub_.ReleaseLease(context.get(), request, &response).error_code();
 }
 
-void LeaseKeeper::StopBeating() {
+void LeaseKeeper::StopHeartbeats() {
   {
     absl::MutexLock lock(&mu_);
     is_ending_ = true;
@@ -116,8 +117,8 @@ void LeaseKeeper::StopBeating() {
 }
 
 void LeaseKeeper::End(const std::function<void()>& while_held) {
-  StopBeating();
-  // The lease may be lost without a heartbeat having noticed yet.
+  StopHeartbeats();
+  // The lease may have been lost since the last heartbeat.
   if (Renew(kReleaseTimeout).ok()) while_held();
 }
 
@@ -134,9 +135,9 @@ absl::Status LeaseKeeper::status() const {
   return status_;
 }
 
-void LeaseKeeper::Beat() {
+void LeaseKeeper::HeartbeatLoop() {
   const absl::Duration duration = rpc::FromProto(granted_.duration());
-  // One heartbeat may be lost, and one be late, before the lease is.
+  // The lease survives one lost heartbeat and one late one.
   const absl::Duration pause = std::min(kLongestPause, duration / 4);
   while (true) {
     {
@@ -151,7 +152,7 @@ void LeaseKeeper::Beat() {
       status_ = status;
       return;
     }
-    // A trainer that does not answer shows in the run's own calls.
+    // Other errors are ignored: if the trainer does not respond, the run's own calls fail.
     if (options_.on_heartbeat) options_.on_heartbeat();
   }
 }

@@ -68,9 +68,9 @@ class LeaseKeeper {
  private:
   LeaseKeeper(trainer::v1::TrainerService::Stub& stub, LeaseOptions options,
               trainer::v1::AcquireLeaseResponse granted);
-  void Beat();
+  void HeartbeatLoop();
   absl::Status Renew(absl::Duration timeout);
-  void StopBeating();
+  void StopHeartbeats();
 
   trainer::v1::TrainerService::Stub& stub_;
   const LeaseOptions options_;

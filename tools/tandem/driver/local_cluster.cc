@@ -15,11 +15,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/config/to_yaml.h"
+#include "common/host/control_group.h"
+#include "common/host/cpu_list.h"
 #include "common/io/atomic_file.h"
 #include "common/net/host_port.h"
 #include "common/net/reserved_port.h"
-#include "common/probe/control_group.h"
-#include "common/probe/cpu_list.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/process.h"
 #include "common/security/secret.h"
@@ -28,7 +28,7 @@
 namespace tandem::driver {
 namespace {
 
-// Between the end of a rollout and its new start; doubles where it does not come up.
+// Pause before a rollout that ended is restarted; doubles each time it does not come up.
 constexpr absl::Duration kFirstRestart = absl::Milliseconds(500);
 constexpr absl::Duration kLongestRestart = absl::Seconds(30);
 constexpr absl::Duration kFailureTime = absl::Seconds(6);
@@ -43,7 +43,7 @@ std::string LastLines(const std::string& path, size_t count) {
   return absl::StrJoin(lines, "\n    ");
 }
 
-// HOST:PORT, so many ports further; a free one is one everywhere.
+// Returns HOST:PORT with the port increased by `offset`. Port 0, a free one, stays 0.
 absl::StatusOr<std::string> NextPort(absl::string_view option, const std::string& address,
                                      int offset) {
   absl::StatusOr<net::HostPort> next = net::ParseListenAddress(address);
@@ -51,7 +51,7 @@ absl::StatusOr<std::string> NextPort(absl::string_view option, const std::string
   if (next->port == 0) return address;
   if (next->port + offset > net::kMaxPort) {
     return absl::InvalidArgumentError(absl::StrCat(option, ": expected HOST:PORT with ", offset,
-                                                   " ports behind it, found ", address));
+                                                   " ports above it, found ", address));
   }
   next->port += offset;
   return next->ToString();
@@ -93,7 +93,7 @@ absl::StatusOr<LocalCluster::Member> LocalCluster::Spawn(
 
 absl::Status LocalCluster::AwaitReady(Member& member, const std::string& health_name,
                                       absl::Time deadline) {
-  // In slices, so that another member's end is seen at once.
+  // In slices, so that the end of another process is noticed soon.
   while (true) {
     const absl::Duration slice =
         std::min<absl::Duration>(absl::Milliseconds(500), deadline - absl::Now());
@@ -130,7 +130,7 @@ std::vector<int64_t> ReplicaRanks(const config::v1::RunConfig& config,
 // Threads of one rank, if `all_ranks` ranks share this machine.
 int64_t RolloutThreads(const config::v1::RunConfig& config, int64_t all_ranks) {
   if (config.rollout().threads() > 0) return config.rollout().threads();
-  return std::max<int64_t>(1, probe::UsableCores() / std::max<int64_t>(1, all_ranks));
+  return std::max<int64_t>(1, host::UsableCores() / std::max<int64_t>(1, all_ranks));
 }
 
 // With rollout.cpus auto: the CPUs of ranks [begin, begin + ranks) of `all` ranks. Empty if there
@@ -138,7 +138,7 @@ int64_t RolloutThreads(const config::v1::RunConfig& config, int64_t all_ranks) {
 std::string RolloutCpus(const config::v1::RunConfig& config, int64_t begin, int64_t ranks,
                         int64_t all) {
   if (config.rollout().cpus() != "auto") return config.rollout().cpus();
-  return probe::FormatCpuList(probe::ShareOfCpus(probe::AllowedCpus(), begin, begin + ranks, all));
+  return host::FormatCpuList(host::ShareOfCpus(host::AllowedCpus(), begin, begin + ranks, all));
 }
 
 std::string NewGroupSecret() { return absl::BytesToHexString(security::DrawSecret()); }
@@ -195,7 +195,7 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(
   auto cluster = std::unique_ptr<LocalCluster>(new LocalCluster(options));
   const std::string bin = BinaryFolder();
   const absl::Time deadline = absl::Now() + options.start_timeout;
-  // All of them before the first is given to the cluster, which then stay where they are.
+  // Moved into the cluster together: pointers to members must stay valid.
   std::vector<Member> members;
   if (options.with_trainer) {
     ASSIGN_OR_RETURN(const int port, net::ReservePort());
@@ -275,15 +275,15 @@ std::vector<RolloutFleet::Replica> LocalCluster::replicas() const {
   return Up();
 }
 
-std::vector<RolloutFleet::Replica> LocalCluster::Tend() {
+std::vector<RolloutFleet::Replica> LocalCluster::RestartEnded() {
   absl::MutexLock lock(&mu_);
   for (Member& member : members_) {
-    if (member.is_rollout && options_.restart_rollouts && !is_stopping_) TendTo(member);
+    if (member.is_rollout && options_.restart_rollouts && !is_stopping_) RestartIfEnded(member);
   }
   return Up();
 }
 
-void LocalCluster::TendTo(Member& rollout) {
+void LocalCluster::RestartIfEnded(Member& rollout) {
   const absl::Time now = absl::Now();
   bool all_run = rollout.process->running();
   for (Member& rank : rollout.followers) all_run = all_run && rank.process->running();
@@ -298,11 +298,11 @@ void LocalCluster::TendTo(Member& rollout) {
     if (options_.note) options_.note(text);
   };
   if (rollout.start_again == absl::InfiniteFuture()) {
-    // One that never came up most likely will not the next time either.
+    // If it never came up, a quick retry is unlikely to help.
     rollout.pause = rollout.address.empty()
                         ? std::clamp(rollout.pause * 2, kFirstRestart, kLongestRestart)
                         : kFirstRestart;
-    // Ranks that have lost one say so to their callers before they end.
+    // The other ranks first report the lost rank to their callers, then end.
     if (!rollout.followers.empty()) rollout.pause = std::max(rollout.pause, kFailureTime);
     rollout.start_again = now + rollout.pause;
     rollout.address.clear();
@@ -317,7 +317,7 @@ void LocalCluster::TendTo(Member& rollout) {
   }
   if (now < rollout.start_again) return;
   rollout.start_again = absl::InfiniteFuture();
-  // Ranks end when they have lost one; what is left then is one that is stopped.
+  // The ranks end by themselves when one is lost; a rank that is still there is suspended or hangs.
   std::vector<Member*> ranks = {&rollout};
   for (Member& rank : rollout.followers) ranks.push_back(&rank);
   for (Member* rank : ranks) rank->process->Stop(absl::ZeroDuration());
@@ -342,8 +342,8 @@ absl::Status LocalCluster::Health(absl::Duration settle) {
 }
 
 absl::Status LocalCluster::AllRun(absl::Duration settle, bool with_rollouts) {
-  // When one process is lost the others soon end too: all that ended are named, those that a signal
-  // ended first, for they are the cause.
+  // The loss of one process soon ends others. Name all that ended, those killed by a signal first,
+  // because they are the likely cause.
   const absl::Time deadline = absl::Now() + settle;
   std::vector<std::string> killed, exited;
   do {
@@ -394,7 +394,7 @@ void LocalCluster::Stop(absl::Duration grace) {
   for (Member* member : processes) member->process->Terminate();
   const absl::Time deadline = absl::Now() + grace;
   for (Member* member : processes) {
-    // Not asked again: a second SIGTERM ends a service at once.
+    // No second SIGTERM: it would end a service at once, without its shutdown.
     if (member->process->Wait(std::max(absl::ZeroDuration(), deadline - absl::Now()))) continue;
     member->process->Kill();
     member->process->Wait(absl::InfiniteDuration());

@@ -28,7 +28,7 @@ struct LocalClusterOptions {
   absl::Duration start_timeout = absl::Minutes(5);
   // Polled while waiting; true ends the start with CANCELLED.
   std::function<bool()> interrupted;
-  // Tend() restarts rollouts that have ended; Health() then reports no error for them.
+  // RestartEnded() restarts rollouts; Health() then reports no error for them.
   bool restart_rollouts = false;
   // HOST:PORT of this process's metrics; empty: none. The trainer's ranks serve theirs on the next
   // ports, then the rollouts.
@@ -62,13 +62,14 @@ class LocalCluster {
 
   // Restarts rollouts that have ended, with a growing pause while they fail to come up, and returns
   // those that are up. Does not wait for them.
-  std::vector<RolloutFleet::Replica> Tend();
+  std::vector<RolloutFleet::Replica> RestartEnded();
 
   // OK while every process runs; otherwise names the one that ended, how, and the end of its log.
-  // Waits `settle` for processes that are just ending, so that a connection error finds its cause.
+  // Waits up to `settle` for processes that are just ending, so that a connection error finds its
+  // cause.
   absl::Status Health(absl::Duration settle = absl::ZeroDuration());
 
-  // Adds the process that ended, if any, to the error of a call, as its cause.
+  // Adds the process that ended, if any, to a call's error, as its cause.
   absl::Status Explain(const absl::Status& status);
 
   // Sends SIGTERM to all, and SIGKILL after `grace`.
@@ -95,7 +96,7 @@ class LocalCluster {
   absl::Status AllRun(absl::Duration settle, bool with_rollouts);
   absl::Status AwaitReady(Member& member, const std::string& health_name, absl::Time deadline);
   std::vector<RolloutFleet::Replica> Up() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void TendTo(Member& rollout) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void RestartIfEnded(Member& rollout) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Spawns the `size` ranks of one replica.
   absl::StatusOr<Member> SpawnRollout(size_t replica, int64_t size, const std::string& run_dir,
                                       std::vector<std::string> argv);

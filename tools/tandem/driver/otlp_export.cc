@@ -22,13 +22,14 @@ using nlohmann::json;
 
 constexpr int64_t kMaxTraceBytes = int64_t{16} << 30;
 constexpr size_t kSpansOfARequest = 2000;
-constexpr absl::Duration kPatience = absl::Seconds(10);  // of a request
-constexpr int kInternalSpan = 1;                         // SPAN_KIND_INTERNAL
+constexpr absl::Duration kRequestTimeout = absl::Seconds(10);
+constexpr int kInternalSpan = 1;  // SPAN_KIND_INTERNAL
 
 json Attribute(const std::string& key, const json& value) {
   json typed;
   if (value.is_number_integer()) {
-    typed["intValue"] = absl::StrCat(value.get<int64_t>());  // 64-bit numbers are strings there
+    // OTLP's JSON writes 64-bit integers as strings.
+    typed["intValue"] = absl::StrCat(value.get<int64_t>());
   } else if (value.is_number()) {
     typed["doubleValue"] = value;
   } else if (value.is_boolean()) {
@@ -40,7 +41,7 @@ json Attribute(const std::string& key, const json& value) {
 }
 
 std::string Nanoseconds(double microseconds) {
-  constexpr double kLimit = 9.2e18;  // of int64_t, less a little
+  constexpr double kLimit = 9.2e18;  // slightly below the largest int64_t
   const double nanoseconds = std::clamp(microseconds * 1e3, -kLimit, kLimit);
   return absl::StrCat(std::isnan(nanoseconds) ? 0 : static_cast<int64_t>(nanoseconds));
 }
@@ -102,7 +103,7 @@ absl::Status Post(const Endpoint& endpoint, std::string body) {
   };
   const absl::StatusOr<http::Response> answer =
       http::Post({endpoint.host, endpoint.port}, endpoint.path + "/v1/traces", "application/json",
-                 std::move(body), absl::Now() + kPatience);
+                 std::move(body), absl::Now() + kRequestTimeout);
   if (!answer.ok()) return unavailable(answer.status().message());
   if (answer->code >= 200 && answer->code < 300) return absl::OkStatus();
   return unavailable(absl::StrCat("HTTP ", answer->code, " ", answer->body.substr(0, 512)));

@@ -11,7 +11,7 @@ double OverlongPenalty(int64_t num_tokens, int64_t max_tokens,
   return -excess / static_cast<double>(buffer.len()) * buffer.penalty_factor();
 }
 
-void PunishOverlong(const config::v1::RunConfig& config, std::vector<Group>& groups) {
+void AddOverlongPenalty(const config::v1::RunConfig& config, std::vector<Group>& groups) {
   const config::v1::OverlongBufferConfig& buffer = config.reward().overlong_buffer();
   if (!buffer.enable()) return;
   for (Group& group : groups) {

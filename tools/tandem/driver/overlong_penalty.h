@@ -21,7 +21,7 @@ double OverlongPenalty(int64_t num_tokens, int64_t max_tokens,
 
 // With reward.overlong_buffer.enable, adds the penalty to the reward of every completion and
 // baseline; the scores stay.
-void PunishOverlong(const config::v1::RunConfig& config, std::vector<Group>& groups);
+void AddOverlongPenalty(const config::v1::RunConfig& config, std::vector<Group>& groups);
 
 // Adds reward/overlong_penalty/mean and reward/overlong_ratio, the share of completions that lost
 // reward.

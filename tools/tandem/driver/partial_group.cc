@@ -21,7 +21,7 @@ bool GoesOn(const Completion& completion) {
          completion.finish_reason == FINISH_REASON_ABORTED;
 }
 
-// Whether the weights of the trainer that was asked for sampled every token.
+// Checks that weights of the requested trainer sampled every token.
 absl::Status CheckOrigin(const GenerateResponse& response, int64_t incarnation) {
   if (incarnation == 0) return absl::OkStatus();
   for (const common::v1::VersionSpan& span : response.version_spans()) {
@@ -30,14 +30,14 @@ absl::Status CheckOrigin(const GenerateResponse& response, int64_t incarnation) 
         absl::FailedPreconditionError(absl::StrCat(
             "version ", span.policy_version(), " of trainer incarnation ", span.incarnation(),
             " sampled tokens for this run, whose trainer is incarnation ", incarnation,
-            ": another trainer took over the rollout; dropping its tokens")),
+            ": another trainer took over the rollout; its tokens are dropped")),
         "FOREIGN_WEIGHTS",
         {{"expected", absl::StrCat(incarnation)}, {"actual", absl::StrCat(span.incarnation())}});
   }
   return absl::OkStatus();
 }
 
-// The spans of an answer cover its tokens without a gap.
+// Checks that the spans cover the response's tokens without a gap.
 absl::Status CheckSpans(const GenerateResponse& response, int64_t last_version) {
   int64_t end = 0;
   for (const common::v1::VersionSpan& span : response.version_spans()) {
@@ -46,21 +46,21 @@ absl::Status CheckSpans(const GenerateResponse& response, int64_t last_version) 
                                               ", expected 0 to ", rpc::kMaxPolicyVersion));
     }
     if (span.begin() != end || span.end() <= span.begin()) {
-      return absl::InternalError(absl::StrCat("a span of versions begins at token ", span.begin(),
+      return absl::InternalError(absl::StrCat("a version span begins at token ", span.begin(),
                                               " and ends at ", span.end(), ", expected ", end,
                                               " and more"));
     }
     if (span.policy_version() < last_version) {
       return absl::InternalError(absl::StrCat("tokens of version ", span.policy_version(),
                                               " follow those of version ", last_version,
-                                              " in one call; versions do not go back"));
+                                              " in one call; expected an equal or newer version"));
     }
     last_version = span.policy_version();
     end = span.end();
   }
   if (end != response.token_ids_size()) {
-    return absl::InternalError(absl::StrCat("spans of versions cover ", end, " of ",
-                                            response.token_ids_size(), " tokens"));
+    return absl::InternalError(
+        absl::StrCat("version spans cover ", end, " of ", response.token_ids_size(), " tokens"));
   }
   return absl::OkStatus();
 }
@@ -136,7 +136,7 @@ absl::Status PartialGroup::Append(const GenerateResponse& response) {
     }
   }
   completion.finish_reason = response.finish_reason();
-  // What the server drew holds for the rest as well.
+  // The values that the server chose apply to the rest as well.
   if (!request_.sampling().has_seed() && response.num_prompt_tokens() > 0) {
     request_.mutable_sampling()->set_seed(response.seed());
   }

@@ -13,7 +13,7 @@
 namespace tandem::driver {
 namespace {
 
-// Without a terminal a line is written at most this often.
+// Without a terminal, writes at most one line per interval.
 constexpr absl::Duration kLineInterval = absl::Seconds(5);
 
 std::string Remaining(absl::Duration duration) {

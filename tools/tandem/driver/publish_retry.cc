@@ -17,7 +17,7 @@ bool PublishRetry::MayTryAgain(const absl::Status& status, absl::Time now) {
     unanswered_ = 0;
     return attempts_ < 2 || now < give_up_;
   }
-  return ++unanswered_ < kMostUnanswered;
+  return ++unanswered_ < kMaxUnanswered;
 }
 
 }  // namespace tandem::driver

@@ -1,4 +1,5 @@
-// PublishRetry: how long to retry an elastic fleet's update that reached no replica.
+// PublishRetry: how long to retry an update that reached no replica, with
+// trainer.update_policy=available.
 //
 //   PublishRetry retry(absl::Now(), patience);
 //   absl::Status status = Publish();
@@ -15,8 +16,8 @@ namespace tandem::driver {
 // results of a transfer that something else stopped. Any other error ends the run.
 class PublishRetry {
  public:
-  // Retries end after this many attempts in a row without an answer from the trainer.
-  static constexpr int kMostUnanswered = 3;
+  // Retries end after this many attempts in a row without a response from the trainer.
+  static constexpr int kMaxUnanswered = 3;
 
   // While the trainer reports that no replica got the version (kPublishedToNobody), allows retries
   // for `patience`, and at least two attempts.

@@ -10,7 +10,7 @@ std::vector<std::string> RankAddresses(const std::string& address, absl::Duratio
   const auto context = rpc::MakeContext(timeout);
   rollout::v1::GetServerInfoResponse info;
   const grpc::Status status = stub->GetServerInfo(context.get(), {}, &info);
-  // The address that the caller knows it by stands for rank 0.
+  // For rank 0 keep the address that the caller uses.
   std::vector<std::string> out = {address};
   if (!status.ok()) return out;
   for (int rank = 1; rank < info.rank_addresses_size(); ++rank) {

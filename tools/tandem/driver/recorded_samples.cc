@@ -1,8 +1,12 @@
 #include "tools/tandem/driver/recorded_samples.h"
 
+#include <algorithm>
+#include <filesystem>
 #include <numeric>
+#include <optional>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/hash/hasher.h"
 #include "common/io/jsonl.h"
@@ -30,13 +34,9 @@ absl::Status AddIds(const io::JsonFields& row, const std::string& key, common::v
   return absl::OkStatus();
 }
 
-// A number for the whole completion, or one for each of its tokens.
-absl::StatusOr<std::vector<double>> NumberOrList(const io::JsonFields& row, const std::string& key,
-                                                 size_t num_tokens) {
-  if (!row.json()[key].is_array()) {
-    ASSIGN_OR_RETURN(const double value, row.Double(key));
-    return std::vector<double>(num_tokens, value);
-  }
+// A number for each token of the completion.
+absl::StatusOr<std::vector<double>> TokenList(const io::JsonFields& row, const std::string& key,
+                                              size_t num_tokens) {
   ASSIGN_OR_RETURN(std::vector<double> values, row.DoubleList(key));
   if (values.size() != num_tokens) {
     return row.Error(key, absl::StrCat("expected one number for each of the ", num_tokens,
@@ -45,8 +45,16 @@ absl::StatusOr<std::vector<double>> NumberOrList(const io::JsonFields& row, cons
   return values;
 }
 
-// Versions of spans [version, begin, end], or of tokens. Recorded samples are trained on whatever
-// sampled them; but a number that is no version is a mistake of the file.
+// Reads one number for the whole completion, or one per token.
+absl::StatusOr<std::vector<double>> NumberOrList(const io::JsonFields& row, const std::string& key,
+                                                 size_t num_tokens) {
+  if (row.json()[key].is_array()) return TokenList(row, key, num_tokens);
+  ASSIGN_OR_RETURN(const double value, row.Double(key));
+  return std::vector<double>(num_tokens, value);
+}
+
+// Checks versions of spans, [version, begin, end], or of tokens. Recorded samples train with any
+// version, but an invalid version shows that the file is wrong.
 absl::Status CheckVersions(const io::JsonFields& row) {
   if (!row.Has("policy_versions")) return absl::OkStatus();
   const json& list = row.json()["policy_versions"];
@@ -54,7 +62,7 @@ absl::Status CheckVersions(const io::JsonFields& row) {
   for (size_t i = 0; i < list.size(); ++i) {
     const json& entry = list[i];
     const json& version = entry.is_array() && !entry.empty() ? entry[0] : entry;
-    // What is negative is not unsigned.
+    // False for negative numbers.
     const bool is_version =
         version.is_number_unsigned() &&
         version.get<uint64_t>() <= static_cast<uint64_t>(rpc::kMaxPolicyVersion);
@@ -64,6 +72,29 @@ absl::Status CheckVersions(const io::JsonFields& row) {
                                     rpc::kMaxPolicyVersion, ", found ", version.dump()));
     }
   }
+  return absl::OkStatus();
+}
+
+// `rewards` is the reward of the completion, of which `token_rewards` may give each token its part;
+// or a list, the rewards of the tokens.
+absl::Status ReadRewards(const io::JsonFields& row, Sample& sample) {
+  Segment& response = *sample.mutable_segments(1);
+  const size_t num_tokens = response.token_ids_size();
+  const bool is_list = row.json()["rewards"].is_array();
+  if (is_list && row.Has("token_rewards")) {
+    return row.Error("token_rewards", "expected none, because rewards is a list already");
+  }
+  std::vector<double> of_tokens;
+  if (is_list || row.Has("token_rewards")) {
+    ASSIGN_OR_RETURN(of_tokens, TokenList(row, is_list ? "rewards" : "token_rewards", num_tokens));
+  }
+  if (is_list) {
+    sample.set_reward(std::accumulate(of_tokens.begin(), of_tokens.end(), 0.0));
+  } else {
+    ASSIGN_OR_RETURN(const double reward, row.Double("rewards"));
+    sample.set_reward(reward);
+  }
+  response.mutable_token_rewards()->Add(of_tokens.begin(), of_tokens.end());
   return absl::OkStatus();
 }
 
@@ -85,10 +116,7 @@ absl::StatusOr<Sample> ReadSample(const io::JsonFields& row) {
     }
   }
   if (row.Has("rewards")) {
-    ASSIGN_OR_RETURN(const std::vector<double> rewards, NumberOrList(row, "rewards", num_tokens));
-    sample.set_reward(row.json()["rewards"].is_array()
-                          ? std::accumulate(rewards.begin(), rewards.end(), 0.0)
-                          : row.json()["rewards"].get<double>());
+    RETURN_IF_ERROR(ReadRewards(row, sample));
   } else if (row.Has("advantages")) {
     ASSIGN_OR_RETURN(const std::vector<double> values, NumberOrList(row, "advantages", num_tokens));
     response.mutable_advantages()->Add(values.begin(), values.end());
@@ -115,31 +143,102 @@ absl::StatusOr<Sample> ReadSample(const io::JsonFields& row) {
   ASSIGN_OR_RETURN(const std::string reason, row.StringOr("finish_reason", "stop"));
   sample.set_finish_reason(reason == "length" ? common::v1::FINISH_REASON_LENGTH
                                               : common::v1::FINISH_REASON_STOP);
+  ASSIGN_OR_RETURN(const int64_t index, row.IntOr("index", 0));
+  sample.set_index(static_cast<int32_t>(index));
   return sample;
+}
+
+// Appends samples to steps, sample after sample.
+class StepBuilder {
+ public:
+  explicit StepBuilder(int64_t groups_per_step) : groups_per_step_(groups_per_step) {}
+
+  absl::Status Add(const io::JsonFields& row, Sample sample) {
+    std::optional<int64_t> step;
+    if (row.Has("step")) {
+      ASSIGN_OR_RETURN(step, row.Int("step"));
+    }
+    if (!steps_.empty() && step.has_value() != step_.has_value()) {
+      return row.Error("step", "expected on every line or on none");
+    }
+    const bool begins_step = steps_.empty() || step != step_;
+    const bool begins_group = begins_step || BeginsGroup(row, sample);
+    const bool is_full = !step.has_value() && num_groups_ == groups_per_step_;
+    if (begins_step || (begins_group && is_full)) {
+      steps_.emplace_back();
+      num_groups_ = 0;
+    }
+    if (begins_group) ++num_groups_;
+    step_ = step;
+    group_ = sample.group_id();
+    has_index_ = row.Has("index");
+    index_ = sample.index();
+    // The same name again later in the step is another group.
+    sample.set_group_id(absl::StrCat(steps_.size(), "/", num_groups_, "/", group_));
+    steps_.back().push_back(std::move(sample));
+    return absl::OkStatus();
+  }
+
+  std::vector<std::vector<Sample>> Take() { return std::move(steps_); }
+
+ private:
+  // Files of older releases name a group by its row of the data set, and neighbours may have the
+  // same row: there the index, which counts up within a group, tells them apart.
+  bool BeginsGroup(const io::JsonFields& row, const Sample& sample) const {
+    return sample.group_id() != group_ ||
+           (has_index_ && row.Has("index") && sample.index() <= index_);
+  }
+
+  const int64_t groups_per_step_;
+  std::vector<std::vector<Sample>> steps_;
+  int64_t num_groups_ = 0;  // of the last step
+  // Of the last sample.
+  std::optional<int64_t> step_;
+  std::string group_;
+  bool has_index_ = false;
+  int32_t index_ = 0;
+};
+
+// The files of a recording: `path` itself, or N.jsonl of a folder, in ascending order of N.
+absl::StatusOr<std::vector<std::string>> FilesOf(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  if (!fs::is_directory(path, error)) return std::vector<std::string>{path};
+  std::vector<std::pair<int64_t, std::string>> found;
+  for (fs::directory_iterator it(path, error), end; !error && it != end; it.increment(error)) {
+    int64_t step = 0;
+    if (it->path().extension() == ".jsonl" && absl::SimpleAtoi(it->path().stem().string(), &step)) {
+      found.emplace_back(step, it->path().string());
+    }
+  }
+  if (error) return absl::InvalidArgumentError(absl::StrCat(path, ": ", error.message()));
+  if (found.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ": expected files STEP.jsonl, as in run_dir/rollouts; found none in the folder"));
+  }
+  std::sort(found.begin(), found.end());
+  std::vector<std::string> files;
+  for (auto& [step, file] : found) files.push_back(std::move(file));
+  return files;
 }
 
 }  // namespace
 
 absl::StatusOr<Recording> ReadRecording(const std::string& path, int64_t groups_per_step) {
-  Recording out;
-  std::vector<std::vector<Sample>>& steps = out.steps;
+  ASSIGN_OR_RETURN(const std::vector<std::string> files, FilesOf(path));
+  StepBuilder steps(groups_per_step);
   hash::Hasher digest;
-  std::string group;
-  int64_t num_groups = 0;
-  RETURN_IF_ERROR(io::ForEachJsonLine(path, [&](const io::JsonFields& row) -> absl::Status {
-    digest.Update(row.source());
-    digest.Update("\n");
-    ASSIGN_OR_RETURN(Sample sample, ReadSample(row));
-    if (steps.empty() || sample.group_id() != group) {
-      group = sample.group_id();
-      if (num_groups++ % groups_per_step == 0) steps.emplace_back();
-    }
-    // The same name again later in the file is another group.
-    sample.set_group_id(absl::StrCat(num_groups, "/", group));
-    steps.back().push_back(std::move(sample));
-    return absl::OkStatus();
-  }));
-  if (steps.empty()) return absl::InvalidArgumentError(absl::StrCat(path, ": no samples"));
+  for (const std::string& file : files) {
+    RETURN_IF_ERROR(io::ForEachJsonLine(file, [&](const io::JsonFields& row) -> absl::Status {
+      digest.Update(row.source());
+      digest.Update("\n");
+      ASSIGN_OR_RETURN(Sample sample, ReadSample(row));
+      return steps.Add(row, std::move(sample));
+    }));
+  }
+  Recording out;
+  out.steps = steps.Take();
+  if (out.steps.empty()) return absl::InvalidArgumentError(absl::StrCat(path, ": no samples"));
   out.file = {path, digest.Hex()};
   return out;
 }

@@ -1,5 +1,5 @@
-// Reads recorded samples (run_dir/rollouts/N.jsonl, or a file in the same format) as steps to train
-// on.
+// Reads recorded samples (the folder run_dir/rollouts, one of its files, or a file in the same
+// format) as steps to train on.
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_RECORDED_SAMPLES_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_RECORDED_SAMPLES_H_
 
@@ -18,8 +18,10 @@ struct Recording {
   DataFile file;
 };
 
-// Reads steps of `groups_per_step` groups; consecutive samples with one group name form a group.
-// INVALID_ARGUMENT names file, line and key, or a file without samples.
+// Reads the files of a folder in the order of their step numbers, and samples in the order of their
+// lines. Consecutive lines with one `step` form a step, however many groups it has; without `step`,
+// `groups_per_step` groups do. Within a step, consecutive lines with one `group` and ascending
+// `index` form a group. INVALID_ARGUMENT names file, line and key, or a file without samples.
 absl::StatusOr<Recording> ReadRecording(const std::string& path, int64_t groups_per_step);
 
 }  // namespace tandem::driver

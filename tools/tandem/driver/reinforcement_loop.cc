@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/trace.h"
+#include "tools/tandem/driver/equal_rewards.h"
 #include "tools/tandem/driver/generation_loop.h"
 #include "tools/tandem/driver/sample_builder.h"
 #include "tools/tandem/driver/staleness.h"
@@ -18,14 +19,25 @@ namespace {
 class ReinforcementLoop : public StepLoop {
  public:
   explicit ReinforcementLoop(const LoopContext& context)
-      : StepLoop(context, "train"), mode_(context.config.trainer().mode()) {}
+      : StepLoop(context, "train"),
+        mode_(context.config.trainer().mode()),
+        equal_rewards_(context.config,
+                       [&context](const std::string& line) { context.progress.Note(line); }) {}
 
   absl::StatusOr<RunSummary> Run() {
+    absl::StatusOr<RunSummary> summary = RunToEnd();
+    if (!summary.ok()) return End(summary.status());
+    return summary;
+  }
+
+ private:
+  absl::StatusOr<RunSummary> RunToEnd() {
     if (resumed() && c_.resume->state.ahead().is_continuous() && !is_async()) {
       return absl::FailedPreconditionError(
-          "the checkpoint is of mode async, which trains on prompts out of order; resume with "
-          "trainer.mode=async (trainer.max_staleness=0 is mode sync)");
+          "the checkpoint comes from trainer.mode=async, which trains on prompts out of order; "
+          "resume with trainer.mode=async (trainer.max_staleness=0 behaves like mode sync)");
     }
+    RETURN_IF_ERROR(CountVersions());
     Metrics initial;
     RETURN_IF_ERROR(Publish(initial));
     version_ = c_.fleet->version();
@@ -39,45 +51,53 @@ class ReinforcementLoop : public StepLoop {
     return Finish();
   }
 
- private:
   bool is_async() const { return mode_ == config::v1::TRAINING_MODE_ASYNC; }
   bool is_one_step_off() const { return mode_ == config::v1::TRAINING_MODE_ONE_STEP_OFF; }
 
   absl::Status RunSteps() {
     BeginTrace();
     GenerationLoop generation(GenerationOptions());
-    const auto look = [this] { return CatchUp(version_); };
     for (int64_t step = first_step_; step <= total_steps_; ++step) {
-      RETURN_IF_ERROR(CheckInterrupted());
-      if (is_async()) BeginTrace();
-      EnterTrace(next_trace_, next_start_);
       Stopwatch whole;
-      Stopwatch watch;
       Metrics metrics;
-      ASSIGN_OR_RETURN(StepBatch batch, generation.Take(step, version_, look));
-      AddWaitMetrics(watch.Lap(), batch.metrics, metrics);
-      if (resumed() && step == first_step_) {
-        metrics["rollout/regenerated_prompts"] = static_cast<double>(generation.num_regenerated());
-      }
-      const bool has_next = step < total_steps_;
-      if (is_one_step_off() && has_next) {
-        // The next samples come from the version that this step begins with: one step off.
-        if (step > 1) RETURN_IF_ERROR(Publish(metrics));
-        OpenNextStep(generation);
-      }
-      RETURN_IF_ERROR(Train(step, batch.groups, metrics));
-      const bool evaluate = EvaluationIsDue(step);
-      if (!is_one_step_off() || evaluate || !has_next) {
-        if (is_one_step_off() && has_next) RETURN_IF_ERROR(generation.WaitForBatch(look));
-        RETURN_IF_ERROR(Publish(metrics));
-      }
-      if (is_async()) generation.OpenStep();
-      if (evaluate) RETURN_IF_ERROR(RunEvaluation(step, version_, metrics));
-      if (!is_async() && !is_one_step_off() && has_next) OpenNextStep(generation);
+      const absl::Status status = RunStep(step, generation, metrics);
+      if (!status.ok() && !must_finish_step()) return status;
       std::optional<Ahead> ahead;
-      if (is_async() || has_next) ahead = generation.Save(step + 1, version_);
+      if (is_async() || step < total_steps_) ahead = generation.Save(step + 1, version_);
       RETURN_IF_ERROR(Report(step, whole.Lap(), metrics, ahead.has_value() ? &*ahead : nullptr));
+      RETURN_IF_ERROR(status);
     }
+    return absl::OkStatus();
+  }
+
+  // One step up to its report.
+  absl::Status RunStep(int64_t step, GenerationLoop& generation, Metrics& metrics) {
+    const auto look = [this] { return CatchUp(version_); };
+    RETURN_IF_ERROR(CheckInterrupted());
+    if (is_async()) BeginTrace();
+    EnterTrace(next_trace_, next_start_);
+    Stopwatch watch;
+    ASSIGN_OR_RETURN(StepBatch batch, generation.Take(step, version_, look));
+    RETURN_IF_ERROR(CheckInterrupted());
+    AddWaitMetrics(watch.Lap(), batch.metrics, metrics);
+    if (resumed() && step == first_step_) {
+      metrics["rollout/regenerated_prompts"] = static_cast<double>(generation.num_regenerated());
+    }
+    const bool has_next = step < total_steps_;
+    if (is_one_step_off() && has_next) {
+      // The next samples come from the version that this step begins with: one step off.
+      if (step > 1) RETURN_IF_ERROR(Publish(metrics));
+      OpenNextStep(generation);
+    }
+    RETURN_IF_ERROR(Train(step, batch.groups, metrics));
+    const bool evaluate = EvaluationIsDue(step);
+    if (!is_one_step_off() || evaluate || !has_next) {
+      if (is_one_step_off() && has_next) RETURN_IF_ERROR(generation.WaitForBatch(look));
+      RETURN_IF_ERROR(Publish(metrics));
+    }
+    if (is_async()) generation.OpenStep();
+    if (evaluate) RETURN_IF_ERROR(RunEvaluation(step, version_, metrics));
+    if (!is_async() && !is_one_step_off() && has_next) OpenNextStep(generation);
     return absl::OkStatus();
   }
 
@@ -91,7 +111,7 @@ class ReinforcementLoop : public StepLoop {
                                     .policy_version = version_,
                                     .interrupted = c_.interrupted};
     if (resumed() && c_.resume->state.has_ahead()) options.restored = &c_.resume->state.ahead();
-    // In mode async a group begins before it is known which step trains on it.
+    // In mode async a group begins before its training step is known.
     if (!is_async()) options.trace = next_trace_;
     options.on_tokens = [this](int64_t tokens) { c_.progress.AddTokens(tokens); };
     return options;
@@ -111,8 +131,9 @@ class ReinforcementLoop : public StepLoop {
     Stopwatch watch;
     summary_.rewards.push_back(metrics["rollout/judged_reward/mean"]);
     const double temperature = c_.config.rollout().temperature();
-    RETURN_IF_ERROR(c_.folder.WriteRollouts(step, groups, temperature));
+    RETURN_IF_ERROR(c_.folder.WriteRollouts(step, groups, temperature, version_shift_));
     AddStalenessMetrics(groups, version_, metrics);
+    equal_rewards_.OnStep(step, groups, metrics);
     watch.Lap();
     const telemetry::ScopedSpan span("train step");
     ASSIGN_OR_RETURN(const auto response,
@@ -123,11 +144,11 @@ class ReinforcementLoop : public StepLoop {
     if (response.has_checkpoint()) checkpoints_.Note(response.checkpoint(), metrics);
     metrics["timing_s/train_step"] = watch.Lap();
     version_ = response.policy_version();
-    metrics["training/policy_version"] = static_cast<double>(version_);
+    AddPolicyVersion(version_, metrics);
     return absl::OkStatus();
   }
 
-  absl::Status Report(int64_t step, double seconds, Metrics& metrics, const Ahead* ahead) {
+  absl::Status Report(int64_t step, double seconds, Metrics& metrics, Ahead* ahead) {
     metrics["timing_s/step"] = seconds;
     metrics["perf/throughput"] = metrics["perf/total_num_tokens"] / seconds;
     return FinishStep(step, metrics,
@@ -145,6 +166,7 @@ class ReinforcementLoop : public StepLoop {
   }
 
   const config::v1::TrainingMode mode_;
+  EqualRewards equal_rewards_;
   int64_t version_ = 0;  // of the trainer's policy
   // Trace of the step whose groups began last; in mode async, of the step that trains.
   telemetry::TraceContext next_trace_;

@@ -21,8 +21,8 @@ absl::StatusOr<int64_t> LargestVersion(RolloutFleet* fleet) {
   if (fleet == nullptr) return largest;
   for (const RolloutFleet::Replica& replica : fleet->replicas()) {
     const auto info = RolloutFleet::GetServerInfo(replica);
-    // One that is not there yet gets its weights from this run before it serves.
-    if (!info.ok() && fleet->is_elastic()) continue;
+    // A replica that does not respond yet gets its weights from this run before it serves.
+    if (!info.ok() && fleet->replicas_may_change()) continue;
     RETURN_IF_ERROR(info.status());
     largest = std::max<int64_t>(largest, info->policy_version());
   }
@@ -64,20 +64,31 @@ absl::StatusOr<ResumePoint> Resume(const std::vector<checkpoint::RunCheckpoint>&
     for (const std::string& note : notes) progress.Note(note);
     ResumePoint point;
     point.policy_version = loaded->policy_version();
-    ASSIGN_OR_RETURN(point.rows, folder.CutBack(*state));
+    ASSIGN_OR_RETURN(point.rows, folder.Truncate(*state));
     point.state = *std::move(state);
     progress.Note(absl::StrCat("resuming after step ", point.state.step(), ", from ",
                                candidate.path, ", as version ", point.policy_version));
     return point;
   }
   return absl::DataLossError(
-      absl::StrCat("no checkpoint is complete:\n  ", absl::StrJoin(problems, "\n  ")));
+      absl::StrCat("no checkpoint can be loaded:\n  ", absl::StrJoin(problems, "\n  ")));
 }
 
-absl::Status BeginAnew(TrainerClient& trainer, RolloutFleet* fleet, Progress& progress) {
+absl::StatusOr<int64_t> VersionShift(TrainerClient& trainer, const ResumePoint* resume) {
+  if (resume == nullptr) {
+    ASSIGN_OR_RETURN(const auto info, trainer.GetModelInfo());
+    return info.policy_version();
+  }
+  const auto& metrics = resume->state.metrics();
+  const auto found = metrics.find("training/policy_version");
+  if (found == metrics.end()) return 0;  // a checkpoint of an older release
+  return resume->policy_version - static_cast<int64_t>(found->second);
+}
+
+absl::Status RestoreInitialState(TrainerClient& trainer, RolloutFleet* fleet, Progress& progress) {
   ASSIGN_OR_RETURN(const int64_t min_policy_version, LargestVersion(fleet));
   ASSIGN_OR_RETURN(const auto before, trainer.GetModelInfo());
-  // Asked also at step 0: the step that an earlier driver asked for may still be under way.
+  // Also at step 0: a step that an earlier driver sent may still be running.
   ASSIGN_OR_RETURN(const auto loaded, trainer.LoadInitialState(min_policy_version));
   if (before.step() > 0) {
     progress.Note(absl::StrCat("the trainer was at step ", before.step(),

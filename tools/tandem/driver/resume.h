@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/checkpoint/run_checkpoints.h"
+#include "common/checkpoint/checkpoint_folders.h"
 #include "tandem/driver/v1/driver_state.pb.h"
 #include "tools/tandem/driver/driver_state.h"
 #include "tools/tandem/driver/progress.h"
@@ -36,18 +36,23 @@ struct ResumePoint {
 absl::StatusOr<std::vector<checkpoint::RunCheckpoint>> FindCheckpoints(const ResumeRequest& request,
                                                                        const std::string& run_dir);
 
-// Has the trainer load the first complete checkpoint of `candidates`, reports the damaged ones, and
+// Has the trainer load the first of `candidates` that is not damaged, reports the damaged ones, and
 // truncates the run's folder to it. The policy version continues after the largest that a rollout
-// reports. Errors: DATA_LOSS says what is wrong with each if none is complete; FAILED_PRECONDITION
+// reports. Errors: DATA_LOSS says what is wrong with each if all are damaged; FAILED_PRECONDITION
 // if the checkpoint belongs to another model, algorithm or data, see CheckDriverState().
 absl::StatusOr<ResumePoint> Resume(const std::vector<checkpoint::RunCheckpoint>& candidates,
                                    const RunIdentity& run, TrainerClient& trainer,
                                    RolloutFleet* fleet, RunFolder& folder, Progress& progress);
 
+// Returns by how much the trainer's version numbers exceed those of the run's metrics and rollouts,
+// which count from the run's first weights: a trainer that loads a checkpoint gives its weights a
+// larger number, because a version never names two sets of weights. `resume`: null at step 1.
+absl::StatusOr<int64_t> VersionShift(TrainerClient& trainer, const ResumePoint* resume);
+
 // Call if there is no checkpoint to resume from. If the trainer is ahead, because an earlier driver
 // ended before saving the first checkpoint, restores its initial state. Changes nothing if no step
 // was applied.
-absl::Status BeginAnew(TrainerClient& trainer, RolloutFleet* fleet, Progress& progress);
+absl::Status RestoreInitialState(TrainerClient& trainer, RolloutFleet* fleet, Progress& progress);
 
 }  // namespace tandem::driver
 

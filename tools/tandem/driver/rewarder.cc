@@ -1,159 +1,131 @@
 #include "tools/tandem/driver/rewarder.h"
 
-#include <algorithm>
-#include <string>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/rewards/reward_range.h"
-#include "common/rpc/channel.h"
-#include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
-#include "tandem/reward/v1/reward_service.grpc.pb.h"
-#include "tools/tandem/reward/registry.h"
+#include "tools/tandem/driver/reward_parts.h"
+#include "tools/tandem/driver/reward_source.h"
 
 namespace tandem::driver {
 namespace {
 
-constexpr char kService[] = "service";  // reward.name: a RewardService
+struct Part {
+  RewardPart config;
+  std::unique_ptr<RewardSource> source;
+};
 
-std::string RowName(const Prompt& prompt) {
-  return absl::StrCat("row ", prompt.row + 1, " of the data set");
+// The sum of the parts' rewards times their weights.
+class WeightedRewarder : public Rewarder {
+ public:
+  // Keeps each part's scores beside the sum if `keeps_parts`.
+  WeightedRewarder(std::vector<Part> parts, bool keeps_parts)
+      : parts_(std::move(parts)), keeps_parts_(keeps_parts) {}
+
+  absl::Status Check(absl::Duration timeout) override {
+    for (const Part& part : parts_) {
+      const absl::Status status = part.source->Check(timeout);
+      if (!status.ok()) {
+        return absl::Status(status.code(), absl::StrCat(part.config.key, ": ", status.message()));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Judge(std::vector<Group>& groups) override {
+    std::vector<Judged> judged;
+    std::vector<Completion*> completions;
+    for (Group& group : groups) {
+      for (Completion* completion : group.judged()) {
+        judged.push_back({&group.prompt, completion});
+        completions.push_back(completion);
+        completion->score = 0;
+        completion->part_scores.clear();
+        completion->token_rewards.clear();
+      }
+    }
+    std::vector<bool> is_scored(judged.size());
+    for (const Part& part : parts_) {
+      ASSIGN_OR_RETURN(const std::vector<Score> scores, part.source->Judge(judged));
+      for (size_t i = 0; i < judged.size(); ++i) {
+        if (!scores[i].reward.has_value()) continue;
+        is_scored[i] = true;
+        Add(scores[i], part.config.weight, *completions[i]);
+        if (keeps_parts_) completions[i]->part_scores[part.config.label] = *scores[i].reward;
+      }
+    }
+    for (size_t i = 0; i < judged.size(); ++i) {
+      RETURN_IF_ERROR(CheckSum(*judged[i].prompt, is_scored[i], completions[i]->score));
+      completions[i]->reward = completions[i]->score;
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  static void Add(const Score& score, double weight, Completion& completion) {
+    completion.score += weight * *score.reward;
+    if (score.token_rewards.empty()) return;
+    completion.token_rewards.resize(score.token_rewards.size());
+    for (size_t i = 0; i < score.token_rewards.size(); ++i) {
+      completion.token_rewards[i] += weight * score.token_rewards[i];
+    }
+  }
+
+  static absl::Status CheckSum(const Prompt& prompt, bool is_scored, double sum) {
+    if (!is_scored) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          RowName(prompt), ": expected a number from a reward function; every one returned None"));
+    }
+    if (rewards::IsReward(sum)) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(
+        RowName(prompt), ": its reward, the weighted sum: ", rewards::ExpectedReward(sum)));
+  }
+
+  const std::vector<Part> parts_;
+  const bool keeps_parts_;
+};
+
+absl::StatusOr<std::unique_ptr<RewardSource>> MakeSource(const RewardPart& part,
+                                                         const config::v1::RunConfig& config,
+                                                         const std::string& log_path) {
+  const config::v1::RewardConfig& reward = config.reward();
+  const absl::Duration timeout = absl::Seconds(reward.timeout_s());
+  if (!part.path.empty()) {
+    return MakePythonReward({.function = {.python = reward.python(),
+                                          .path = part.path,
+                                          .name = part.function,
+                                          .log_path = log_path},
+                             .prompt_key = config.data().prompt_key(),
+                             .max_workers = reward.workers(),
+                             .timeout = timeout});
+  }
+  if (part.name == kNoReward) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        part.key, ".name: expected a reward, found ", kNoReward,
+        ", which is only for tandem sft and tandem dpo, whose evaluations can do with the loss"));
+  }
+  if (!part.name.empty()) return MakeBuiltInReward(part.name, part.pattern);
+  if (part.endpoint.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(part.key,
+                                                   ".endpoint: expected HOST:PORT, because ",
+                                                   part.key, ".name is service; found nothing"));
+  }
+  return MakeServiceReward(part.endpoint, timeout);
 }
-
-class BuiltInRewarder : public Rewarder {
- public:
-  explicit BuiltInRewarder(reward::RewardFn fn) : fn_(std::move(fn)) {}
-
-  absl::Status Judge(std::vector<Group>& groups) override {
-    for (Group& group : groups) {
-      for (Completion* completion : group.judged()) {
-        const absl::StatusOr<double> reward = fn_(
-            {completion->text, group.prompt.answer, FinishReasonName(completion->finish_reason)});
-        if (!reward.ok()) return StatusBuilder(reward.status()) << RowName(group.prompt);
-        if (!rewards::IsReward(*reward)) {
-          return absl::InvalidArgumentError(absl::StrCat(
-              RowName(group.prompt), ": its reward: ", rewards::ExpectedReward(*reward)));
-        }
-        completion->score = completion->reward = *reward;
-      }
-    }
-    return absl::OkStatus();
-  }
-
- private:
-  const reward::RewardFn fn_;
-};
-
-// Completions go in calls of at most kBatch, which stay below the limit of a message.
-class ServiceRewarder : public Rewarder {
- public:
-  static constexpr int kBatch = 256;
-
-  ServiceRewarder(const std::string& endpoint, absl::Duration timeout)
-      : endpoint_(endpoint),
-        timeout_(timeout),
-        stub_(reward::v1::RewardService::NewStub(rpc::MakeChannel(endpoint))) {}
-
-  absl::Status Judge(std::vector<Group>& groups) override {
-    reward::v1::ComputeRewardsRequest request;
-    std::vector<Pending> pending;
-    for (Group& group : groups) {
-      for (Completion* completion : group.judged()) {
-        auto* added = request.add_completions();
-        added->set_prompt(group.prompt.text);
-        added->set_completion(completion->text);
-        added->set_answer(group.prompt.answer);
-        added->set_finish_reason(completion->finish_reason);
-        added->mutable_prompt_token_ids()->Add(group.prompt.token_ids.begin(),
-                                               group.prompt.token_ids.end());
-        added->mutable_completion_token_ids()->Add(completion->token_ids.begin(),
-                                                   completion->token_ids.end());
-        added->set_row_json(group.prompt.fields.dump());
-        pending.push_back({&group.prompt, completion});
-        if (pending.size() == kBatch) RETURN_IF_ERROR(Flush(request, pending));
-      }
-    }
-    return pending.empty() ? absl::OkStatus() : Flush(request, pending);
-  }
-
- private:
-  struct Pending {
-    const Prompt* prompt;
-    Completion* completion;
-  };
-
-  absl::Status Flush(reward::v1::ComputeRewardsRequest& request, std::vector<Pending>& pending) {
-    auto context = rpc::MakeContext(timeout_);
-    reward::v1::ComputeRewardsResponse response;
-    RETURN_IF_ERROR(rpc::FromGrpcStatus(stub_->ComputeRewards(context.get(), request, &response)))
-        << "reward service at " << endpoint_ << ", asked about " << RowName(*pending.front().prompt)
-        << " and those after it";
-    if (response.rewards_size() != static_cast<int>(pending.size())) {
-      return absl::InternalError(absl::StrCat("reward service at ", endpoint_, " answered ",
-                                              response.rewards_size(), " rewards for ",
-                                              pending.size(), " completions"));
-    }
-    for (size_t i = 0; i < pending.size(); ++i) {
-      if (!rewards::IsReward(response.rewards(i))) {
-        return absl::InternalError(absl::StrCat("reward service at ", endpoint_, ", rewards[", i,
-                                                "], of ", RowName(*pending[i].prompt), ": ",
-                                                rewards::ExpectedReward(response.rewards(i))));
-      }
-      pending[i].completion->score = pending[i].completion->reward = response.rewards(i);
-    }
-    request.Clear();
-    pending.clear();
-    return absl::OkStatus();
-  }
-
-  const std::string endpoint_;
-  const absl::Duration timeout_;
-  std::unique_ptr<reward::v1::RewardService::Stub> stub_;
-};
 
 }  // namespace
 
-const char* FinishReasonName(common::v1::FinishReason reason) {
-  switch (reason) {
-    case common::v1::FINISH_REASON_STOP:
-      return "stop";
-    case common::v1::FINISH_REASON_LENGTH:
-      return "length";
-    default:
-      return "aborted";
+absl::StatusOr<std::unique_ptr<Rewarder>> Rewarder::Create(const config::v1::RunConfig& config,
+                                                           const std::string& log_path) {
+  RETURN_IF_ERROR(CheckRewardNames(config.reward()));
+  std::vector<Part> parts;
+  for (RewardPart& part : RewardParts(config.reward())) {
+    ASSIGN_OR_RETURN(std::unique_ptr<RewardSource> source, MakeSource(part, config, log_path));
+    parts.push_back({std::move(part), std::move(source)});
   }
-}
-
-absl::Status Rewarder::CheckName(const std::string& name) {
-  std::vector<std::string> known = reward::RewardNames();
-  known.push_back(kService);
-  known.push_back(kNoReward);
-  if (std::find(known.begin(), known.end(), name) != known.end()) return absl::OkStatus();
-  return reward::UnknownReward(name, known);
-}
-
-bool Rewarder::NeedsAnswer(const config::v1::RewardConfig& config) {
-  return config.name() != kService &&
-         reward::NeedsAnswer(config.name(), {.pattern = config.pattern()});
-}
-
-absl::StatusOr<std::unique_ptr<Rewarder>> Rewarder::Create(const config::v1::RewardConfig& config) {
-  RETURN_IF_ERROR(CheckName(config.name()));
-  if (config.name() == kNoReward) {
-    return absl::InvalidArgumentError(
-        "reward.name is none, which only the evaluations of tandem sft and tandem dpo can do with");
-  }
-  if (config.name() == kService) {
-    if (config.endpoint().empty()) {
-      return absl::InvalidArgumentError(
-          "reward.name is service, and reward.endpoint does not say where it is (HOST:PORT)");
-    }
-    return std::make_unique<ServiceRewarder>(config.endpoint(), absl::Seconds(config.timeout_s()));
-  }
-  ASSIGN_OR_RETURN(reward::RewardFn fn,
-                   reward::FindReward(config.name(), {.pattern = config.pattern()}));
-  return std::make_unique<BuiltInRewarder>(std::move(fn));
+  return std::make_unique<WeightedRewarder>(std::move(parts), config.reward().rewards_size() > 0);
 }
 
 }  // namespace tandem::driver

@@ -1,4 +1,4 @@
-// Rewarder: judges groups with a built-in reward or an external RewardService.
+// Rewarder: judges groups with the configured reward, or with the weighted sum of several.
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_REWARDER_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_REWARDER_H_
 
@@ -8,32 +8,33 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "tandem/config/v1/run_config.pb.h"
 #include "tools/tandem/driver/completion.h"
 
 namespace tandem::driver {
 
-// reward.name of a run that rewards nothing.
-inline constexpr char kNoReward[] = "none";
+// How long a run waits for a RewardService to answer before it starts.
+inline constexpr absl::Duration kRewardServiceWait = absl::Seconds(60);
 
 // Thread-safe.
 class Rewarder {
  public:
-  // INVALID_ARGUMENT unless `name` is a built-in reward, `service` or `none`; lists the known names.
-  static absl::Status CheckName(const std::string& name);
-  // INVALID_ARGUMENT for an unknown name, a bad pattern, `service` without an endpoint, or `none`.
-  static absl::StatusOr<std::unique_ptr<Rewarder>> Create(const config::v1::RewardConfig& config);
-  // Whether the configured reward compares with the answers of rows, so that each row needs one. A
-  // service reads whole rows.
-  static bool NeedsAnswer(const config::v1::RewardConfig& config);
+  // Starts no process and connects nowhere. What Python functions print is appended to `log_path`;
+  // empty: this process's stderr. INVALID_ARGUMENT for an unknown name, a bad pattern, `service`
+  // without an endpoint, or `none`; names the key.
+  static absl::StatusOr<std::unique_ptr<Rewarder>> Create(const config::v1::RunConfig& config,
+                                                          const std::string& log_path = "");
   virtual ~Rewarder() = default;
 
-  // Sets score and reward of every completion, baselines included. The error names the row.
+  // Finds out whether every reward is there: loads Python files, and calls services without
+  // completions, waiting up to `timeout` for each. Errors name the reward's key.
+  virtual absl::Status Check(absl::Duration /*timeout*/) { return absl::OkStatus(); }
+
+  // Sets score and reward of every completion, baselines included, and the scores of each of several
+  // rewards. The error names the row.
   virtual absl::Status Judge(std::vector<Group>& groups) = 0;
 };
-
-// "stop", "length" or "aborted", as in the run's files.
-const char* FinishReasonName(common::v1::FinishReason reason);
 
 }  // namespace tandem::driver
 

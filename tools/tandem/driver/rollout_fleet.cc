@@ -12,7 +12,7 @@
 #include "tandem/common/v1/error.pb.h"
 #include "tools/tandem/driver/fleet_job.h"
 #include "tools/tandem/driver/generate_call.h"
-#include "tools/tandem/driver/look_interval.h"
+#include "tools/tandem/driver/poll_interval.h"
 
 namespace tandem::driver {
 namespace {
@@ -20,18 +20,19 @@ namespace {
 // Pause before retrying a replica that refused a request for lack of room.
 constexpr absl::Duration kRetryPause = absl::Milliseconds(500);
 
-// Whether the replica, not the request, is at fault: another one, or the same one later, may do.
-bool IsOfTheReplica(const absl::Status& status) {
+// Whether the replica, not the request, is at fault, so that another, or this one later, may
+// succeed.
+bool IsReplicaFailure(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsCancelled(status) || absl::IsAborted(status);
 }
 
-// The same for an elastic fleet, in which replicas join without weights.
-bool MayPass(const absl::Status& status) {
-  return IsOfTheReplica(status) || absl::IsFailedPrecondition(status) ||
+// If replicas may change: a new one has no weights yet, or no room, and may succeed later.
+bool MayBeRetried(const absl::Status& status) {
+  return IsReplicaFailure(status) || absl::IsFailedPrecondition(status) ||
          absl::IsResourceExhausted(status);
 }
 
-// Whether the replica serves, or served while it answered, another trainer's weights.
+// Whether the replica serves another trainer's weights, or did while it responded.
 bool IsForeign(const absl::Status& status) {
   const auto info = rpc::GetDetail<common::v1::ErrorInfo>(status);
   return info.has_value() && info->reason() == "FOREIGN_WEIGHTS";
@@ -56,7 +57,7 @@ RolloutFleet::RolloutFleet(std::vector<Replica> replicas, Options options)
     membership_.SetMembers(replicas, absl::Now());
   }
   OnChange();
-  if (!options_.is_elastic) return;
+  if (!options_.replicas_may_change) return;
   FleetMonitor::Options monitor;
   monitor.poll_timeout = options_.poll_timeout;
   monitor.tick = [this] { Tick(); };
@@ -109,9 +110,10 @@ RolloutFleet::~RolloutFleet() {
   mu_.Await(absl::Condition(&all_done));
 }
 
-bool RolloutFleet::StreamsAreOfUse() const {
-  // A lone replica that is lost takes the run with it.
-  return options_.is_elastic || links_.size() > 1;
+bool RolloutFleet::StreamsResponses() const {
+  // Streamed tokens survive the loss of their replica. If it was the only one, the run ends and
+  // they are of no use.
+  return options_.replicas_may_change || links_.size() > 1;
 }
 
 std::shared_ptr<RolloutFleet::Run> RolloutFleet::Start(
@@ -140,7 +142,7 @@ std::shared_ptr<RolloutFleet::Run> RolloutFleet::Start(
     request.set_return_text(options.return_text);
     {
       absl::MutexLock lock(&mu_);
-      request.set_stream(StreamsAreOfUse());
+      request.set_stream(StreamsResponses());
       request.set_incarnation(trainer_incarnation_);
     }
     auto job = std::make_shared<Job>(std::move(request));
@@ -199,7 +201,9 @@ std::shared_ptr<RolloutFleet::Link> RolloutFleet::Pick(const Job& job) {
   for (const auto& [id, link] : links_) {
     const FleetMembership::Replica* replica = membership_.Find(id);
     if (replica == nullptr) continue;
-    if (options_.is_elastic ? !replica->takes_requests() : job.failed_on.contains(id)) continue;
+    const bool is_ready =
+        options_.replicas_may_change ? replica->takes_requests() : !job.failed_on.contains(id);
+    if (!is_ready) continue;
     if (best == nullptr || link->outstanding_tokens < best->outstanding_tokens) best = link;
   }
   return best;
@@ -222,7 +226,7 @@ void RolloutFleet::Place(const std::shared_ptr<Job>& job) {
                        job->last_error.ok() ? "" : job->last_error.message()));
     } else if (now >= job->not_before) {
       link = Pick(*job);
-      if (link == nullptr && !options_.is_elastic) {
+      if (link == nullptr && !options_.replicas_may_change) {
         end = job->last_error.ok() ? absl::UnavailableError("no rollout is available")
                                    : job->last_error;
       }
@@ -249,7 +253,7 @@ void RolloutFleet::Place(const std::shared_ptr<Job>& job) {
 }
 
 void RolloutFleet::OnCallDone(const std::shared_ptr<Job>& job, absl::Status status) {
-  bool goes_on = false;
+  bool retries = false;
   {
     absl::MutexLock lock(&mu_);
     const std::shared_ptr<Link> link = std::exchange(job->link, nullptr);
@@ -260,28 +264,28 @@ void RolloutFleet::OnCallDone(const std::shared_ptr<Job>& job, absl::Status stat
     if (job->is_cancelled) {
       status = absl::CancelledError("the request is no longer needed");
     } else if (status.ok()) {
-      goes_on = job->group.aborted() && !is_aborting_;
+      retries = job->group.aborted() && !is_aborting_;
     } else {
       if (IsForeign(status)) ++foreign_answers_;
       status = absl::Status(
           status.code(),
           absl::StrCat("rollout ", id, " at ", link->replica.address, ": ", status.message()));
       const absl::Time now = absl::Now();
-      goes_on = options_.is_elastic ? MayPass(status) : IsOfTheReplica(status);
+      retries = options_.replicas_may_change ? MayBeRetried(status) : IsReplicaFailure(status);
       job->last_error = status;
       job->failed_on.insert(id);
-      if (goes_on && absl::IsResourceExhausted(status)) {
+      if (retries && absl::IsResourceExhausted(status)) {
         job->not_before = now + kRetryPause;
-      } else if (goes_on) {
+      } else if (retries) {
         membership_.Suspect(id, status, now);
       }
     }
-    if (goes_on && !is_aborting_) {
+    if (retries && !is_aborting_) {
       ++retried_requests_;
       kept_tokens_ += job->group.num_partial_tokens();
     }
   }
-  if (goes_on) {
+  if (retries) {
     if (monitor_ != nullptr) monitor_->Wake();
     Place(job);
   } else {
@@ -327,7 +331,7 @@ absl::StatusOr<std::vector<Group>> RolloutFleet::Generate(std::vector<Prompt> pr
       inbox->mu.AwaitWithTimeout(
           absl::Condition(
               +[](decltype(Inbox::ended)* ended) { return !ended->empty(); }, &inbox->ended),
-          kLook);
+          kPollInterval);
       batch.swap(inbox->ended);
     }
     if (batch.empty() && options.while_waiting) {

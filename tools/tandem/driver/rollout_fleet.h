@@ -2,8 +2,9 @@
 // whole to the replica with the fewest outstanding tokens. If that replica is lost, drains, or
 // aborts, keeps the tokens it had sampled and asks another replica for the rest.
 //
-// In an elastic fleet replicas join and leave at any time: a monitor polls them, and groups wait
-// while none serves. Otherwise the replicas stay those of the start.
+// With trainer.update_policy=available (Options::replicas_may_change) replicas join and leave at
+// any time: a monitor polls them, and groups wait while none serves. Otherwise the replicas stay
+// those of the start.
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_ROLLOUT_FLEET_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_ROLLOUT_FLEET_H_
 
@@ -36,9 +37,9 @@ class RolloutFleet {
   struct Options {
     // A group fails if it is not complete after this time, however many replicas worked on it.
     absl::Duration request_timeout = absl::Minutes(10);
-    bool is_elastic = false;
-    // Elastic: returns the current replicas; the monitor's thread calls it periodically. Unset:
-    // those of the start.
+    bool replicas_may_change = false;  // trainer.update_policy is `available`
+    // If they may change: returns the current replicas; called periodically by the monitor's
+    // thread. Unset: those of the start.
     std::function<std::vector<Replica>()> members;
     // Receives a line for each replica that joins or leaves, from any thread.
     std::function<void(const std::string&)> note;
@@ -96,14 +97,14 @@ class RolloutFleet {
   // aborted too.
   void AbortAll();
 
-  bool is_elastic() const { return options_.is_elastic; }
+  bool replicas_may_change() const { return options_.replicas_may_change; }
 
-  // Call around a weight update: see FleetMembership. In an elastic fleet BeginPublish() waits for
-  // a replica to publish to; UNAVAILABLE if none joins within the request timeout.
+  // Call around a weight update: see FleetMembership. If replicas may change, BeginPublish() waits
+  // for one to publish to; UNAVAILABLE if none joins within the request timeout.
   absl::StatusOr<std::vector<Replica>> BeginPublish();
   void EndPublish(int64_t version, const std::set<std::string>& committed);
   void AbandonPublish();
-  // Whether a replica of an elastic fleet lacks the version that was published last and may get it.
+  // Whether replicas may change and one lacks the version that was published last and may get it.
   bool WantsWeights() const;
   bool AnyServes() const;
   // The version that was published last; -1 before the first.
@@ -140,7 +141,7 @@ class RolloutFleet {
   void OnChange();
   void Tick();
   std::string DescribeReplicas() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  bool StreamsAreOfUse() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool StreamsResponses() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const Options options_;
   mutable absl::Mutex mu_;
@@ -155,7 +156,7 @@ class RolloutFleet {
   int64_t trainer_incarnation_ ABSL_GUARDED_BY(mu_) = 0;
   std::string run_id_ ABSL_GUARDED_BY(mu_);      // empty: EndRun() sends nothing
   absl::Time next_list_ = absl::InfinitePast();  // used by the monitor's thread
-  std::unique_ptr<FleetMonitor> monitor_;        // null if the fleet is not elastic
+  std::unique_ptr<FleetMonitor> monitor_;        // null unless replicas may change
 };
 
 }  // namespace tandem::driver

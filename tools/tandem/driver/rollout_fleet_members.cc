@@ -35,7 +35,7 @@ void RolloutFleet::OnChange() {
         link = std::make_shared<Link>();
         link->replica = replica.address;
         link->stub = rollout::v1::RolloutService::NewStub(
-            rpc::MakeChannel(replica.address.address, {.retry = !options_.is_elastic}));
+            rpc::MakeChannel(replica.address.address, {.retry = !options_.replicas_may_change}));
       }
       if (replica.state == ReplicaState::kLost) {
         for (Job* job : link->jobs) job->context->TryCancel();
@@ -101,7 +101,8 @@ void RolloutFleet::SendHeartbeats() {
   std::vector<std::shared_ptr<Heartbeat>> heartbeats;
   {
     absl::MutexLock lock(&mu_);
-    if (trainer_incarnation_ == 0 || options_.is_elastic) return;  // elastic: the monitor's polls
+    // If replicas may change, the monitor's polls are the heartbeats.
+    if (trainer_incarnation_ == 0 || options_.replicas_may_change) return;
     heartbeats = MakeHeartbeats(kInfoTimeout);
   }
   // Each owns itself until its response or deadline.
@@ -130,19 +131,19 @@ absl::StatusOr<std::vector<RolloutFleet::Replica>> RolloutFleet::BeginPublish() 
     mu_.AssertHeld();
     return is_aborting_ || membership_.Count(ReplicaState::kJoining) == 0;
   };
-  const auto anybody_is_there = [this] {
+  const auto any_is_reachable = [this] {
     mu_.AssertHeld();
-    return is_aborting_ || membership_.AnyIsThere();
+    return is_aborting_ || membership_.AnyIsReachable();
   };
-  if (options_.is_elastic) {
-    // Those of the start begin together, where they can.
+  if (options_.replicas_may_change) {
+    // At the start, wait for all replicas, so that they get the first version together.
     if (membership_.version() < 0) {
       mu_.AwaitWithTimeout(absl::Condition(&all_have_answered), options_.poll_timeout);
     }
-    mu_.AwaitWithDeadline(absl::Condition(&anybody_is_there), deadline);
+    mu_.AwaitWithDeadline(absl::Condition(&any_is_reachable), deadline);
   }
   std::vector<Replica> replicas =
-      membership_.BeginPublish(/*with_joining=*/!options_.is_elastic, absl::Now());
+      membership_.BeginPublish(/*with_joining=*/!options_.replicas_may_change, absl::Now());
   if (!replicas.empty()) return replicas;
   membership_.AbandonPublish(absl::Now());
   return absl::UnavailableError(
@@ -167,7 +168,7 @@ void RolloutFleet::AbandonPublish() {
 
 bool RolloutFleet::WantsWeights() const {
   absl::MutexLock lock(&mu_);
-  return options_.is_elastic && membership_.AnyWantsWeights(absl::Now());
+  return options_.replicas_may_change && membership_.AnyWantsWeights(absl::Now());
 }
 
 bool RolloutFleet::AnyServes() const {

@@ -1,5 +1,6 @@
 #include "tools/tandem/driver/run_folder.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <utility>
 
@@ -7,12 +8,11 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/checkpoint/run_checkpoints.h"
+#include "common/checkpoint/checkpoint_folders.h"
 #include "common/config/to_yaml.h"
 #include "common/io/atomic_file.h"
 #include "common/io/atomic_folder.h"
 #include "common/status/status_macros.h"
-#include "tools/tandem/driver/rewarder.h"
 #include "tools/tandem/driver/run_id.h"
 
 namespace tandem::driver {
@@ -27,7 +27,7 @@ nlohmann::json MetricsLine(int64_t step, const Metrics& metrics) {
   return line;
 }
 
-// A new folder previous-N.
+// Creates the next folder previous-N.
 fs::path MakePrevious(const fs::path& path) {
   int number = 1;
   while (fs::exists(path / absl::StrCat("previous-", number))) ++number;
@@ -49,7 +49,7 @@ absl::Status CannotPrepare(const std::string& path, const fs::filesystem_error& 
 
 absl::StatusOr<RunFolder> RunFolder::Open(const config::v1::RunConfig& config,
                                           const Options& options) {
-  // The trainer's ranks may have other working directories than this process.
+  // The trainer's ranks may run in another working directory.
   const std::string path = fs::absolute(config.run_dir()).string();
   std::error_code error;
   fs::create_directories(path, error);
@@ -61,7 +61,8 @@ absl::StatusOr<RunFolder> RunFolder::Open(const config::v1::RunConfig& config,
   lock_options.note = options.note;
   lock_options.interrupted = options.interrupted;
   ASSIGN_OR_RETURN(io::FolderLock lock, io::FolderLock::Acquire(path, lock_options));
-  return RunFolder(path, config::ToYaml(config), std::make_shared<io::FolderLock>(std::move(lock)));
+  return RunFolder(path, config::ToYaml(config), std::make_shared<io::FolderLock>(std::move(lock)),
+                   options.note);
 }
 
 absl::StatusOr<RunFolder> RunFolder::Create(const config::v1::RunConfig& config,
@@ -70,12 +71,21 @@ absl::StatusOr<RunFolder> RunFolder::Create(const config::v1::RunConfig& config,
   const fs::path path(folder.path_);
   try {
     if (!HasEarlierRun(path)) {
-      // Found out now, not when the model is there to be written.
+      // Check now, not when the model is finished.
       RETURN_IF_ERROR(io::CheckReplaceable(folder.model_path(), &io::kModelFolder));
       RETURN_IF_ERROR(folder.Begin());
     } else if (options.starts_services && fs::exists(path / "logs")) {
       folder.previous_ = MakePrevious(path);
       fs::rename(path / "logs", folder.previous_ / "logs");
+      folder.Note(absl::StrCat(folder.path_, " holds an earlier run: moved its logs to ",
+                               folder.previous_.string(),
+                               "; the rest follows after the first step (--resume would have "
+                               "continued that run)"));
+    } else {
+      folder.Note(
+          absl::StrCat(folder.path_,
+                       " holds an earlier run; its files move into a folder previous-N after "
+                       "the first step (--resume would have continued that run)"));
     }
   } catch (const fs::filesystem_error& error) {
     return CannotPrepare(folder.path_, error);
@@ -102,7 +112,7 @@ absl::StatusOr<RunFolder> RunFolder::Reopen(const config::v1::RunConfig& config,
   return folder;
 }
 
-absl::Status RunFolder::SetAside() {
+absl::Status RunFolder::MoveEarlierRunAside() {
   const fs::path path(path_);
   if (!HasEarlierRun(path)) return absl::OkStatus();
   // Moves the files that HasEarlierRun() checks last, so that an interrupted move is repeated.
@@ -116,7 +126,12 @@ absl::Status RunFolder::SetAside() {
   for (const std::string& name : names) {
     if (fs::exists(path / name)) fs::rename(path / name, previous_ / name);
   }
+  Note(absl::StrCat("moved the files of the earlier run to ", previous_.string()));
   return absl::OkStatus();
+}
+
+void RunFolder::Note(const std::string& text) const {
+  if (note_) note_(text);
 }
 
 absl::Status RunFolder::Begin() {
@@ -124,7 +139,7 @@ absl::Status RunFolder::Begin() {
   RETURN_IF_ERROR(Check());
   const fs::path path(path_);
   try {
-    RETURN_IF_ERROR(SetAside());
+    RETURN_IF_ERROR(MoveEarlierRunAside());
     fs::create_directories(path / "rollouts");
     fs::create_directories(path / "logs");
   } catch (const fs::filesystem_error& error) {
@@ -161,7 +176,7 @@ absl::Status RunFolder::CheckModelSpace() const {
   return model_space_.has_value() ? model_space_->Check() : absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<nlohmann::json>> RunFolder::CutBack(const v1::DriverState& state) {
+absl::StatusOr<std::vector<nlohmann::json>> RunFolder::Truncate(const v1::DriverState& state) {
   const int64_t step = state.step();
   const Metrics metrics_of_step(state.metrics().begin(), state.metrics().end());
   if (!has_begun_) {
@@ -170,7 +185,7 @@ absl::StatusOr<std::vector<nlohmann::json>> RunFolder::CutBack(const v1::DriverS
   }
   RETURN_IF_ERROR(Check());
   RETURN_IF_ERROR(io::WriteFileAtomically(path_ + "/config.yaml", config_yaml_));
-  // Metrics last: while there is a later checkpoint, its lines are there too.
+  // Metrics last: as long as a later checkpoint exists, its lines do too.
   try {
     std::vector<fs::path> later;
     for (const fs::directory_entry& entry : fs::directory_iterator(path_ + "/rollouts")) {
@@ -189,11 +204,14 @@ absl::StatusOr<std::vector<nlohmann::json>> RunFolder::CutBack(const v1::DriverS
       }
       fs::rename(found.path, aside / fs::path(found.path).filename());
     }
+    if (!aside.empty()) {
+      Note(absl::StrCat("moved the checkpoints after step ", step, " to ", aside.string()));
+    }
   } catch (const fs::filesystem_error& error) {
     return absl::PermissionDeniedError(
         absl::StrCat("run_dir ", path_, " cannot be truncated to step ", step, ": ", error.what()));
   }
-  RETURN_IF_ERROR(CutUpdates(step));
+  RETURN_IF_ERROR(TruncateUpdates(step));
   std::vector<nlohmann::json> kept;
   std::string text;
   bool has_step = false;
@@ -214,7 +232,7 @@ absl::StatusOr<std::vector<nlohmann::json>> RunFolder::CutBack(const v1::DriverS
   }
   RETURN_IF_ERROR(io::WriteFileAtomically(metrics_path(), text));
   ASSIGN_OR_RETURN(metrics_, io::JsonlWriter::Open(metrics_path()));
-  // Later steps would stand twice.
+  // Rewrite the events: the later steps would appear twice.
   std::error_code ignored;
   fs::remove_all(path_ + "/tensorboard", ignored);
   events_.reset();
@@ -228,7 +246,7 @@ absl::StatusOr<std::vector<nlohmann::json>> RunFolder::CutBack(const v1::DriverS
   return kept;
 }
 
-absl::Status RunFolder::CutUpdates(int64_t step) {
+absl::Status RunFolder::TruncateUpdates(int64_t step) {
   if (!fs::exists(updates_path())) return absl::OkStatus();
   std::string text;
   RETURN_IF_ERROR(io::ForEachJsonLine(
@@ -298,17 +316,21 @@ absl::Status RunFolder::WriteEvent(int64_t step, const Metrics& metrics) {
 }
 
 absl::Status RunFolder::WriteRollouts(int64_t step, const std::vector<Group>& groups,
-                                      double temperature) {
+                                      double temperature, int64_t version_shift) {
   std::string text;
-  for (const Group& group : groups) {
+  for (size_t g = 0; g < groups.size(); ++g) {
+    const Group& group = groups[g];
     for (size_t i = 0; i < group.completions.size(); ++i) {
       const Completion& completion = group.completions[i];
       nlohmann::json spans = nlohmann::json::array();
       for (const auto& span : completion.version_spans) {
-        spans.push_back({span.policy_version(), span.begin(), span.end()});
+        const int64_t version = span.policy_version() + group.version_shift - version_shift;
+        // Not below 0: a checkpoint of an older release may lack the group's shift.
+        spans.push_back({std::max<int64_t>(0, version), span.begin(), span.end()});
       }
       nlohmann::json line = {{"step", step},
-                             {"group", group.prompt.row},
+                             {"group", absl::StrCat(step, "/", g)},
+                             {"row", group.prompt.row},
                              {"index", i},
                              {"prompt", group.prompt.text},
                              {"completion", completion.text},
@@ -321,6 +343,8 @@ absl::Status RunFolder::WriteRollouts(int64_t step, const std::vector<Group>& gr
                              {"temperature", temperature},
                              {"policy_versions", spans}};
       if (completion.score != completion.reward) line["score"] = completion.score;
+      if (!completion.token_rewards.empty()) line["token_rewards"] = completion.token_rewards;
+      if (!completion.part_scores.empty()) line["scores"] = completion.part_scores;
       if (group.baseline.has_value()) line["baseline_reward"] = group.baseline->reward;
       text += io::ToJsonLine(line);
     }

@@ -43,11 +43,11 @@ using Metrics = std::map<std::string, double>;
 class RunFolder {
  public:
   struct Options {
-    // This run starts its own services, which write into logs/ at once: moves an earlier run's logs
-    // into previous-N immediately.
+    // This run starts its own services or reward processes, which write into logs/ at once: moves an
+    // earlier run's logs into previous-N immediately.
     bool starts_services = false;
-    // `note` reports a lock that is taken over; `interrupted` is polled while waiting for another
-    // process's lock; see io::FolderLock.
+    // `note` reports a lock that is taken over, see io::FolderLock, and files that are moved into
+    // previous-N; `interrupted` is polled while waiting for another process's lock.
     std::function<void(const std::string&)> note;
     std::function<bool()> interrupted;
   };
@@ -83,7 +83,7 @@ class RunFolder {
   // updates.jsonl and later files of rollouts/, moves later checkpoints into previous-N, adds the
   // step's own line if it was lost, and rewrites config.yaml. Returns the remaining lines of
   // metrics.jsonl. If the run has not begun, only adds the step's line.
-  absl::StatusOr<std::vector<nlohmann::json>> CutBack(const v1::DriverState& state);
+  absl::StatusOr<std::vector<nlohmann::json>> Truncate(const v1::DriverState& state);
 
   // Reserves disk space for the model until ReleaseModelSpace(). RESOURCE_EXHAUSTED if there is too
   // little.
@@ -112,19 +112,26 @@ class RunFolder {
   // Appends a line to updates.jsonl with `step`, the current step: 0 before the first.
   absl::Status WriteUpdate(int64_t step, const trainer::v1::PublishWeightsResponse& update);
 
-  // Writes one line per sample, in the format that `tandem replay` reads.
-  absl::Status WriteRollouts(int64_t step, const std::vector<Group>& groups, double temperature);
+  // Writes one line per sample, in the format that `tandem replay` reads. Subtracts `version_shift`
+  // from the trainer's version numbers; see VersionShift().
+  absl::Status WriteRollouts(int64_t step, const std::vector<Group>& groups, double temperature,
+                             int64_t version_shift = 0);
 
  private:
-  RunFolder(std::string path, std::string config_yaml, std::shared_ptr<io::FolderLock> lock)
-      : path_(std::move(path)), config_yaml_(std::move(config_yaml)), lock_(std::move(lock)) {}
+  RunFolder(std::string path, std::string config_yaml, std::shared_ptr<io::FolderLock> lock,
+            std::function<void(const std::string&)> note)
+      : path_(std::move(path)),
+        config_yaml_(std::move(config_yaml)),
+        lock_(std::move(lock)),
+        note_(std::move(note)) {}
   static absl::StatusOr<RunFolder> Open(const config::v1::RunConfig& config,
                                         const Options& options);
-  absl::Status SetAside();
+  absl::Status MoveEarlierRunAside();
+  void Note(const std::string& text) const;
   absl::Status AddUpdate(const nlohmann::json& line);
   absl::Status AddRollouts(int64_t step, const std::string& text);
   absl::Status WriteEvent(int64_t step, const Metrics& metrics);
-  absl::Status CutUpdates(int64_t step);
+  absl::Status TruncateUpdates(int64_t step);
 
   // Writes that wait in memory for Begin().
   struct Kept {
@@ -137,6 +144,7 @@ class RunFolder {
   std::string path_;
   std::string config_yaml_;
   std::shared_ptr<io::FolderLock> lock_;
+  std::function<void(const std::string&)> note_;  // may be null
   bool has_begun_ = false;
   Kept kept_;
   std::filesystem::path previous_;  // holds the earlier run's logs; empty: still in place

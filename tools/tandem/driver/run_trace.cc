@@ -18,7 +18,8 @@ constexpr char kSuffix[] = ".trace.json";
 
 void StartRunTrace(const std::string& run_dir) {
   std::error_code ignored;
-  std::filesystem::create_directories(run_dir + "/logs", ignored);  // writing will tell
+  // An error shows when the trace is written.
+  std::filesystem::create_directories(run_dir + "/logs", ignored);
   telemetry::StartTrace({.path = run_dir + "/logs/driver" + kSuffix, .process_name = "driver"});
   telemetry::NameTraceThread("steps");
 }

@@ -53,6 +53,8 @@ std::vector<Sample> ToSamples(int64_t step, const std::vector<Group>& groups, do
       Segment* sampled = AddSegment(sample, common::v1::SEGMENT_KIND_SAMPLED, completion.token_ids);
       sampled->mutable_logprobs()->Add(completion.processed_logprobs.begin(),
                                        completion.processed_logprobs.end());
+      sampled->mutable_token_rewards()->Add(completion.token_rewards.begin(),
+                                            completion.token_rewards.end());
       for (const auto& span : completion.version_spans) *sampled->add_version_spans() = span;
     }
   }

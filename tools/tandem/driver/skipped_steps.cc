@@ -13,7 +13,7 @@ absl::Status SkippedSteps::OnStep(int64_t step, int64_t policy_version,
     return found == metrics.end() ? 0.0 : found->second;
   };
   const double num_skipped = value("actor/skipped_updates") + value("critic/skipped_updates");
-  // Before the first step it is not known which version there was.
+  // Before the first step the previous version is unknown.
   const bool stays = std::exchange(version_, policy_version) == policy_version;
   if (num_skipped == 0 || !stays) {
     in_a_row_ = 0;

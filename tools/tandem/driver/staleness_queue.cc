@@ -1,17 +1,25 @@
 #include "tools/tandem/driver/staleness_queue.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_format.h"
 
 namespace tandem::driver {
+namespace {
+
+// Versions since the group's oldest token.
+int64_t Lag(const Group& group, int64_t version) { return version - group.oldest_version(version); }
+
+}  // namespace
 
 int64_t StalenessQueue::capacity() const {
   if (!error_.ok()) return 0;
   const int64_t begun = num_running() + num_ready();
-  // Batches before the one that trains cancel out on both sides of the rule.
+  // The rule counts every group that began. Groups of batches taken so far are on both sides of it,
+  // so it bounds the groups that run or are ready by the batches that may still begin.
   const int64_t num_batches_ahead = options_.max_staleness + num_opened_ - num_taken_;
   int64_t capacity = num_batches_ahead * options_.batch_size - begun;
   capacity = std::min(capacity, (options_.num_batches - num_taken_) * options_.batch_size - begun);
@@ -23,6 +31,7 @@ int64_t StalenessQueue::capacity() const {
 
 GroupSeed StalenessQueue::Begin(int64_t place) {
   running_.insert(place);
+  due_[place] = num_opened_ + options_.max_staleness;
   return {
       .step = 1 + place / options_.batch_size, .batch = 0, .place = place % options_.batch_size};
 }
@@ -33,6 +42,7 @@ void StalenessQueue::Finish(int64_t place, Group group, bool differs) {
     ready_[place] = std::move(group);
     return;
   }
+  due_.erase(place);
   ++num_filtered_;
   filtered_reward_ += group.mean_reward();
   if (options_.max_filtered == 0 || num_filtered_ <= options_.max_filtered || !error_.ok()) return;
@@ -46,28 +56,52 @@ void StalenessQueue::Finish(int64_t place, Group group, bool differs) {
 
 void StalenessQueue::Abort(int64_t place) {
   running_.erase(place);
+  due_.erase(place);
   if (error_.ok()) error_ = absl::CancelledError("the rollouts' requests were aborted");
 }
 
 absl::StatusOr<std::optional<StepBatch>> StalenessQueue::Take(int64_t version) {
   if (!error_.ok()) return error_;
-  const auto is_stale = [&](const Group& group) {
-    return version - group.oldest_version(version) > options_.max_staleness;
-  };
-  if (options_.drops_stale) {
-    num_stale_ += static_cast<int64_t>(
-        std::erase_if(ready_, [&](const auto& entry) { return is_stale(entry.second); }));
-  }
-  if (num_ready() < options_.batch_size) return std::nullopt;
+  if (options_.drops_stale) DropStale(version);
+  if (num_ready() < options_.batch_size || MustWait()) return std::nullopt;
   StepBatch batch;
   while (static_cast<int64_t>(batch.groups.size()) < options_.batch_size) {
-    if (is_stale(ready_.begin()->second)) ++num_stale_;
+    if (Lag(ready_.begin()->second, version) > options_.max_staleness) ++num_stale_;
     batch.groups.push_back(std::move(ready_.begin()->second));
+    due_.erase(ready_.begin()->first);
     ready_.erase(ready_.begin());
   }
   ++num_taken_;
   AddMetrics(batch);
   return batch;
+}
+
+bool StalenessQueue::MustWait() const {
+  if (!options_.waits || running_.empty()) return false;
+  const int64_t last_taken = std::next(ready_.begin(), options_.batch_size - 1)->first;
+  int64_t num_left = 0;
+  for (const auto& [place, due] : due_) {  // due steps ascend, like places
+    if (place <= last_taken && !running_.contains(place)) continue;
+    if (num_left++ >= (due - num_opened_) * options_.batch_size) return true;
+  }
+  return false;
+}
+
+void StalenessQueue::DropStale(int64_t version) {
+  for (auto it = ready_.begin(); it != ready_.end();) {
+    if (Lag(it->second, version) <= options_.max_staleness) {
+      ++it;
+      continue;
+    }
+    ++num_stale_;
+    for (const Completion& completion : it->second.completions) {
+      ++dropped_samples_;
+      dropped_tokens_ += static_cast<double>(completion.token_ids.size());
+      dropped_reward_ += completion.reward;
+    }
+    due_.erase(it->first);
+    it = ready_.erase(it);
+  }
 }
 
 void StalenessQueue::AddMetrics(StepBatch& batch) {
@@ -83,6 +117,10 @@ void StalenessQueue::AddMetrics(StepBatch& batch) {
   batch.metrics["async/ready_groups"] = static_cast<double>(num_ready());
   batch.metrics[options_.drops_stale ? "async/dropped_groups" : "async/stale_groups"] =
       static_cast<double>(std::exchange(num_stale_, 0));
+  if (dropped_samples_ == 0) return;
+  const auto count = static_cast<double>(std::exchange(dropped_samples_, 0));
+  batch.metrics["async/dropped_response_length/mean"] = std::exchange(dropped_tokens_, 0) / count;
+  batch.metrics["async/dropped_reward/mean"] = std::exchange(dropped_reward_, 0) / count;
 }
 
 int64_t StalenessQueue::FirstOpen(int64_t next) const {

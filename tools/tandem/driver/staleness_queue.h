@@ -2,6 +2,12 @@
 // (2505.24298, 5.1): at the trainer's step v, at most (max_staleness + v + 1) batches have begun
 // and not been dropped. So groups that train in the order of their beginning lag by at most
 // max_staleness versions; with 0, sampling and training alternate.
+//
+// Groups end out of order, and those that take long would be overtaken until they lag too much.
+// Dropping them trains on the short ones only. With `waits`, a group that began at step k is due at
+// step k + max_staleness, and Take() waits for running groups while a batch without them would leave
+// more groups due by some step than the batches until then have room for. Taking the oldest first
+// meets every due step: by the rule above, the room always suffices once the groups have ended.
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_STALENESS_QUEUE_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_STALENESS_QUEUE_H_
 
@@ -25,6 +31,7 @@ class StalenessQueue : public GroupQueue {
     int64_t max_running = 0;  // groups that are sampled or judged at once; 0: no further limit
     int64_t first_step = 1;
     int64_t num_batches = 0;  // total that Take() will return
+    bool waits = false;       // for groups that would become stale
     bool drops_stale = true;  // otherwise stale groups train
     bool filters = false;     // dynamic sampling
     // Groups without a learning signal between two batches, at most; 0: no limit.
@@ -41,10 +48,13 @@ class StalenessQueue : public GroupQueue {
 
   // Takes the `batch_size` groups with the smallest places that lag behind `version` by at most
   // max_staleness. With drops_stale, drops the stale groups; otherwise takes them too. Metrics,
-  // since the last batch: async/dropped_groups or async/stale_groups, and with `filters`
-  // rollout/filtered_groups; async/{running,ready}_groups afterwards. CANCELLED after Abort().
+  // since the last batch: async/dropped_groups, with length and reward if there are any, or
+  // async/stale_groups, and with `filters` rollout/filtered_groups; async/{running,ready}_groups
+  // afterwards. CANCELLED after Abort().
   absl::StatusOr<std::optional<StepBatch>> Take(int64_t version) override;
-  bool HasBatch() const override { return !error_.ok() || num_ready() >= options_.batch_size; }
+  bool HasBatch() const override {
+    return !error_.ok() || (num_ready() >= options_.batch_size && !MustWait());
+  }
   // Call after training on the taken batch and publishing its weights.
   void OpenStep() override { ++num_opened_; }
 
@@ -56,15 +66,23 @@ class StalenessQueue : public GroupQueue {
  private:
   int64_t num_running() const { return static_cast<int64_t>(running_.size()); }
   int64_t num_ready() const { return static_cast<int64_t>(ready_.size()); }
+  // Whether a batch of the groups that are ready would make others miss their due step. Requires a
+  // batch that is ready.
+  bool MustWait() const;
+  void DropStale(int64_t version);
   void AddMetrics(StepBatch& batch);
 
   const Options options_;
   std::set<int64_t> running_;
+  std::map<int64_t, int64_t> due_;  // of running and ready places: the last step, as num_opened_
   std::map<int64_t, Group> ready_;
   int64_t num_opened_ = 1;  // steps
   int64_t num_taken_ = 0;   // batches
   // Since the last batch.
   int64_t num_stale_ = 0;
+  int64_t dropped_samples_ = 0;
+  double dropped_tokens_ = 0;
+  double dropped_reward_ = 0;
   int64_t num_filtered_ = 0;
   double filtered_reward_ = 0;
   absl::Status error_;

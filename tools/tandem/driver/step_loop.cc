@@ -9,7 +9,9 @@
 #include "common/io/jsonl.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/trace.h"
+#include "tools/tandem/driver/part_scores.h"
 #include "tools/tandem/driver/publish_retry.h"
+#include "tools/tandem/driver/reward_parts.h"
 
 namespace tandem::driver {
 namespace {
@@ -34,9 +36,14 @@ StepLoop::StepLoop(const LoopContext& context, const char* command)
   if (c_.resume != nullptr) ResumeFrom(*c_.resume);
 }
 
+absl::Status StepLoop::CountVersions() {
+  ASSIGN_OR_RETURN(version_shift_, VersionShift(c_.trainer, c_.resume));
+  return absl::OkStatus();
+}
+
 absl::Status StepLoop::CheckInterrupted() const {
   if (c_.interrupted()) return absl::CancelledError("interrupted");
-  return c_.trainer.LeaseStatus();  // without the lease the loop must stop, generation included
+  return c_.trainer.LeaseStatus();  // without the lease the loop, generation included, must stop
 }
 
 absl::Status StepLoop::Publish(Metrics& metrics) {
@@ -47,7 +54,7 @@ absl::Status StepLoop::Publish(Metrics& metrics) {
   while (true) {
     RETURN_IF_ERROR(CheckInterrupted());
     response = c_.trainer.PublishWeights(*c_.fleet);
-    if (response.ok() || !c_.fleet->is_elastic() ||
+    if (response.ok() || !c_.fleet->replicas_may_change() ||
         !retry.MayTryAgain(response.status(), absl::Now())) {
       break;
     }
@@ -77,7 +84,7 @@ absl::Status StepLoop::Publish(Metrics& metrics) {
   if (response->has_changed_share()) {
     metrics["update_weights/changed_share"] = response->changed_share();
   }
-  metrics["training/policy_version"] = static_cast<double>(response->policy_version());
+  AddPolicyVersion(response->policy_version(), metrics);
   return absl::OkStatus();
 }
 
@@ -100,6 +107,7 @@ void StepLoop::EnterTrace(const telemetry::TraceContext& trace, absl::Time start
 }
 
 absl::Status StepLoop::CheckTrained(int64_t step, const trainer::v1::TrainStepResponse& response) {
+  trained_step_ = step;
   return skipped_steps_.OnStep(step, response.policy_version(),
                                {response.metrics().begin(), response.metrics().end()});
 }
@@ -109,16 +117,23 @@ bool StepLoop::EvaluationIsDue(int64_t step) const {
   return c_.test != nullptr && freq > 0 && (step % freq == 0 || step == total_steps_);
 }
 
+std::string StepLoop::EvaluationMetric(const std::string& label) const {
+  return absl::StrCat("val-core/", label, "/reward/mean@", c_.config.rollout().val_kwargs().n());
+}
+
 absl::Status StepLoop::RunEvaluation(int64_t step, int64_t version, Metrics& metrics) {
   const telemetry::ScopedSpan span("evaluate");
   Stopwatch watch;
   ASSIGN_OR_RETURN(EvalResult result, Evaluate(c_.config, *c_.test, *c_.fleet, *c_.rewarder,
                                                [this, version] { return CatchUp(version); }));
+  RETURN_IF_ERROR(CheckInterrupted());  // which aborts samples, and would spoil the mean
   metrics["timing_s/testing"] = watch.Lap();
-  metrics[absl::StrCat("val-core/", c_.config.reward().name(), "/reward/mean@",
-                       c_.config.rollout().val_kwargs().n())] = result.mean_reward;
+  metrics[EvaluationMetric(RewardLabel(c_.config.reward()))] = result.mean_reward;
+  for (const auto& [label, mean] : MeanPartScores(result.groups)) {
+    metrics[EvaluationMetric(label)] = mean;
+  }
   summary_.evaluations.emplace_back(step, result.mean_reward);
-  // A bar, so that a reader sees the reward climb from line to line.
+  // A bar shows how the reward changes from line to line.
   const int bar = static_cast<int>(std::clamp(result.mean_reward, 0.0, 1.0) * 40);
   c_.progress.Note(absl::StrFormat("step %4d  evaluation %.4f |%-40s| %d prompts", step,
                                    result.mean_reward, std::string(bar, '#'),
@@ -133,19 +148,18 @@ absl::Status StepLoop::WriteInitial(const Metrics& metrics) {
 }
 
 absl::Status StepLoop::FinishStep(int64_t step, Metrics& metrics, std::vector<std::string> facts,
-                                  const Ahead* ahead) {
+                                  Ahead* ahead) {
   RETURN_IF_ERROR(c_.folder.Begin());  // the trainer has taken the step
   if (c_.fleet != nullptr) metrics.merge(c_.fleet->TakeMetrics());
-  if (checkpoints_.IsDue(step)) {
-    v1::DriverState state;
-    state.set_command(command_);
-    state.set_seed(c_.config.seed());
-    state.set_num_prompts(c_.train.epoch_size());
-    state.set_prompt_position(ahead == nullptr ? c_.train.position() : ahead->prompt_position);
-    if (ahead != nullptr) *state.mutable_ahead() = ahead->generation;
-    RETURN_IF_ERROR(checkpoints_.Save(step, std::move(state), metrics));
-  }
+  // Before the checkpoint, from whose metrics a resumed run knows the best step so far.
   RETURN_IF_ERROR(SaveBest(step, metrics));
+  v1::DriverState state;
+  state.set_command(command_);
+  state.set_seed(c_.config.seed());
+  state.set_num_prompts(c_.train.epoch_size());
+  state.set_prompt_position(ahead == nullptr ? c_.train.position() : ahead->prompt_position);
+  if (ahead != nullptr) *state.mutable_ahead() = std::move(ahead->generation);
+  RETURN_IF_ERROR(checkpoints_.AfterStep(step, std::move(state), metrics));
   RETURN_IF_ERROR(c_.folder.WriteMetrics(step, metrics));
   if (c_.on_step) c_.on_step(step, metrics);
   if (!summary_.evaluations.empty()) {
@@ -179,6 +193,11 @@ absl::Status StepLoop::SaveBest(int64_t step, Metrics& metrics) {
   return absl::OkStatus();
 }
 
+absl::Status StepLoop::End(absl::Status error) {
+  if (c_.interrupted()) checkpoints_.SaveLast();
+  return error;
+}
+
 absl::StatusOr<RunSummary> StepLoop::Finish() {
   if (!best_.metric().empty() && !best_.step().has_value()) {
     c_.progress.Note(absl::StrCat("no step had the metric ", best_.metric(),
@@ -193,9 +212,7 @@ absl::StatusOr<RunSummary> StepLoop::Finish() {
 void StepLoop::ResumeFrom(const ResumePoint& point) {
   c_.train.Seek(point.state.prompt_position());
   best_.ResumeFrom(point.rows);
-  const std::string evaluation =
-      absl::StrCat("val-core/", c_.config.reward().name(), "/reward/mean@",
-                   c_.config.rollout().val_kwargs().n());
+  const std::string evaluation = EvaluationMetric(RewardLabel(c_.config.reward()));
   for (const nlohmann::json& row : point.rows) {
     const int64_t step = row["training/global_step"];
     if (row.contains(evaluation) && row[evaluation].is_number()) {

@@ -31,8 +31,8 @@ class StepLoop {
 
   absl::Status CheckInterrupted() const;
 
-  // Makes the trainer's weights live on the rollouts. In an elastic fleet that has lost every
-  // replica, waits for new ones.
+  // Makes the trainer's weights live on the rollouts. If replicas may change and none
+  // is left, waits for new ones.
   absl::Status Publish(Metrics& metrics);
   // Call while waiting for replicas: publishes to replicas that lack weights. `version` is the
   // trainer's; while the fleet should serve an older one, new replicas wait, unless no other
@@ -47,14 +47,29 @@ class StepLoop {
   absl::Status CheckTrained(int64_t step, const trainer::v1::TrainStepResponse& response);
 
   bool EvaluationIsDue(int64_t step) const;
+  // Name of the mean reward of evaluations, of the reward with this label.
+  std::string EvaluationMetric(const std::string& label) const;
   // Evaluates the live version. `version` is the trainer's, see CatchUp().
   absl::Status RunEvaluation(int64_t step, int64_t version, Metrics& metrics);
 
   bool resumed() const { return c_.resume != nullptr; }
+  // Call first: asks for what VersionShift() needs.
+  absl::Status CountVersions();
+  // Sets training/policy_version; see VersionShift().
+  void AddPolicyVersion(int64_t version, Metrics& metrics) const {
+    metrics["training/policy_version"] = static_cast<double>(version - version_shift_);
+  }
   // Writes the metrics of step 0: the policy before training.
   absl::Status WriteInitial(const Metrics& metrics);
+  // `ahead`, if any, is moved into the driver's state.
   absl::Status FinishStep(int64_t step, Metrics& metrics, std::vector<std::string> facts,
-                          const Ahead* ahead = nullptr);
+                          Ahead* ahead = nullptr);
+  // Whether the trainer has applied a step that FinishStep() has not seen, and the run is
+  // interrupted: FinishStep() must come before End(), or the step is lost.
+  bool must_finish_step() const { return c_.interrupted() && trained_step_ > finished_step_; }
+  // Call when the loop ends with `error`, and return the result: saves the last step of an
+  // interrupted run.
+  absl::Status End(absl::Status error);
   absl::StatusOr<RunSummary> Finish();
 
   const LoopContext& c_;
@@ -63,6 +78,7 @@ class StepLoop {
   const char* const command_;
   CheckpointSchedule checkpoints_;
   const absl::Time start_ = absl::Now();
+  int64_t version_shift_ = 0;  // see VersionShift()
   RunSummary summary_;
 
  private:
@@ -77,6 +93,7 @@ class StepLoop {
 
   SkippedSteps skipped_steps_;
   BestModel best_;
+  int64_t trained_step_ = first_step_ - 1;
   int64_t finished_step_ = first_step_ - 1;
   bool step_begun_ = false;
   absl::Time next_catch_up_ = absl::InfinitePast();

@@ -13,8 +13,8 @@
 
 namespace tandem::driver {
 
-// What a batch holds follows from its groups' places, never from the order in which they end. Seeds
-// derive from the step, the batch within the step, and the place within the step.
+// The contents of a batch follow from its groups' places, never from the order in which they end.
+// Seeds derive from the step, the batch within the step, and the place within the step.
 class StepQueue : public GroupQueue {
  public:
   struct Options {
@@ -74,7 +74,7 @@ class StepQueue : public GroupQueue {
   const Options options_;
   int64_t step_;
   bool is_open_ = true;
-  // Of the step.
+  // State of the open step.
   int64_t first_place_ = 0;
   int64_t num_begun_ = 0;
   std::set<int64_t> running_;

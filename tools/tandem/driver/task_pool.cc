@@ -8,7 +8,7 @@ void TaskPool::Add(std::function<void()> task) {
   absl::MutexLock lock(&mu_);
   if (is_stopping_) return;
   tasks_.push_back(std::move(task));
-  // An idle thread may be promised to an earlier task that it has not fetched yet.
+  // Idle threads may not have fetched earlier tasks yet, so count those tasks, too.
   if (num_idle_ < static_cast<int64_t>(tasks_.size()) &&
       static_cast<int64_t>(threads_.size()) < max_threads_) {
     threads_.emplace_back([this] { Work(); });

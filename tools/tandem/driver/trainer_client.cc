@@ -19,7 +19,7 @@
 namespace tandem::driver {
 namespace {
 
-// Timeout for asking a replica for its ranks' addresses.
+// Timeout for the addresses of a replica's ranks.
 constexpr absl::Duration kAskTimeout = absl::Seconds(5);
 
 }  // namespace
@@ -88,7 +88,7 @@ absl::StatusOr<trainer::v1::TrainStepResponse> TrainerClient::TrainStep(
   message.mutable_header()->set_incarnation(incarnation());
   *message.mutable_header()->mutable_lease() = lease();
   message.mutable_header()->set_samples_digest(digest.Hex());
-  // A refused stream ends early; its status says why.
+  // If the trainer refuses the stream, writes fail, and the status has the reason.
   bool open = writer->Write(message);
   for (size_t i = 0; open && i < samples.size(); ++i) {
     *message.mutable_sample() = samples[i];
@@ -99,11 +99,10 @@ absl::StatusOr<trainer::v1::TrainStepResponse> TrainerClient::TrainStep(
   RETURN_IF_ERROR(CheckVersion(response.policy_version()));
   if (response.step() != step || response.samples_digest() != digest.Hex() ||
       response.run_id() != run_id()) {
-    return absl::DataLossError(
-        absl::StrCat("trainer at ", address_, ": step ", step, " with samples of digest ",
-                     digest.Hex(), " was sent, but the response is of step ", response.step(),
-                     " with samples of digest ", response.samples_digest(), ", of run \"",
-                     response.run_id(), "\"; the samples sent were not trained on"));
+    return absl::DataLossError(absl::StrCat(
+        "trainer at ", address_, ": expected the result of step ", step, " with samples of digest ",
+        digest.Hex(), ", found step ", response.step(), " with digest ", response.samples_digest(),
+        " of run \"", response.run_id(), "\"; the samples were not trained on"));
   }
   return response;
 }
@@ -111,7 +110,7 @@ absl::StatusOr<trainer::v1::TrainStepResponse> TrainerClient::TrainStep(
 absl::StatusOr<trainer::v1::PublishWeightsResponse> TrainerClient::PublishWeights(
     RolloutFleet& fleet) {
   ASSIGN_OR_RETURN(const std::vector<RolloutFleet::Replica> there, fleet.BeginPublish());
-  // Each says itself how many ranks it has; all are asked at once.
+  // Each replica reports its ranks; all calls run at once.
   std::vector<std::future<std::vector<std::string>>> asked;
   for (const RolloutFleet::Replica& replica : there) {
     asked.push_back(std::async(std::launch::async, RankAddresses, replica.address, kAskTimeout));
@@ -138,8 +137,8 @@ absl::StatusOr<trainer::v1::PublishWeightsResponse> TrainerClient::PublishWeight
 absl::StatusOr<trainer::v1::PublishWeightsResponse> TrainerClient::PublishWeights(
     const std::vector<trainer::v1::RolloutReplica>& replicas) {
   RETURN_IF_ERROR(LeaseStatus());
-  // The trainer keeps the update's own deadline; the call outlasts it, so that the answer names the
-  // culprit.
+  // The trainer enforces the update's deadline. The call's is longer, so that the response can name
+  // the process at fault.
   auto context = rpc::MakeContext(update_timeout_ + absl::Seconds(30));
   trainer::v1::PublishWeightsRequest request;
   request.set_request_id(rpc::NewUuid());
@@ -151,7 +150,7 @@ absl::StatusOr<trainer::v1::PublishWeightsResponse> TrainerClient::PublishWeight
   trainer::v1::PublishWeightsResponse response;
   rpc::SetDigest(request);
   const absl::Status status = Named(stub_->PublishWeights(context.get(), request, &response));
-  // Only the trainer's own answer carries its time; proxies and gRPC itself send none.
+  // Only the trainer itself sends its time, not proxies or gRPC.
   const bool answered = context->GetServerTrailingMetadata().count(rpc::kServerTime) > 0;
   if (!status.ok() && answered && !rpc::GetDetail<common::v1::ErrorInfo>(status).has_value()) {
     return rpc::WithReason(status, kPublishedToNobody);
@@ -188,11 +187,11 @@ absl::StatusOr<trainer::v1::SaveCheckpointResponse> TrainerClient::SaveCheckpoin
 }
 
 absl::StatusOr<trainer::v1::SaveCheckpointResponse> TrainerClient::SaveSharded(
-    const std::string& path, std::string driver_state) {
+    const std::string& path, std::string driver_state, SaveUntil until) {
   trainer::v1::SaveCheckpointRequest request;
   request.set_path(path);
   request.set_format(trainer::v1::CHECKPOINT_FORMAT_SHARDED);
-  request.set_asynchronous(true);
+  request.set_asynchronous(until == SaveUntil::kCopied);
   request.set_driver_state(std::move(driver_state));
   return Save(request);
 }

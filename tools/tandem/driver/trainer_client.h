@@ -61,9 +61,12 @@ class TrainerClient {
   absl::StatusOr<trainer::v1::SaveCheckpointResponse> SaveCheckpoint(
       const std::string& path, trainer::v1::CheckpointFormat format);
 
-  // Returns when the ranks have copied their shards; they write them while training continues.
+  // When SaveSharded() returns: once the ranks have copied their shards, which they write while
+  // training continues; or once the checkpoint is written.
+  enum class SaveUntil { kCopied, kWritten };
   absl::StatusOr<trainer::v1::SaveCheckpointResponse> SaveSharded(const std::string& path,
-                                                                  std::string driver_state);
+                                                                  std::string driver_state,
+                                                                  SaveUntil until);
 
   absl::StatusOr<trainer::v1::LoadCheckpointResponse> LoadCheckpoint(const std::string& path,
                                                                      int64_t min_policy_version);

@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "common/weights/replica_digests.h"
+#include "common/weights/compare_digests.h"
 #include "tandem/trainer/v1/trainer_service.pb.h"
 
 namespace tandem::driver {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/config/rollout_correction_spec.h"
 #include "common/config/summary.h"
 #include "tools/tandem/plan/ceil_divide.h"
 
@@ -40,8 +41,9 @@ RankWorkload WorkloadOf(const config::v1::RunConfig& config, const BatchPlan& ba
   const int64_t step_samples = CeilDivide(batch.samples, batch.data_ranks);
   work.step_tokens = step_samples * batch.longest_sequence;
   work.step_rows = step_samples * config.rollout().max_tokens();
-  work.computes_old_logprobs =
-      batch.optimizer_steps > 1 && !config.algorithm().rollout_correction().bypass_mode();
+  const config::v1::RolloutCorrectionConfig& correction = config.algorithm().rollout_correction();
+  work.computes_old_logprobs = config::ResolveRolloutIs(config) != config::v1::ROLLOUT_IS_NONE ||
+                               (batch.optimizer_steps > 1 && !correction.bypass_mode());
   return work;
 }
 

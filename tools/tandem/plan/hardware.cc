@@ -16,8 +16,8 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/config/nearest.h"
+#include "common/host/process_memory.h"
 #include "common/status/status_macros.h"
-#include "common/telemetry/process_memory.h"
 #include "tools/tandem/plan/data.h"
 
 namespace tandem::plan {
@@ -203,7 +203,7 @@ Hardware ThisMachine(int ranks) {
   Hardware hardware = built_in.ok() ? *built_in : Hardware();
   hardware.name = "this machine";
   hardware.per_host = ranks;
-  if (const int64_t available = telemetry::AvailableHostBytes(); available > 0) {
+  if (const int64_t available = host::AvailableHostBytes(); available > 0) {
     hardware.memory_bytes = available;
   }
   hardware.host_memory_bytes = hardware.memory_bytes;

@@ -8,20 +8,21 @@ namespace tandem::plan {
 
 LayerMemory::LayerMemory(MemoryLedger& ledger, const model::ParameterTable& table,
                          const CountedBatch& batch, const model::LayerSpec& spec, int64_t layer,
-                         Mode mode)
+                         sharding::Saves saves)
     : batch_(batch),
       parameters_(table.layer(layer)),
-      mode_(mode),
+      saves_(saves),
       x_is_constant_(table.first_trainable_stage() > layer),
-      ops_(ledger, table, batch, spec.attention, mode == Mode::kNoGraph ? nullptr : &tape_,
-           mode == Mode::kSelective ? &recomputation_ : nullptr, gradients_) {}
+      ops_(ledger, table, batch, spec.attention,
+           saves == sharding::Saves::kNothing ? nullptr : &tape_,
+           saves == sharding::Saves::kSelected ? &recomputation_ : nullptr, gradients_) {}
 
 Size LayerMemory::Forward(const Size& x) {
   CountedTensor input(x, batch_.Bytes(batch_.hidden));
   if (x_is_constant_) input = input.Constant();
   CountedTensor out = ops_.Sum(model::LayerForward(ops_, parameters_, {input, {}}));
   recomputation_.Drop();
-  if (mode_ != Mode::kNoGraph) {
+  if (saves_ != sharding::Saves::kNothing) {
     input_ = std::move(input);
     output_gradient_ = out.gradient();
   }

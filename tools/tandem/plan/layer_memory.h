@@ -1,6 +1,6 @@
 // LayerMemory: the memory of one layer's forward and backward pass.
 //
-//   LayerMemory layer(ledger, table, batch, spec.layers[i], i, LayerMemory::Mode::kFull);
+//   LayerMemory layer(ledger, table, batch, spec.layers[i], i, sharding::Saves::kEverything);
 //   x = layer.Forward(x);
 //   std::vector<Size> gradients = layer.Backward(gradient);
 #ifndef TANDEM_TOOLS_TANDEM_PLAN_LAYER_MEMORY_H_
@@ -11,6 +11,7 @@
 
 #include "common/model/model_spec.h"
 #include "common/model/parameter_table.h"
+#include "common/sharding/pass_stages.h"
 #include "tools/tandem/plan/counted_ops.h"
 #include "tools/tandem/plan/counted_tensor.h"
 #include "tools/tandem/plan/memory_ledger.h"
@@ -19,16 +20,9 @@ namespace tandem::plan {
 
 class LayerMemory {
  public:
-  // What the forward pass saves for the backward pass besides the layer's input and output.
-  enum class Mode {
-    kNoGraph,    // nothing
-    kFull,       // everything that the backward pass needs
-    kSelective,  // results of matrix products and attention; the rest is computed again
-  };
-
   // The arguments must outlive it. `layer`: index in the model.
   LayerMemory(MemoryLedger& ledger, const model::ParameterTable& table, const CountedBatch& batch,
-              const model::LayerSpec& spec, int64_t layer, Mode mode);
+              const model::LayerSpec& spec, int64_t layer, sharding::Saves saves);
   LayerMemory(const LayerMemory&) = delete;
   LayerMemory& operator=(const LayerMemory&) = delete;
 
@@ -45,7 +39,7 @@ class LayerMemory {
   CountedTape tape_;
   CountedRecomputation recomputation_;
   std::vector<Size> gradients_;
-  const Mode mode_;
+  const sharding::Saves saves_;
   const bool x_is_constant_;  // no stage before the layer trains
   CountedOps ops_;
   CountedTensor input_;

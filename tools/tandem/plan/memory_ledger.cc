@@ -38,4 +38,18 @@ Size MemoryLedger::Take(MemoryKind kind, int64_t bytes) {
   });
 }
 
+void MemoryLedger::Reach(const KindBytes& change) {
+  const int64_t total = total_ + std::accumulate(change.begin(), change.end(), int64_t{0});
+  if (total <= peak_total_) return;
+  peak_total_ = total;
+  for (size_t i = 0; i < change.size(); ++i) peak_.bytes[i] = now_.bytes[i] + change[i];
+  peak_.place = place_;
+}
+
+void MemoryLedger::ForgetPeak() {
+  peak_total_ = total_;
+  peak_ = now_;
+  peak_.place = place_;
+}
+
 }  // namespace tandem::plan

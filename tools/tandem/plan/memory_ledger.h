@@ -39,9 +39,11 @@ const char* MemoryKindName(MemoryKind kind);
 // "gathered_units", the key in JSON.
 std::string MemoryKindKey(MemoryKind kind);
 
+using KindBytes = std::array<int64_t, kNumMemoryKinds>;
+
 struct MemorySnapshot {
-  std::array<int64_t, kNumMemoryKinds> bytes{};  // by kind
-  std::string place;                             // position in the step
+  KindBytes bytes{};
+  std::string place;  // position in the step
 
   int64_t of(MemoryKind kind) const { return bytes[static_cast<size_t>(kind)]; }
   int64_t total() const;
@@ -58,6 +60,11 @@ class MemoryLedger {
   Size Take(MemoryKind kind, int64_t bytes);
   // Sets the position in the step, for the peak's `place`.
   void SetPlace(std::string place) { place_ = std::move(place); }
+
+  // Records the peak as if the sum had changed by `change` and back.
+  void Reach(const KindBytes& change);
+  // The peak is what is taken now.
+  void ForgetPeak();
 
   const MemorySnapshot& now() const { return now_; }
   const MemorySnapshot& peak() const { return peak_; }

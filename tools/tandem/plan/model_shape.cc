@@ -42,4 +42,12 @@ absl::StatusOr<model::ModelSpec> FindModelShape(const std::string& path, absl::s
                    " (known: ", absl::StrJoin(names, ", "), ")"));
 }
 
+absl::StatusOr<model::ModelSpec> FindValueModelShape(const std::string& path,
+                                                     absl::string_view key) {
+  std::error_code error;
+  if (!std::filesystem::is_directory(path, error)) return FindModelShape(path, key);
+  ASSIGN_OR_RETURN(const io::ModelConfig config, io::ReadModelConfig(path));
+  return model::ParseValueModelSpec(config.json, config.path);
+}
+
 }  // namespace tandem::plan

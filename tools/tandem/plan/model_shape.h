@@ -17,6 +17,10 @@ namespace tandem::plan {
 absl::StatusOr<model::ModelSpec> FindModelShape(const std::string& path,
                                                 absl::string_view key = "model.path");
 
+// The same for a critic, whose folder may be a ...ForTokenClassification.
+absl::StatusOr<model::ModelSpec> FindValueModelShape(const std::string& path,
+                                                     absl::string_view key = "critic.model.path");
+
 }  // namespace tandem::plan
 
 #endif  // TANDEM_TOOLS_TANDEM_PLAN_MODEL_SHAPE_H_

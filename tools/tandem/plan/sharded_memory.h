@@ -1,19 +1,28 @@
-// ShardedMemory: simulates the memory of one model over a trainer's ranks: its shards, its units as
-// they are gathered and freed, and its gradients in flight. Follows unit_gatherer.cc,
-// gradient_reducer.cc, buffer_pool.cc and sharded_transformer.cc of the trainer.
+// ShardedMemory: the memory of one model over a trainer's ranks: its shards, its units as they are
+// gathered and freed, and its gradients in flight.
+//
+// The order of a pass, of gathers and of reductions is the trainer's own (common/sharding); this
+// class gives it sizes in place of tensors. It states itself only what stands for the operations
+// outside of the layers: the sizes of shards and optimizer state, and those of the head.
 #ifndef TANDEM_TOOLS_TANDEM_PLAN_SHARDED_MEMORY_H_
 #define TANDEM_TOOLS_TANDEM_PLAN_SHARDED_MEMORY_H_
 
 #include <cstdint>
-#include <map>
 #include <memory>
-#include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "common/model/parameter_table.h"
+#include "common/sharding/gather_schedule.h"
+#include "common/sharding/gradient_reduction.h"
+#include "common/sharding/pass_stages.h"
+#include "common/sharding/shard_extent.h"
+#include "common/sharding/training_pass.h"
 #include "tools/tandem/plan/counted_ops.h"
-#include "tools/tandem/plan/layer_memory.h"
+#include "tools/tandem/plan/counted_pool.h"
+#include "tools/tandem/plan/layer_profile.h"
 #include "tools/tandem/plan/memory_ledger.h"
 #include "tools/tandem/plan/rank_memory.h"
 
@@ -26,6 +35,8 @@ class ShardedMemory {
   // Takes the sizes that stay for the whole run. The arguments must outlive it.
   ShardedMemory(MemoryLedger& ledger, const model::ModelSpec& spec, const setup::RankSetup& setup,
                 const RankWorkload& workload, Role role);
+  ShardedMemory(const ShardedMemory&) = delete;
+  ShardedMemory& operator=(const ShardedMemory&) = delete;
 
   // One micro-batch without a graph.
   void Forward();
@@ -40,54 +51,87 @@ class ShardedMemory {
   int64_t state_bytes() const;
 
  private:
-  struct Buffer {
-    std::pair<int64_t, int64_t> key;  // elements, bytes of one
-    Size size;
+  // The operations of sharding::ForwardPass() and TrainingPass() on sizes.
+  class PassOps {
+   public:
+    using Tensor = Size;
+    using Graph = std::unique_ptr<LayerReplay>;  // null for the embedding
+    using Boundary = sharding::StageBoundary<PassOps>;
+
+    PassOps(ShardedMemory& memory, bool trains) : memory_(memory), trains_(trains) {}
+
+    static bool empty() { return false; }
+    static bool IsDefined(const Size& size) { return size != nullptr; }
+    absl::Status EnterForward(int stage);
+    absl::Status EnterBackward(int stage);
+    static int TimeForward(int /*stage*/) { return 0; }
+    static int TimeBackward(int /*stage*/) { return 0; }
+    Size RunStage(int stage, const Size& input, sharding::Saves saves, Graph& graph);
+    static Size Detach(const Size& x, bool /*needs_gradient*/) { return x; }
+    absl::StatusOr<Size> Head(Size x) { return memory_.HeadForwardBackward(x); }
+    Size Backward(int stage, Boundary& boundary, const Size& gradient,
+                  std::vector<Size>& gradients);
+    absl::Status AddGradients(int stage, const std::vector<Size>& gradients);
+    absl::Status FinishGradients();
+
+   private:
+    ShardedMemory& memory_;
+    const bool trains_;
   };
+
+  // The operations of sharding::GradientReduction on sizes.
+  class ReductionOps {
+   public:
+    using Buffer = CountedPool::Buffer;
+    using ElementType = int64_t;  // bytes
+    using Flight = sharding::GradientFlight<Buffer>;
+    static constexpr int64_t kFloat32 = 4;
+    static constexpr int64_t kBFloat16 = 2;
+
+    explicit ReductionOps(ShardedMemory& memory) : memory_(memory) {}
+    Buffer Acquire(int64_t numel, int64_t element_bytes) {
+      return memory_.pool_.Acquire(memory_.Kind(MemoryKind::kGradientBuffers), numel,
+                                   element_bytes);
+    }
+    void Release(Buffer buffer) { memory_.pool_.Release(std::move(buffer)); }
+    void Seal(int /*unit*/, Buffer& /*full*/) {}
+    void Round(const Buffer& /*from*/, Buffer& /*to*/) {}
+    // Shards offloaded from a GPU cannot be written; the buffer for their sums, one for each size
+    // of shard, is not counted.
+    bool CanReduceIntoShard(int /*unit*/) const { return true; }
+    absl::Status Start(int /*unit*/, Flight& /*flight*/) { return absl::OkStatus(); }
+    absl::Status Wait(int /*unit*/) { return absl::OkStatus(); }
+    void AddSlices(int /*unit*/, Flight& /*flight*/) {}
+    void AddToShard(int /*unit*/, const Buffer& /*sum*/, bool /*holds_sum*/) {}
+    void Arrived(int /*unit*/) {}
+
+   private:
+    ShardedMemory& memory_;
+  };
+
   struct Unit {
-    int64_t numel = 0;  // of the whole unit, TP-local, padded
-    int64_t owned = 0;  // of this rank
-    Buffer gathered;    // null while not gathered
-    Buffer full;        // gradient buffer while a micro-batch fills it
-    bool touched = false;
+    sharding::ShardExtent extent;  // of this rank's part of the model
     bool trainable = true;
-  };
-  struct InFlight {
-    int unit = -1;
-    std::vector<Buffer> buffers;
+    CountedPool::Buffer gathered{};  // null while not gathered
   };
 
   MemoryKind Kind(MemoryKind of_policy) const;
   int64_t rows() const;
   // Bytes of the rows in the float32 that a value head reads.
   int64_t WidenedRowBytes() const;
-  int stages() const { return table_.num_stages() - 1; }  // without the head
   int64_t owned() const;
   int64_t trained() const;  // of the owned elements, those that get gradients
   // Bytes of masters, and of shards in compute dtype that are not the masters.
   int64_t shard_bytes() const;
-  // Whether the backward pass reaches the stage.
-  bool HasBackward(int stage) const { return stage >= table_.first_trainable_stage(); }
-  bool Checkpointed(int stage) const;
-  int64_t LayBytes(int unit) const;  // of one element
-
-  Buffer Acquire(MemoryKind kind, int64_t numel, int64_t element_bytes);
-  void Release(Buffer buffer);
+  std::vector<sharding::ShardExtent> Extents() const;
 
   void Begin(bool backward);
   void Enter(size_t step);
   void End();
 
-  void Lay(int unit);
-  void Complete(int unit);
-  void Finish();
   // Adds the gradients of a stage's trainable parameters; sends off the units that have this as
   // their first stage.
-  void AddGradients(int stage);
-
-  // `layer`: set to the graph of a stage that has one.
-  Size RunStage(int stage, const Size& x, LayerMemory::Mode mode,
-                std::unique_ptr<LayerMemory>& layer);
+  absl::Status AddGradients(int stage);
   void HeadForward();
   Size HeadForwardBackward(const Size& x);
 
@@ -97,16 +141,20 @@ class ShardedMemory {
   const RankWorkload& workload_;
   const Role role_;
   const model::ParameterTable table_;
+  const sharding::PassStages stages_;
   const CountedBatch batch_;
-  const int64_t shard_ranks_;
-  const bool alone_;         // the shards are the units
+  LayerProfiles layers_;
+  // The shards are the units, and nothing is gathered. An offloaded shard counts as a gathered
+  // unit: it takes memory while it is read.
+  const bool alone_;
   const int64_t vocab_;      // rows of the embedding on this rank
   const int64_t head_rows_;  // rows of the output projection: the vocabulary, or 1 for a critic
   std::vector<Unit> units_;
-  std::map<std::pair<int64_t, int64_t>, std::vector<Size>> pool_;
+  CountedPool pool_;
   std::vector<Size> resident_;
-  std::vector<std::vector<int>> steps_;
-  InFlight in_flight_;
+  sharding::GatherSchedule schedule_;
+  ReductionOps reduction_ops_{*this};
+  std::unique_ptr<sharding::GradientReduction<ReductionOps>> reduction_;
 };
 
 }  // namespace tandem::plan

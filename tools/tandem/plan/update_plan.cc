@@ -13,9 +13,9 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/config/nearest.h"
+#include "common/host/process_memory.h"
 #include "common/rank_setup/unit_limits.h"
 #include "common/status/status_macros.h"
-#include "common/telemetry/process_memory.h"
 #include "common/weights/reshard_check.h"
 #include "common/weights/split_wants.h"
 #include "tools/tandem/plan/model_shape.h"
@@ -162,7 +162,7 @@ absl::StatusOr<UpdatePlan> MakeUpdatePlan(const UpdatePlanRequest& request) {
           trainer, rollout, std::vector<int>(request.rollout_ranks / replica_ranks, replica_ranks),
           {.element_bytes = element_bytes, .bucket_bytes = request.bucket_bytes}));
   out.seconds = absl::ToDoubleSeconds(absl::Now() - start);
-  out.rss_bytes = telemetry::PeakResidentBytes();
+  out.rss_bytes = host::PeakResidentBytes();
 
   const absl::Time check_start = absl::Now();
   const weights::SplitWants wants = weights::SplitWantsOf(rollout[replica_ranks]);

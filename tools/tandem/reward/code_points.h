@@ -1,4 +1,4 @@
-// Code points of texts that may hold bytes that are not UTF-8: what the rewards compare.
+// Splits text, which need not be UTF-8, into the code points that rewards compare.
 #ifndef TANDEM_TOOLS_TANDEM_REWARD_CODE_POINTS_H_
 #define TANDEM_TOOLS_TANDEM_REWARD_CODE_POINTS_H_
 
@@ -8,7 +8,7 @@
 
 namespace tandem::reward {
 
-// One value for each sequence of UTF-8, and one, above every code point, for each stray byte.
+// Returns one value per UTF-8 sequence, and one above every code point for each stray byte.
 // Overlong forms and surrogates are decoded as they stand: only equality matters here.
 std::vector<char32_t> CodePoints(absl::string_view text);
 

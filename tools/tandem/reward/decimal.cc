@@ -10,8 +10,8 @@
 namespace tandem::reward {
 namespace {
 
-// Larger exponents would make long texts of short ones; the 9999 of "1e9999" is a number of its
-// own.
+// Expanding larger exponents would turn short texts into long ones. In "1e9999" there is no
+// exponent; 1 and 9999 are two numbers.
 constexpr int kMaxExponent = 999;
 
 bool DigitAt(absl::string_view text, size_t i) {
@@ -23,7 +23,7 @@ size_t SkipDigits(absl::string_view text, size_t i) {
   return i;
 }
 
-// Bytes of the mark between groups of thousands at the start of `text`; 0 where there is none.
+// Bytes of the mark between groups of thousands at the start of `text`; 0 if there is none.
 size_t GroupMark(absl::string_view text) {
   for (const absl::string_view mark :
        {"{,}\\!", "{,}", ",\\!", "\\,", ",", "\xE2\x80\xAF" /* U+202F */,
@@ -46,7 +46,7 @@ size_t ScanInteger(absl::string_view text, size_t begin, std::string* digits) {
   }
 }
 
-// The exponent at `i` ("e3", "E-2"), advancing `i` behind it; 0 where there is none.
+// Returns the exponent at `i` ("e3", "E-2") and moves `i` past it; 0 if there is none.
 int ScanExponent(absl::string_view text, size_t* i) {
   if (*i >= text.size() || (text[*i] != 'e' && text[*i] != 'E')) return 0;
   size_t begin = *i + 1;
@@ -62,7 +62,7 @@ int ScanExponent(absl::string_view text, size_t* i) {
   return negative ? -exponent : exponent;
 }
 
-// Removes one of `endings` from the end of `text`; says whether there was one.
+// Removes one of `endings` from the end of `text`; returns whether there was one.
 bool StripEnding(absl::string_view* text, std::initializer_list<absl::string_view> endings) {
   for (const absl::string_view ending : endings) {
     if (absl::EndsWith(*text, ending)) {
@@ -73,7 +73,7 @@ bool StripEnding(absl::string_view* text, std::initializer_list<absl::string_vie
   return false;
 }
 
-// Whether the number that follows `before` has a minus of its own.
+// Whether `before`, the text in front of a number, ends in the number's minus sign.
 bool IsNegative(absl::string_view before) {
   StripEnding(&before, {"\\$", "$", "\xE2\x82\xAC" /* euro */, "\xC2\xA3" /* pound */,
                         "\xC2\xA5" /* yen */, "\xE2\x82\xB9" /* rupee */});

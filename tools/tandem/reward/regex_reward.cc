@@ -26,7 +26,7 @@ namespace {
 
 constexpr size_t kMaxPatternBytes = 16 << 10;
 // Items tried plus characters passed: about a second of work at most, and a thousand times what an
-// honest pattern needs.
+// ordinary pattern needs.
 constexpr int64_t kMaxSearchWork = 50'000'000;
 constexpr uint32_t kMaxHeapKibibytes = 64 << 10;
 
@@ -67,8 +67,8 @@ struct Work {
   size_t position = 0;
 };
 
-// Called by PCRE2 before each item of the pattern; a positive answer would only backtrack, a
-// negative one ends the search.
+// Called by PCRE2 before each item of the pattern; a positive result would only backtrack,
+// a negative one ends the search.
 int CountWork(pcre2_callout_block* block, void* data) {
   Work* work = static_cast<Work*>(data);
   const size_t now = block->current_position;
@@ -105,8 +105,8 @@ absl::StatusOr<Match> Search(const pcre2_code* code, const std::string& text) {
   pcre2_set_callout(context.get(), CountWork, &work);
   pcre2_set_heap_limit(context.get(), kMaxHeapKibibytes);
   const int found = pcre2_match(code, Units(text), text.size(), 0, 0, match.get(), context.get());
-  // 0 is a match with more groups than were asked for. Errors are the limits, reached by what the
-  // model wrote: not found.
+  // 0: a match with more groups than the two pairs of offsets hold. Negative: no match, or the
+  // model's text reached a limit, which counts as no match.
   Match out;
   out.is_found = found >= 0;
   if (found == 0 || found > 1) {
@@ -121,9 +121,9 @@ absl::StatusOr<RewardFn> MakeRegex(const RewardOptions& options) {
     return RewardFn([](const RewardInput& input) -> absl::StatusOr<double> {
       if (input.answer.empty()) {
         return absl::InvalidArgumentError(
-            "answer: expected a PCRE2 pattern, found an empty answer, which would be found "
-            "anywhere; "
-            "fix the row or set reward.pattern");
+            "answer: expected a PCRE2 pattern, found an empty answer, which matches everywhere; "
+            "fix "
+            "the row or set reward.pattern");
       }
       ASSIGN_OR_RETURN(const Code code, Compile(input.answer, "answer"));
       ASSIGN_OR_RETURN(const Match match, Search(code.get(), input.completion));

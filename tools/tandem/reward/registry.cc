@@ -18,11 +18,12 @@ constexpr const RewardKind* kKinds[] = {
 
 }  // namespace
 
-absl::Status UnknownReward(absl::string_view name, const std::vector<std::string>& known) {
+absl::Status UnknownReward(absl::string_view name, const std::vector<std::string>& known,
+                           absl::string_view key) {
   constexpr size_t kLongestShown = 64;  // a name is short; more of what was found would be noise
   const std::string nearest = config::Nearest(name, known);
   return absl::InvalidArgumentError(
-      absl::StrCat("reward.name: expected one of ", absl::StrJoin(known, ", "), "; found \"",
+      absl::StrCat(key, ": expected one of ", absl::StrJoin(known, ", "), "; found \"",
                    absl::Utf8SafeCHexEscape(name.substr(0, kLongestShown)), "\"",
                    nearest.empty() ? "" : absl::StrCat(", did you mean ", nearest, "?")));
 }
@@ -45,8 +46,8 @@ absl::StatusOr<RewardFn> FindReward(absl::string_view name, const RewardOptions&
     if (kind->name != name) continue;
     if (!options.pattern.empty() && !kind->has_pattern) {
       return absl::InvalidArgumentError(
-          absl::StrCat("reward.pattern: expected none, for the reward ", name,
-                       " has no pattern; regex has one"));
+          absl::StrCat("reward.pattern: expected none: reward ", name,
+                       " uses no pattern; remove the key or set reward.name=regex"));
     }
     return kind->make(options);
   }

@@ -1,5 +1,5 @@
 // The built-in rewards by name (reward.name). Each file says what its reward compares:
-// exact_match.cc, final_answer.cc (gsm8k), prefix_match.cc, regex_reward.cc.
+// exact_match.cc, gsm8k.cc, prefix_match.cc, regex_reward.cc.
 //
 //   ASSIGN_OR_RETURN(reward::RewardFn gsm8k, reward::FindReward("gsm8k"));
 //   ASSIGN_OR_RETURN(double one, gsm8k({.completion = "So 18.", .answer = "9 * 2\n#### 18"}));
@@ -33,7 +33,9 @@ bool NeedsAnswer(absl::string_view name, const RewardOptions& options = {});
 std::vector<std::string> RewardNames();
 
 // The error for a name that is not one of `known`, which are `RewardNames()` and perhaps others.
-absl::Status UnknownReward(absl::string_view name, const std::vector<std::string>& known);
+// `key` is the configuration's.
+absl::Status UnknownReward(absl::string_view name, const std::vector<std::string>& known,
+                           absl::string_view key = "reward.name");
 
 }  // namespace tandem::reward
 

@@ -16,8 +16,8 @@ struct RewardInput {
   std::string finish_reason = "stop";  // stop, length or aborted
 };
 
-// Thread-safe and deterministic. INVALID_ARGUMENT if the row's answer is unusable (an invalid
-// pattern, an answer without a number); the model's text never causes an error.
+// Thread-safe and deterministic. INVALID_ARGUMENT if the row's answer is invalid (no pattern, no
+// number); the model's text never causes an error.
 using RewardFn = std::function<absl::StatusOr<double>(const RewardInput&)>;
 
 struct RewardOptions {

@@ -8,6 +8,12 @@
 
 #include "services/trainer/publish/reshard_follower.h"
 #include "tandem/rollout/v1/weight_service.grpc.pb.h"
+#include "tandem/trainer/v1/publish_order.pb.h"
+
+namespace tandem::trainer::digest_lanes_example {
+extern std::vector<weights::DigestSum> sums;
+extern v1::HeldDigests message;
+}  // namespace tandem::trainer::digest_lanes_example
 
 namespace tandem::trainer::group_deadline_example {
 extern comm::ProcessGroup& world;
@@ -52,7 +58,8 @@ extern weights::PhaseTimes times;
 namespace tandem::trainer::stream_feed_example {
 extern SendTransport& transport;
 extern StreamFeed::Options options;
-extern std::vector<ReplicaClient*> sources, readers;
+extern std::vector<ReplicaClient*> sources;
+extern std::vector<StreamFeed::Reader> readers;
 extern TensorDigests digests;
 inline constexpr header_examples::AnyFunction Report;
 }  // namespace tandem::trainer::stream_feed_example

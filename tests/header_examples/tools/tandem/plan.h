@@ -19,6 +19,15 @@ extern int64_t i;
 extern Size x, gradient;
 }  // namespace tandem::plan::layer_memory_example
 
+namespace tandem::plan::layer_profile_example {
+extern MemoryLedger ledger;
+extern model::ParameterTable table;
+extern CountedBatch batch;
+extern model::ModelSpec spec;
+extern sharding::Saves saves;
+extern Size x;
+}  // namespace tandem::plan::layer_profile_example
+
 namespace tandem::plan::memory_ledger_example {
 extern int64_t tokens, hidden;
 }  // namespace tandem::plan::memory_ledger_example

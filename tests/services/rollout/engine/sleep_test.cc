@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
+#include "common/host/process_memory.h"
 #include "common/rpc/status_conversion.h"
-#include "common/telemetry/process_memory.h"
 #include "tandem/common/v1/error.pb.h"
 #include "tests/services/rollout/engine/engine_fixture.h"
 #include "tests/support/staged_weights.h"
@@ -61,13 +61,13 @@ TEST_F(SleepTest, TheMemoryGoesBackToTheSystem) {
   const int64_t weights = model_->table().num_parameters() * 4;
   const int64_t cache =
       int64_t{1500} * 2 * spec.num_layers() * spec.layers.front().attention.kv_size() * 4;
-  const int64_t awake = telemetry::ResidentBytes();
+  const int64_t awake = host::ResidentBytes();
 
   Sleep({.kv_cache = true});
-  const int64_t without_cache = telemetry::ResidentBytes();
+  const int64_t without_cache = host::ResidentBytes();
   EXPECT_LT(without_cache, awake - cache * 9 / 10);
   Sleep({.weights = true});
-  EXPECT_LT(telemetry::ResidentBytes(), without_cache - weights * 8 / 10);
+  EXPECT_LT(host::ResidentBytes(), without_cache - weights * 8 / 10);
 
   // The second one goes to where the first weights were.
   CommitRandom(/*version=*/1, /*seed=*/2);

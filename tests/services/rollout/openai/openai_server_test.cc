@@ -358,7 +358,7 @@ TEST_F(OpenAiServerTest, ClientsThatWaitHoldUpNobody) {
   // More than there were ever threads.
   const testing::IdleClients idle(port(), 1500);
   EXPECT_GT(idle.num_open(), 900);
-  std::vector<FileDescriptor> trickling;
+  std::vector<host::FileDescriptor> trickling;
   for (int i = 0; i < 40; ++i) {
     trickling.push_back(testing::HttpDial(
         port(),

@@ -147,11 +147,12 @@ TEST_F(WeightReceiverTest, RequestsThatMakeNoSenseNameTheField) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("base_version")));
   request = BeginRequest("a", 1);
   request.set_keeps_frozen(true);
-  EXPECT_THAT(Begin(request),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("keeps_frozen")));
-  request.set_transport(common::v1::TRANSPORT_RESHARD);
-  EXPECT_THAT(Begin(request),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("base_version")));
+  for (const auto transport : {common::v1::TRANSPORT_BROADCAST, common::v1::TRANSPORT_RESHARD,
+                               common::v1::TRANSPORT_STREAM}) {
+    request.set_transport(transport);
+    EXPECT_THAT(Begin(request), StatusIs(absl::StatusCode::kInvalidArgument,
+                                         HasSubstr("keeps_frozen need a base")));
+  }
   request = BeginRequest("a", 1);
   request.mutable_buckets()->RemoveLast();
   EXPECT_THAT(Begin(request), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("u2.t1")));

@@ -2,6 +2,7 @@
 #include <grpcpp/create_channel.h>
 #include <grpcpp/support/channel_arguments.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <functional>
@@ -14,7 +15,7 @@
 #include "common/rpc/message_digest.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
-#include "common/weights/digest.h"
+#include "common/weights/tensor_digests.h"
 #include "tests/fakes/fake_rollout.h"
 #include "tests/fakes/faulty_link.h"
 #include "tests/support/status_matchers.h"
@@ -386,6 +387,21 @@ TEST_F(ReadWeightsTest, TheStreamIsTheManifestsCanonicalOneFromAnyBucket) {
   }
 }
 
+TEST_F(ReadWeightsTest, TensorsThatTheReaderKeepsAreNoPartOfTheStream) {
+  MakeLive(source_, model_, 1);
+  for (const auto& kept : std::vector<std::vector<int>>{{0}, {1, 3}, {5}, {0, 1, 2, 3, 4}}) {
+    auto request = Request();
+    request.mutable_kept_tensors()->Assign(kept.begin(), kept.end());
+    std::string expected, found;
+    for (int i = 0; i < model_.manifest().tensors_size(); ++i) {
+      if (std::find(kept.begin(), kept.end(), i) == kept.end()) expected += model_.Bytes(i);
+    }
+    ASSERT_OK_AND_ASSIGN(const auto messages, Read(request));
+    for (const auto& message : messages) found += message.data();
+    EXPECT_EQ(found, expected);
+  }
+}
+
 TEST_F(ReadWeightsTest, RequestsThatMakeNoSenseAreAnsweredSo) {
   const auto expect = [&](absl::StatusCode code, const std::string& what,
                           const std::function<void(v1::ReadWeightsRequest&)>& change) {
@@ -405,6 +421,12 @@ TEST_F(ReadWeightsTest, RequestsThatMakeNoSenseAreAnsweredSo) {
        {int64_t{0}, int64_t{-8}, int64_t{12}, weights::kMaxBucketBytes + 8, INT64_MIN, INT64_MAX}) {
     expect(absl::StatusCode::kInvalidArgument, "bucket_bytes",
            [&](auto& request) { request.set_bucket_bytes(bytes); });
+  }
+  for (const auto& kept :
+       std::vector<std::vector<int>>{{-1}, {6}, {1, 0}, {2, 2}, {0, 1, 2, 3, 4, 5}, {INT32_MAX}}) {
+    expect(absl::StatusCode::kInvalidArgument, "kept_tensors", [&](auto& request) {
+      request.mutable_kept_tensors()->Assign(kept.begin(), kept.end());
+    });
   }
   for (const int bucket : {-1, 18, INT32_MIN, INT32_MAX}) {
     expect(absl::StatusCode::kOutOfRange, "expected 0 to 17",

@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
-#include "common/probe/control_group.h"
-#include "common/probe/cpu_list.h"
+#include "common/host/control_group.h"
+#include "common/host/cpu_list.h"
 #include "tests/support/status_matchers.h"
 
 namespace tandem::rollout {
@@ -27,17 +27,17 @@ comm::LaunchEnvironment Rank(int rank, int ranks) {
 
 class RankThreadsTest : public ::testing::Test {
  protected:
-  const std::vector<int> allowed_ = probe::AllowedCpus();
+  const std::vector<int> allowed_ = host::AllowedCpus();
   config::v1::RolloutConfig config_;
 };
 
 TEST_F(RankThreadsTest, AreTheCoresSharedAmongTheRanks) {
   ASSERT_OK_AND_ASSIGN(std::vector<int> cpus, SetThreads(config_, Rank(0, 1)));
   EXPECT_THAT(cpus, IsEmpty());
-  EXPECT_EQ(at::get_num_threads(), probe::UsableCores());
+  EXPECT_EQ(at::get_num_threads(), host::UsableCores());
   config_.set_tensor_model_parallel_size(4);
   ASSERT_OK(SetThreads(config_, Rank(3, 4)));
-  EXPECT_EQ(at::get_num_threads(), std::max(1, probe::UsableCores() / 4));
+  EXPECT_EQ(at::get_num_threads(), std::max(1, host::UsableCores() / 4));
   config_.set_threads(3);
   ASSERT_OK(SetThreads(config_, Rank(3, 4)));
   EXPECT_EQ(at::get_num_threads(), 3);

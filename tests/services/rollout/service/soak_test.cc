@@ -20,10 +20,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/host/process_memory.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/server.h"
 #include "common/rpc/status_conversion.h"
-#include "common/telemetry/process_memory.h"
 #include "services/rollout/service/rollout_service.h"
 #include "tests/services/rollout/engine/engine_fixture.h"
 #include "tests/support/staged_weights.h"
@@ -42,7 +42,7 @@ absl::Duration SoakTime() {
 
 int64_t ResidentBytes() {
   malloc_trim(0);
-  return telemetry::ResidentBytes();
+  return host::ResidentBytes();
 }
 
 int NumDescriptors() {

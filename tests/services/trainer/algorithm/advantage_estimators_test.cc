@@ -26,6 +26,8 @@ constexpr Named kEstimators[] = {
     {"reinforce_plus_plus", &kReinforcePlusPlusAdvantages},
     {"reinforce_plus_plus_baseline", &kReinforcePlusPlusBaselineAdvantages},
     {"gae", &kGaeAdvantages},
+    {"grpo_passk", &kPassAtKAdvantages},
+    {"grpo_passk_centred", &kPassAtKAdvantages, false},
 };
 
 class AdvantageEstimators : public ::testing::Test {

@@ -48,6 +48,43 @@ TEST(Advantages, OfAGroupOfOneAreItsReward) {
   EXPECT_NEAR(actual[0], 2.5, 1e-5);
 }
 
+TEST(Advantages, OfTokensWithRewardsOfTheirOwnAreTheirReturns) {
+  TrainingBatch batch;
+  batch.num_groups = 1;
+  Sequence& sequence = batch.sequences.emplace_back();
+  sequence.trained = {1, 2, 3};
+  sequence.reward = 7;
+  sequence.token_rewards = {1, 2, 0};  // the rest, 4, is on the last token
+  sequence.values = {0, 0, 0};
+  SpreadRewards(batch);
+
+  TrainingBatch with_greedy = batch;
+  with_greedy.sequences[0].baseline_reward = 3;
+  AssignAdvantages(with_greedy, {.kind = &kRemaxAdvantages});
+  EXPECT_EQ(with_greedy.sequences[0].advantages, std::vector<float>({4, 3, 1}));
+
+  AdvantageOptions gae = {.kind = &kGaeAdvantages, .gamma = 0.5};
+  AssignAdvantages(batch, gae);
+  EXPECT_EQ(batch.sequences[0].returns, std::vector<float>({3, 4, 4}));
+}
+
+TEST(Advantages, OfGroupEstimatorsUseTheSumOfTokenRewards) {
+  TrainingBatch batch;
+  batch.num_groups = 1;
+  for (const double reward : {3.0, 1.0}) {
+    Sequence& sequence = batch.sequences.emplace_back();
+    sequence.trained = {1, 2};
+    sequence.reward = reward;
+  }
+  batch.sequences[0].token_rewards = {2, 1};
+  SpreadRewards(batch);
+
+  AssignAdvantages(batch, {.kind = &kRlooAdvantages});
+
+  EXPECT_EQ(batch.sequences[0].advantages, std::vector<float>({2, 2}));
+  EXPECT_EQ(batch.sequences[1].advantages, std::vector<float>({-2, -2}));
+}
+
 TEST(Advantages, ThatCameWithASampleStayAndItsRewardCountsInTheGroup) {
   TrainingBatch batch;
   batch.num_groups = 1;

@@ -60,10 +60,10 @@ TEST(PolicyLoss, AndItsGradientAreThoseOfPyTorchForEveryBound) {
 
 TEST(KlLoss, AndItsGradientAreThoseOfPyTorchForEveryEstimator) {
   const nlohmann::json golden = ReadGolden()["kl"];
-  const std::vector<std::pair<const char*, KlEstimator>> estimators = {{"k1", KlEstimator::kK1},
-                                                                       {"abs", KlEstimator::kAbs},
-                                                                       {"k2", KlEstimator::kK2},
-                                                                       {"k3", KlEstimator::kK3}};
+  const std::vector<std::pair<const char*, KlEstimator>> estimators = {
+      {"k1", KlEstimator::kK1},          {"abs", KlEstimator::kAbs},
+      {"k2", KlEstimator::kK2},          {"k3", KlEstimator::kK3},
+      {"k1_plus", KlEstimator::kK1Plus}, {"k3_plus", KlEstimator::kK3Plus}};
   for (const auto& [name, estimator] : estimators) {
     const at::Tensor logprobs = Leaf(golden["logprobs"]);
     const at::Tensor actual = KlLoss(logprobs, Vector(golden["ref"]), estimator);

@@ -5,6 +5,9 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <map>
+#include <string>
+
 #include "services/trainer/algorithm/preference_loss.h"
 #include "services/trainer/algorithm/preference_step.h"
 #include "services/trainer/data/preference_pairs.h"
@@ -18,13 +21,49 @@ namespace {
 using ::tandem::testing::StatusIs;
 using ::testing::HasSubstr;
 
+TEST(PreferenceLoss, EveryTypeOfTheConfigurationIsComputed) {
+  for (int i = config::v1::DpoLossType_MIN + 1; i <= config::v1::DpoLossType_MAX; ++i) {
+    const auto type = static_cast<config::v1::DpoLossType>(i);
+    EXPECT_NE(FindPreferenceLoss(type), nullptr) << config::v1::DpoLossType_Name(type);
+  }
+  EXPECT_EQ(FindPreferenceLoss(config::v1::DPO_LOSS_TYPE_UNSPECIFIED), nullptr);
+}
+
+TEST(PreferenceLoss, OfEveryTypeAndItsGradientsArePyTorchs) {
+  const std::map<std::string, const PreferenceLossKind*> kinds = {
+      {"sigmoid", &kSigmoidPreferenceLoss},
+      {"sigmoid_norm", &kSigmoidNormPreferenceLoss},
+      {"ipo", &kIpoPreferenceLoss},
+      {"hinge", &kHingePreferenceLoss},
+      {"robust", &kRobustPreferenceLoss}};
+  const auto cases =
+      io::ReadJsonFile(SourcePath("tests/services/trainer/algorithm/preference_golden.json"));
+  ASSERT_TRUE(cases.ok()) << cases.status();
+  ASSERT_EQ(cases->size(), 2 * kinds.size());
+  for (const nlohmann::json& golden : *cases) {
+    const auto name = golden["name"].get<std::string>();
+    SCOPED_TRACE(name);
+    const at::Tensor chosen = Vector(golden["chosen"]).requires_grad_(true);
+    const at::Tensor rejected = Vector(golden["rejected"]).requires_grad_(true);
+
+    const PreferenceLoss loss = ComputePreferenceLoss(
+        chosen, rejected, Vector(golden["ref_chosen"]), Vector(golden["ref_rejected"]),
+        {golden["beta"].get<double>(), golden["label_smoothing"].get<double>(), kinds.at(name)});
+
+    EXPECT_LT(Difference(loss.loss, Vector(golden["loss"])), 1e-10);
+    const auto gradients = torch::autograd::grad({loss.loss.sum()}, {chosen, rejected});
+    EXPECT_LT(Difference(gradients[0], Vector(golden["chosen_grad"])), 1e-10);
+    EXPECT_LT(Difference(gradients[1], Vector(golden["rejected_grad"])), 1e-10);
+  }
+}
+
 TEST(PreferenceLoss, AndItsGradientsArePyTorchs) {
   const nlohmann::json all = ReadCriticGolden();
   for (const nlohmann::json& golden : all["preference_loss"]) {
     const at::Tensor chosen = Vector(golden["chosen"]).requires_grad_(true);
     const at::Tensor rejected = Vector(golden["rejected"]).requires_grad_(true);
 
-    const PreferenceLoss loss = SigmoidPreferenceLoss(
+    const PreferenceLoss loss = ComputePreferenceLoss(
         chosen, rejected, Vector(golden["ref_chosen"]), Vector(golden["ref_rejected"]),
         {golden["beta"].get<double>(), golden["label_smoothing"].get<double>()});
 

@@ -102,6 +102,18 @@ TEST(TrainingStep, WithGspoCorrectionAndMiniBatchesIsTheSameOnAnyRanks) {
   EXPECT_EQ(first.count("rollout_corr/rollout_is_eff_sample_size"), 1u);
 }
 
+TEST(TrainingStep, WithTokensChosenByCovarianceAndEntropyIsTheSameOnAnyRanks) {
+  TrainingStepOptions options;
+  options.objective.policy_loss = &kKlCovLoss;
+  options.objective.policy.kl_cov_ratio = 0.2;
+  options.top_entropy_share = 0.5;
+  options.mini_batch.groups_each = 2;
+  ExpectSameSteps(options);
+  const Metrics first = ThreeSteps(options, 1, 4096).front();
+  EXPECT_GT(first.at("actor/entropy_threshold"), 0);
+  EXPECT_GT(first.at("actor/pg_clipfrac"), 0);  // the chosen tokens
+}
+
 TEST(TrainingStep, RefusesABatchWithoutATokenToTrainOn) {
   WithTrainer({}, [](Trainer& trainer) {
     TrainingBatch batch = RaggedBatch(1);
@@ -125,6 +137,24 @@ TEST(TrainingStep, ChangesNothingWhereEveryTokenIsRejected) {
     EXPECT_FALSE(result.weights_changed);
     EXPECT_EQ(result.metrics.at("rollout_corr/rollout_rs_masked_fraction"), 1.0);
     EXPECT_TRUE(at::equal(trainer.policy->shards()[0].master, before));
+  });
+}
+
+TEST(TrainingStep, DoesNotTrainOnTruncatedCompletionsIfTheyAreMasked) {
+  TrainingStepOptions options;
+  options.masks_truncated = true;
+  WithTrainer(options, [](Trainer& trainer) {
+    TrainingBatch batch = RaggedBatch(1);
+    const at::Tensor before = trainer.policy->shards()[0].master.clone();
+    for (Sequence& sequence : batch.sequences) sequence.is_cut = true;
+    ASSERT_OK_AND_ASSIGN(const StepResult none, trainer.step.PolicyGradient(batch, 1e-3));
+    EXPECT_FALSE(none.weights_changed);
+    EXPECT_TRUE(at::equal(trainer.policy->shards()[0].master, before));
+    EXPECT_EQ(none.metrics.count("critic/score/mean"), 1u);  // their rewards count
+
+    batch.sequences[0].is_cut = false;
+    ASSERT_OK_AND_ASSIGN(const StepResult one, trainer.step.PolicyGradient(batch, 1e-3));
+    EXPECT_TRUE(one.weights_changed);
   });
 }
 

@@ -54,6 +54,24 @@ TEST(TrainingBatch, TrainsOnSampledTokensOfTheLossMaskOnly) {
   EXPECT_EQ(batch.num_trained_tokens(), 6);
 }
 
+TEST(TrainingBatch, TokenRewardsOfMaskedTokensPassToTheTrainedOneBefore) {
+  common::v1::Sample sample = Parse(kTwoTurns);
+  for (const double reward : {1, 2}) sample.mutable_segments(1)->add_token_rewards(reward);
+  for (const double reward : {4, 8, 16}) sample.mutable_segments(3)->add_token_rewards(reward);
+
+  const TrainingBatch batch = MakeTrainingBatch({sample, Parse(kShort)});
+
+  EXPECT_THAT(batch.sequences[0].token_rewards, ElementsAre(1, 2, 12, 16));
+  EXPECT_TRUE(batch.sequences[1].token_rewards.empty());
+}
+
+TEST(TrainingBatch, TokenRewardsBeforeTheFirstTrainedTokenPassToIt) {
+  const TrainingBatch batch = MakeTrainingBatch(
+      {Parse("segments { kind: SEGMENT_KIND_SAMPLED token_ids: [1, 2, 3] loss_mask: [true, false, "
+             "true] token_rewards: [1, 2, 4] }")});
+  EXPECT_THAT(batch.sequences[0].token_rewards, ElementsAre(7));
+}
+
 TEST(TrainingBatch, NumbersGroupsInOrderOfAppearanceAndTakesNamelessSamplesForGroups) {
   const TrainingBatch batch = MakeTrainingBatch({Parse(kShort), Parse(kTwoTurns), Parse(kShort),
                                                  Parse("segments { kind: SEGMENT_KIND_PROMPT }")});

@@ -111,6 +111,15 @@ TEST_F(SampleValidation, RefusesNumbersThatAreNotFinite) {
   EXPECT_THAT(Validate(), StatusIs(kInvalid, HasSubstr("samples[3].baseline_reward")));
 }
 
+TEST_F(SampleValidation, RefusesTokenRewardsThatAreTooFewOrOutOfRange) {
+  sampled().add_token_rewards(1);
+  EXPECT_THAT(Validate(), StatusIs(kInvalid, HasSubstr("segments[1].token_rewards: expected one")));
+  sampled().add_token_rewards(-1);
+  EXPECT_THAT(Validate(), IsOk());
+  sampled().set_token_rewards(1, -2e9);
+  EXPECT_THAT(Validate(), StatusIs(kInvalid, HasSubstr("segments[1].token_rewards[1]")));
+}
+
 TEST_F(SampleValidation, RefusesARewardThatIsNotFiniteBesideAdvantages) {
   sampled().add_advantages(1);
   sampled().add_advantages(-1);

@@ -5,7 +5,7 @@
 #include <map>
 
 #include "absl/synchronization/mutex.h"
-#include "common/telemetry/process_memory.h"
+#include "common/host/process_memory.h"
 #include "services/trainer/fsdp/sharded_model.h"
 #include "services/trainer/fsdp/state_memory.h"
 #include "services/trainer/fsdp/tensor_memory.h"
@@ -70,18 +70,18 @@ TEST(MemoryBytes, OfStateThatNobodyHasWrittenAreCountedAndTakeNoMemory) {
   const int64_t bytes = numel * static_cast<int64_t>(sizeof(float));
   ASSERT_OK_AND_ASSIGN(auto memory, StateMemory::Create(Offload::kNone, "", at::kCPU));
   const int64_t counted = TensorMemory::current_bytes();
-  const int64_t resident = telemetry::ResidentBytes();
+  const int64_t resident = host::ResidentBytes();
   {
     at::Tensor moments = memory->Zeros(numel);
     EXPECT_EQ(TensorMemory::current_bytes(), counted + bytes);
-    EXPECT_LT(telemetry::ResidentBytes(), resident + bytes / 8);
+    EXPECT_LT(host::ResidentBytes(), resident + bytes / 8);
 
     EXPECT_EQ(moments.narrow(0, numel / 2, 1000).abs().max().item<float>(), 0.0f);
     moments.fill_(1);
-    EXPECT_GT(telemetry::ResidentBytes(), resident + bytes / 2);
+    EXPECT_GT(host::ResidentBytes(), resident + bytes / 2);
   }
   EXPECT_EQ(TensorMemory::current_bytes(), counted);
-  EXPECT_LT(telemetry::ResidentBytes(), resident + bytes / 8);
+  EXPECT_LT(host::ResidentBytes(), resident + bytes / 8);
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 #include <fstream>
 
 #include "absl/synchronization/mutex.h"
-#include "common/telemetry/process_memory.h"
+#include "common/host/process_memory.h"
 #include "services/trainer/fsdp/offload_file.h"
 #include "services/trainer/fsdp/sharded_model.h"
 #include "services/trainer/fsdp/tensor_memory.h"
@@ -145,7 +145,7 @@ TEST(Offload, KeepsFewUnitsResident) {
   };
   step();  // makes buffers and scratch memory
 
-  const int64_t resident = telemetry::ResidentBytes();
+  const int64_t resident = host::ResidentBytes();
   // The peak is counted from here on (proc(5)).
   ASSERT_TRUE(std::ofstream("/proc/self/clear_refs") << "5" << std::flush);
   step();
@@ -153,8 +153,8 @@ TEST(Offload, KeepsFewUnitsResident) {
   const int64_t state = model->memory_bytes().offloaded;
   EXPECT_GT(state, 128 << 20);
   // The optimizer looks at four tensors of a unit at a time, of 18 units.
-  EXPECT_LT(telemetry::PeakResidentBytes() - resident, state / 5);
-  EXPECT_LT(telemetry::ResidentBytes() - resident, state / 16);
+  EXPECT_LT(host::PeakResidentBytes() - resident, state / 5);
+  EXPECT_LT(host::ResidentBytes() - resident, state / 16);
 }
 
 TEST(Offload, NamesTheFolderWhereItCannotBeMade) {

@@ -149,12 +149,10 @@ TEST(SplitTraining, BucketsHoldTheLogicalTensors) {
                            weights::MakeManifest(model::ParameterTable(Spec()), io::DType::kF32));
       ASSERT_OK_AND_ASSIGN(const auto plan,
                            weights::MakeTransferPlan(std::move(manifest), bucket_bytes));
-      ShardedWeights shards;
+      RankShards shards;
       shards.ranks = mesh.size();
       shards.rank = mesh.rank();
-      for (const UnitShard& shard : model->shards()) {
-        shards.units.push_back({shard.master, shard.numel, shard.padded_numel});
-      }
+      shards.units = model->shards();
       shards.layout = std::make_shared<ShardLayout>(model->transformer(), shape);
       ASSERT_OK_AND_ASSIGN(auto source,
                            ShardGatherSource::Create(plan, std::move(shards), &mesh.world()));

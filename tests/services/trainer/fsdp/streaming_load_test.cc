@@ -5,9 +5,9 @@
 
 #include <fstream>
 
+#include "common/host/process_memory.h"
 #include "common/io/model_folder.h"
 #include "common/io/model_folder_writer.h"
-#include "common/telemetry/process_memory.h"
 #include "services/trainer/fsdp/shard_init.h"
 #include "tests/services/trainer/fsdp/sharded_test_support.h"
 #include "tests/support/status_matchers.h"
@@ -72,11 +72,11 @@ std::vector<UnitShard> ShardsOfRank(const model::ParameterTable& table) {
 // By how much `load` lets the resident set grow at most.
 template <typename Load>
 int64_t PeakGrowth(Load load) {
-  const int64_t resident = telemetry::ResidentBytes();
+  const int64_t resident = host::ResidentBytes();
   // The peak is counted from here on (proc(5)).
   EXPECT_TRUE(std::ofstream("/proc/self/clear_refs") << "5" << std::flush);
   load();
-  return telemetry::PeakResidentBytes() - resident;
+  return host::PeakResidentBytes() - resident;
 }
 
 TEST(StreamingLoad, OfARanksPartKeepsLittleOfTheFilesResident) {

@@ -4,7 +4,7 @@
 
 #include "common/rpc/child_process.h"
 #include "common/rpc/process.h"
-#include "common/weights/digest.h"
+#include "common/weights/tensor_digests.h"
 #include "tests/fakes/weight_pair.h"
 #include "tests/support/cuda_device.h"
 #include "tests/support/status_matchers.h"

@@ -19,7 +19,9 @@ using ::tandem::testing::FakeRollout;
 using ::tandem::testing::FakeTrainer;
 using ::tandem::testing::TestModel;
 using ::testing::AnyOf;
+using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using BeginUpdateRequest = rollout::v1::BeginUpdateRequest;
 
 // The rank hears the go key, but meets none of its neighbours.
@@ -162,6 +164,80 @@ TEST_P(HalfReachableTest, WhereNobodyCanBeFedTheErrorSaysToTryAgain) {
   ASSERT_OK(Publish(1, {&one, &two}).status());
   ExpectLive(one, model_, 1);
   ExpectLive(two, model_, 1);
+}
+
+// Of three units the first and the last are frozen: these tensors.
+constexpr int kFrozenTensors[] = {0, 4, 5};
+
+// The second of two replicas cannot reach the rendezvous from its second version on, so it reads
+// from the first.
+class FrozenHalfReachableTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    model_.frozen = {0, 2};
+    auto made = FakeTrainer::Create(model_, {.policy = UpdatePolicy::kAvailable,
+                                             .blame_grace = absl::Seconds(1),
+                                             .join_timeout = absl::Milliseconds(500),
+                                             .backend = "socket",
+                                             .transport = "reshard"});
+    ASSERT_OK(made.status());
+    trainer_ = *std::move(made);
+    one_ = std::make_unique<FakeRollout>(model_);
+    two_ = std::make_unique<FakeRollout>(model_);
+    ASSERT_OK(Publish(1).status());
+    two_->AlterUpdates(LoseStore);
+  }
+
+  static void LoseStore(BeginUpdateRequest& request) {
+    if (request.has_rendezvous()) request.mutable_rendezvous()->set_port(1);
+  }
+
+  // Publishes weights that differ from version to version, but for the frozen ones.
+  absl::StatusOr<PublishReport> Publish(int version) {
+    model_.offset = version;
+    trainer_->SetWeights(model_);
+    return trainer_->Publish(version, {Endpoint("one", *one_), Endpoint("two", *two_)},
+                             absl::Seconds(20));
+  }
+
+  TestModel model_ = TestModel::Small();
+  std::unique_ptr<FakeTrainer> trainer_;
+  std::unique_ptr<FakeRollout> one_, two_;
+};
+
+TEST_F(FrozenHalfReachableTest, OneThatReadsFromTheOtherKeepsItsFrozenTensors) {
+  ASSERT_OK_AND_ASSIGN(const PublishReport report, Publish(2));
+  EXPECT_EQ(report.replicas[1].fed_by, "one");
+  ExpectLive(*two_, model_, 2);
+  ASSERT_EQ(one_->reads().size(), 1);
+  EXPECT_THAT(one_->reads()[0].kept_tensors(), ElementsAreArray(kFrozenTensors));
+  EXPECT_TRUE(two_->begun().back().keeps_frozen());
+}
+
+TEST_F(FrozenHalfReachableTest, OneWhoseLiveWeightsAreOthersReadsEverything) {
+  two_->AlterUpdates([](BeginUpdateRequest& request) {
+    LoseStore(request);
+    if (!request.has_rendezvous()) request.set_base_model_digest("something else");
+  });
+  ASSERT_OK_AND_ASSIGN(const PublishReport report, Publish(2));
+  EXPECT_EQ(report.replicas[1].fed_by, "one");
+  ExpectLive(*two_, model_, 2);
+  ASSERT_EQ(one_->reads().size(), 1);  // the update that kept some was refused before
+  EXPECT_THAT(one_->reads()[0].kept_tensors(), IsEmpty());
+}
+
+TEST_F(FrozenHalfReachableTest, OneWhoseFrozenTensorsAreDamagedReadsEverything) {
+  // Its memory fails after the commit.
+  ASSERT_OK(two_->receiver.RunExclusive([](rollout::WeightStore& store) {
+    const_cast<std::byte&>(store.Live(kFrozenTensors[0])[0]) ^= std::byte{1};
+    return absl::OkStatus();
+  }));
+  ASSERT_OK_AND_ASSIGN(const PublishReport report, Publish(2));
+  EXPECT_EQ(report.replicas[1].fed_by, "one");
+  ExpectLive(*two_, model_, 2);
+  ASSERT_EQ(one_->reads().size(), 2);
+  EXPECT_THAT(one_->reads()[0].kept_tensors(), ElementsAreArray(kFrozenTensors));
+  EXPECT_THAT(one_->reads()[1].kept_tensors(), IsEmpty());
 }
 
 TEST(HalfReachable, InABroadcastEachIsTriedByItself) {

@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "common/status/status_macros.h"
+#include "common/weights/tensor_digests.h"
 #include "tests/common/comm/local_ranks.h"
 #include "tests/fakes/test_model.h"
 #include "tests/support/status_matchers.h"
@@ -15,13 +17,14 @@ using ::tandem::testing::TestModel;
 using ::testing::Each;
 using ::testing::HasSubstr;
 
-ShardedWeights Shards(const TestModel& model, int rank, int ranks) {
-  ShardedWeights shards;
+RankShards Shards(const TestModel& model, int rank, int ranks) {
+  RankShards shards;
   shards.rank = rank;
   shards.ranks = ranks;
   for (size_t u = 0; u < model.units.size(); ++u) {
-    shards.units.push_back(
-        {model.Shard(u, rank, ranks), model.UnitNumel(u), model.Padded(u, ranks)});
+    shards.units.push_back({.master = model.Shard(u, rank, ranks),
+                            .numel = model.UnitNumel(u),
+                            .padded_numel = model.Padded(u, ranks)});
   }
   return shards;
 }
@@ -76,6 +79,47 @@ TEST(ShardGatherSource, BucketsAreTheCanonicalStreamWhateverTheRanksBucketsAndTy
   }
 }
 
+TEST(ShardGatherSource, FrozenTensorsAreDigestedWhereTheyAreAndNotGathered) {
+  TestModel model = TestModel::Small();
+  model.frozen = {0, 2};
+  for (const int ranks : {1, 2, 3}) {
+    for (const int64_t bucket_bytes : {8, 136, 1 << 20}) {
+      SCOPED_TRACE(absl::StrCat(ranks, " ranks, ", bucket_bytes));
+      ASSERT_OK_AND_ASSIGN(const auto whole,
+                           weights::MakeTransferPlan(model.manifest(), bucket_bytes));
+      const auto gather = [&](ShardGatherSource& source, bool keeps_frozen) -> absl::Status {
+        RETURN_IF_ERROR(source.Choose(keeps_frozen));
+        const weights::TransferPlan& plan = source.PlanOf(keeps_frozen);
+        std::string bytes, expected;
+        RETURN_IF_ERROR(GatherBuckets(source, plan, plan.buckets.size(), bytes));
+        std::vector<weights::TensorDigest> digests = model.Digests();
+        for (int i = 0; i < plan.manifest.tensors_size(); ++i) {
+          if (plan.Brings(i))
+            expected += model.Bytes(i);
+          else
+            digests[i].clear_digest();  // the receiver of buckets does not know it
+        }
+        RETURN_IF_ERROR(source.CheckGathered(digests));
+        const bool same = bytes == expected &&
+                          weights::ModelDigest(digests) == weights::ModelDigest(model.Digests());
+        return same ? absl::OkStatus() : absl::InternalError("other bytes or digests");
+      };
+      const auto results =
+          comm::RunRanks(ranks, comm::kGloo, [&](comm::ProcessGroup& group) -> absl::Status {
+            ASSIGN_OR_RETURN(auto source, ShardGatherSource::Create(
+                                              whole, Shards(model, group.rank(), ranks), &group));
+            if (group.rank() > 0) return source->Follow();
+            // One kind after another, within one update as it happens after a failure.
+            for (const bool keeps_frozen : {false, true, true, false}) {
+              RETURN_IF_ERROR(gather(*source, keeps_frozen));
+            }
+            return source->End();
+          });
+      EXPECT_THAT(results, Each(IsOk()));
+    }
+  }
+}
+
 TEST(ShardGatherSource, AfterAnEndInTheMiddleTheGroupWorksAndTheNextUpdateIsWhole) {
   const TestModel model = TestModel::Small();
   ASSERT_OK_AND_ASSIGN(const auto plan, weights::MakeTransferPlan(model.manifest(), 64));
@@ -107,7 +151,7 @@ TEST(ShardGatherSource, AfterAnEndInTheMiddleTheGroupWorksAndTheNextUpdateIsWhol
 TEST(ShardGatherSource, ShardsThatAreNotThePlansAreRefused) {
   const TestModel model = TestModel::Small();
   ASSERT_OK_AND_ASSIGN(const auto plan, weights::MakeTransferPlan(model.manifest(), 64));
-  ShardedWeights shards = Shards(model, 0, 1);
+  RankShards shards = Shards(model, 0, 1);
   shards.units.pop_back();
   EXPECT_THAT(ShardGatherSource::Create(plan, shards, nullptr),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("the manifest 281")));

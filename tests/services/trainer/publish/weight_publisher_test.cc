@@ -352,16 +352,25 @@ INSTANTIATE_TEST_SUITE_P(Shapes, FrozenTensorsTest,
                                            Shape{2, 64, "float32", "socket", "reshard"},
                                            Shape{3, 8, "float32", "messages", "reshard"},
                                            Shape{3, 104, "bfloat16", "shared_memory", "reshard"},
-                                           Shape{2, 64, "float32", "gloo", "reshard", true}),
+                                           Shape{2, 64, "float32", "gloo", "reshard", true},
+                                           Shape{1, 256, "float32", "shared_memory", "broadcast"},
+                                           Shape{2, 64, "float32", "gloo", "broadcast"},
+                                           Shape{3, 8, "float32", "shared_memory", "broadcast"},
+                                           Shape{3, 104, "bfloat16", "shared_memory", "broadcast"},
+                                           Shape{2, 64, "float32", "gloo", "broadcast", true}),
                          [](const auto& info) {
                            return "Ranks" + std::to_string(info.param.ranks) + info.param.dtype +
-                                  info.param.backend + (info.param.on_device ? "OnDevice" : "");
+                                  info.param.backend + info.param.transport +
+                                  (info.param.on_device ? "OnDevice" : "");
                          });
 
-TEST(WeightPublisher, AReplicaWithoutTheFrozenTensorsGetsEverything) {
+class SomeFrozenTest : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Transports, SomeFrozenTest, ::testing::Values("reshard", "broadcast"));
+
+TEST_P(SomeFrozenTest, AReplicaWithoutTheFrozenTensorsGetsEverything) {
   const TestModel model = PartlyFrozen();
   FakeRollout one(model), two(model);
-  ASSERT_OK_AND_ASSIGN(auto trainer, FakeTrainer::Create(model, {.transport = "reshard"}));
+  ASSERT_OK_AND_ASSIGN(auto trainer, FakeTrainer::Create(model, {.transport = GetParam()}));
   ASSERT_OK(trainer->Publish(1, {Endpoint("one", one)}).status());
   trainer->SetWeights(WithOffset(model, 2));
   ASSERT_OK_AND_ASSIGN(const PublishReport joined,
@@ -385,10 +394,10 @@ TEST(WeightPublisher, AReplicaWithoutTheFrozenTensorsGetsEverything) {
   ExpectLive(one, WithOffset(model, 4), 4);
 }
 
-TEST(WeightPublisher, FrozenTensorsThatTheTrainerLoadedAgainAreSentWhereTheyDiffer) {
+TEST_P(SomeFrozenTest, FrozenTensorsThatTheTrainerLoadedAgainAreSentWhereTheyDiffer) {
   const TestModel model = PartlyFrozen();
   FakeRollout rollout(model);
-  ASSERT_OK_AND_ASSIGN(auto trainer, FakeTrainer::Create(model, {.transport = "reshard"}));
+  ASSERT_OK_AND_ASSIGN(auto trainer, FakeTrainer::Create(model, {.transport = GetParam()}));
   ASSERT_OK(trainer->Publish(1, {Endpoint("r", rollout)}).status());
   TestModel loaded = WithOffset(model, 9);
   loaded.frozen.clear();  // other values in every unit
@@ -400,10 +409,10 @@ TEST(WeightPublisher, FrozenTensorsThatTheTrainerLoadedAgainAreSentWhereTheyDiff
   ExpectLive(rollout, loaded, 2);
 }
 
-TEST(WeightPublisher, AReplicaToRepairGetsTheFrozenTensorsToo) {
+TEST_P(SomeFrozenTest, AReplicaToRepairGetsTheFrozenTensorsToo) {
   const TestModel model = PartlyFrozen();
   FakeRollout rollout(model);
-  ASSERT_OK_AND_ASSIGN(auto trainer, FakeTrainer::Create(model, {.transport = "reshard"}));
+  ASSERT_OK_AND_ASSIGN(auto trainer, FakeTrainer::Create(model, {.transport = GetParam()}));
   ReplicaEndpoint endpoint = Endpoint("r", rollout);
   ASSERT_OK(trainer->Publish(1, {endpoint}).status());
   endpoint.resend = true;

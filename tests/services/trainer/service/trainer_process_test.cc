@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -35,6 +38,32 @@ TEST_F(TrainerProcessTest, OfTwoRanksEndsInOrderWhenAsked) {
   ASSERT_THAT(client.TrainStep(1, v1::OBJECTIVE_SUPERVISED, RandomSamples(2, 2, 1)), IsOk());
 
   EXPECT_TRUE(trainer->StopInOrder());
+}
+
+TEST_F(TrainerProcessTest, RefusesItsConfigurationBeforeItWaitsForOtherRanks) {
+  config_.mutable_trainer()->set_ranks(2);
+  config_.mutable_model()->set_path(folder_ + "/no-model");
+  std::filesystem::create_directories(folder_);
+  ASSERT_OK(io::WriteFileAtomically(folder_ + "/config.yaml", config::ToYaml(config_)));
+  ASSERT_OK_AND_ASSIGN(const int port, net::ReservePort());
+  const char* bin = std::getenv("TANDEM_BIN");
+  rpc::ChildProcessOptions options;
+  options.argv = {absl::StrCat(bin == nullptr ? "build/bin" : bin, "/tandem-trainer"), "--config",
+                  folder_ + "/config.yaml"};
+  options.environment = {{"RANK", "0"},
+                         {"LOCAL_RANK", "0"},
+                         {"WORLD_SIZE", "2"},
+                         {"MASTER_ADDR", "127.0.0.1"},
+                         {"MASTER_PORT", absl::StrCat(port)}};
+  options.log_path = folder_ + "/alone.log";
+
+  ASSERT_OK_AND_ASSIGN(const auto alone, rpc::ChildProcess::Start(std::move(options)));
+
+  ASSERT_TRUE(alone->Wait(absl::Seconds(120)));
+  EXPECT_EQ(alone->ExitDescription(), "exited with 1");
+  std::ifstream log(folder_ + "/alone.log");
+  const std::string said{std::istreambuf_iterator<char>(log), {}};
+  EXPECT_THAT(said, HasSubstr("no-model"));
 }
 
 TEST_F(TrainerProcessTest, GoesBackToTheStateItBeganWith) {

@@ -9,10 +9,11 @@
 #include <filesystem>
 #include <fstream>
 
+#include "absl/strings/match.h"
 #include "common/io/model_folder.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/status_conversion.h"
-#include "common/weights/digest.h"
+#include "common/weights/tensor_digests.h"
 #include "tandem/common/v1/error.pb.h"
 #include "tests/services/trainer/service/one_rank.h"
 #include "tests/services/trainer/service/trainer_test_support.h"
@@ -56,6 +57,16 @@ TEST_F(TrainerServiceTest, SaysWhatTheModelIs) {
   EXPECT_EQ(info.num_ranks(), 1);
   EXPECT_EQ(info.dtype(), "float32");
   EXPECT_EQ(info.manifest().tensors(0).name(), "model.embed_tokens.weight");
+}
+
+TEST(TrainerService, SaysWhichTensorsAreFrozen) {
+  config::v1::RunConfig config = TinyConfig(MakeFolder("frozen"));
+  config.mutable_trainer()->add_frozen_parameters("*norm.weight");
+  OneRank trainer(config);
+  ASSERT_OK_AND_ASSIGN(const auto info, TrainerClient(trainer.server().address()).GetModelInfo());
+  for (const common::v1::TensorEntry& tensor : info.manifest().tensors()) {
+    EXPECT_NE(tensor.trainable(), absl::EndsWith(tensor.name(), "norm.weight")) << tensor.name();
+  }
 }
 
 TEST_F(TrainerServiceTest, LowersTheLossOfWhatItIsShown) {

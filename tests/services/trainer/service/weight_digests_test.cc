@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/io/safetensors.h"
-#include "common/weights/digest.h"
+#include "common/weights/tensor_digests.h"
 #include "services/trainer/service/rank_publisher.h"
 #include "tests/fakes/local_mesh.h"
 #include "tests/services/trainer/service/trainer_test_support.h"

@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <regex>
+
 #include "common/rpc/child_process.h"
 #include "common/rpc/process.h"
 #include "nlohmann/json.hpp"
@@ -25,6 +28,31 @@ TEST(Cli, HelpExitsWithZeroAndABadFlagWithTwo) {
   EXPECT_EQ(RunProgram("tandem", {"train", "--no-such-flag"}).exit_code, 2);
   EXPECT_EQ(RunProgram("tandem", {"no-such-command"}).exit_code, 2);
   EXPECT_EQ(RunProgram("tandem", {}).exit_code, 2);
+}
+
+TEST(Cli, AnUnknownCommandIsNamedWithTheNearest) {
+  const ProgramResult near = RunProgram("tandem", {"trian", "--config", "run.yaml"});
+  const ProgramResult far = RunProgram("tandem", {"frobnicate"});
+  const ProgramResult bench = RunProgram("tandem", {"bench", "generat"});
+
+  EXPECT_EQ(near.exit_code, 2);
+  EXPECT_THAT(near.err, HasSubstr("no command 'trian'; did you mean 'train'?"));
+  EXPECT_EQ(far.exit_code, 2);
+  EXPECT_THAT(far.err, AllOf(HasSubstr("no command 'frobnicate'; the commands are"),
+                             HasSubstr("train, sft, dpo")));
+  EXPECT_EQ(bench.exit_code, 2);
+  EXPECT_THAT(bench.err, HasSubstr("no command 'generat'; did you mean 'generate'?"));
+}
+
+TEST(Cli, ASecondValueOfAFlagIsNamedWithItsCure) {
+  for (const char* command : {"status", "sync"}) {
+    const ProgramResult result =
+        RunProgram("tandem", {command, "--rollout", "127.0.0.1:1", "127.0.0.1:2"});
+
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_THAT(result.err,
+                AllOf(HasSubstr("unexpected '127.0.0.1:2'"), HasSubstr("--rollout A --rollout B")));
+  }
 }
 
 TEST(Cli, WhatMayChangeIsNamedByKnownNamesAndGoesWithResume) {
@@ -115,6 +143,46 @@ TEST(Cli, EpochsBecomeSteps) {
   EXPECT_THAT(result.err, HasSubstr("5 steps (2 epochs)"));
 }
 
+TEST(Cli, DryRunNamesSettingsThatAreProbablyNotMeant) {
+  const TempFolder folder;
+  const std::string model = WriteTinyModel(folder);
+  const std::string data = folder.Write("train.jsonl", R"({"prompt": "1+2=", "answer": "3"})");
+  const std::string config = folder.Write("run.yaml", "data: {train_batch_size: 16}\n");
+
+  const ProgramResult result = RunProgram(
+      "tandem", {"train", "--config", config, "--set", "model.path=" + model, "--set",
+                 "data.train_files=[" + data + "]", "--set", "rollout.n=1", "--dry-run"});
+
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err,
+              AllOf(HasSubstr("warning  data.train_batch_size: 16, but there are 1 prompts"),
+                    HasSubstr("warning  rollout.n: 1"), HasSubstr("warning  rollout.max_tokens")));
+}
+
+TEST(Cli, ARunThatDoesNotFitIsRefusedUnlessForced) {
+  const TempFolder folder;
+  const std::string model = WriteTinyModel(folder);
+  const std::string data = folder.Write("train.jsonl", R"({"prompt": "1+2=", "answer": "3"})");
+  const std::string config = folder.Write("run.yaml", "data: {train_batch_size: 1}\n");
+  std::vector<std::string> args = {"sft", "--local", "--config", config};
+  for (const std::string& set :
+       {"model.path=" + model, std::string("model.random_init=true"),
+        "data.train_files=[" + data + "]", "run_dir=" + (folder / "run"),
+        std::string("trainer.total_steps=1"), std::string("trainer.memory_megabytes=1")}) {
+    args.insert(args.end(), {"--set", set});
+  }
+
+  const ProgramResult refused = RunProgram("tandem", args);
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.err, AllOf(HasSubstr("a trainer rank needs"), HasSubstr("--force")));
+  EXPECT_FALSE(std::filesystem::exists(folder / "run"));
+
+  args.push_back("--force");
+  const ProgramResult forced = RunProgram("tandem", args);
+  EXPECT_EQ(forced.exit_code, 0) << forced.err;
+  EXPECT_THAT(forced.err, HasSubstr("started all the same"));
+}
+
 TEST(Cli, ARecordingWithAVersionThatIsNoneIsRefusedWithItsLine) {
   const TempFolder folder;
   const std::string model = WriteTinyModel(folder);
@@ -202,6 +270,20 @@ TEST(Cli, RewardAnswersEachLine) {
   EXPECT_EQ(RunProgram("tandem", {"reward", "--name", "gsm8", "--input", input}).exit_code, 2);
 }
 
+TEST(Cli, ARewardThatNeverMatchesSaysSo) {
+  const TempFolder folder;
+  const std::string input = folder.Write("in.jsonl", R"({"completion": "12", "answer": "3"})"
+                                                     "\n"
+                                                     R"({"completion": "5", "answer": "4"})"
+                                                     "\n");
+
+  const ProgramResult result =
+      RunProgram("tandem", {"reward", "--name", "exact_match", "--input", input});
+
+  EXPECT_EQ(result.out, "{\"reward\":0.0}\n{\"reward\":0.0}\n");
+  EXPECT_THAT(result.err, HasSubstr("every one of the 2 rewards is 0"));
+}
+
 TEST(Cli, TokenizeGivesIdsAndBack) {
   const TempFolder folder;
   const std::string model = WriteTinyModel(folder);
@@ -255,6 +337,24 @@ TEST(Cli, HealthSaysByItsExitStatusWhetherAProcessServes) {
   const ProgramResult gone = ask({"--wait", "--timeout", "0.5"});
   EXPECT_EQ(gone.exit_code, 1);
   EXPECT_THAT(gone.err, HasSubstr(endpoint));
+}
+
+TEST(Cli, TheLogThatAnErrorCitesIsThereAfterwards) {
+  const TempFolder folder;
+  const std::string model = WriteTinyModel(folder);  // a configuration without weights
+  const std::string input = folder.Write("in.jsonl", R"({"ids": [1, 2]})");
+  for (const std::vector<std::string>& args :
+       {std::vector<std::string>{"generate", "--model", model, "--prompt", "1+2="},
+        std::vector<std::string>{"score", "--model", model, "--input", input}}) {
+    const ProgramResult result = RunProgram("tandem", args);
+
+    EXPECT_EQ(result.exit_code, 1) << args[0];
+    static const std::regex cited("its log, (/[^,]*/logs/rollout-0.log)");
+    std::smatch log;
+    ASSERT_TRUE(std::regex_search(result.err, log, cited)) << args[0] << ": " << result.err;
+    EXPECT_TRUE(std::filesystem::exists(log[1].str())) << log[1];
+    std::filesystem::remove_all(std::filesystem::path(log[1].str()).parent_path().parent_path());
+  }
 }
 
 TEST(Cli, AMissingModelFolderIsNamedBeforeAnythingStarts) {

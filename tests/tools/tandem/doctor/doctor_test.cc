@@ -148,13 +148,29 @@ TEST_F(DoctorTest, AFullDisk) {
   const std::vector<json> without_room =
       Examine({"run_dir=" + disk + "/run", "trainer.save_freq=1", "trainer.keep_last=3"});
   const std::vector<json> cured =
-      Examine({"run_dir=" + disk + "/run", "trainer.save_freq=0"}, /*expected_exit=*/0);
+      Examine({"run_dir=" + disk + "/run", "trainer.save_interval_seconds=0"}, /*expected_exit=*/0);
   umount2(disk.c_str(), MNT_DETACH);
   ExpectOnly(findings, "disk of " + disk, "free; a run leaves about", "set run_dir elsewhere");
   // What would not be enough is not offered.
   EXPECT_THAT(findings[0]["cure"].get<std::string>(), Not(HasSubstr("trainer.save_freq")));
-  ExpectOnly(without_room, "disk of " + disk, "free; a run leaves about", "trainer.save_freq=0");
+  ExpectOnly(without_room, "disk of " + disk, "free; a run leaves about",
+             "trainer.save_freq=0 and trainer.save_interval_seconds=0");
   EXPECT_TRUE(cured.empty());
+}
+
+TEST_F(DoctorTest, ARewardThatIsNotThere) {
+  ExpectOnly(Examine({"reward.path=" + (folder_ / "none.py")}), "reward", "no file",
+             "correct the reward");
+  const std::string file = folder_.Write("my_reward.py", "def judge(text): return 1\n");
+  ExpectOnly(Examine({"reward.path=" + file}), "reward", "expected compute_score(",
+             "correct the reward");
+  ExpectOnly(Examine({"reward.name=service", "reward.endpoint=127.0.0.1:1"}), "reward",
+             "no RewardService answered at 127.0.0.1:1", "start the service");
+  ExpectOnly(Examine({"reward.name=exakt_match"}), "reward", "did you mean exact_match?",
+             "correct the reward");
+  // The cure.
+  folder_.Write("my_reward.py", "def compute_score(solution_str, **kwargs): return 1\n");
+  EXPECT_TRUE(Examine({"reward.path=" + file}, 0).empty());
 }
 
 TEST_F(DoctorTest, ALineOfTheDataThatIsNone) {

@@ -193,11 +193,11 @@ TEST_F(FleetMembershipTest, AfterAFailedUpdateNobodyCountsBeforeItHasAnswered) {
   Publish(4);
   ASSERT_EQ(fleet_.BeginPublish(false, now_).size(), 1u);
   fleet_.AbandonPublish(now_);
-  EXPECT_FALSE(fleet_.AnyIsThere());
+  EXPECT_FALSE(fleet_.AnyIsReachable());
   EXPECT_TRUE(fleet_.BeginPublish(false, now_).empty());
   fleet_.AbandonPublish(now_);
   Answer(Info(4));
-  EXPECT_TRUE(fleet_.AnyIsThere());
+  EXPECT_TRUE(fleet_.AnyIsReachable());
   EXPECT_EQ(State(), ReplicaState::kServing);
 }
 

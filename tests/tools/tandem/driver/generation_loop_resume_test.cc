@@ -2,7 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "tests/support/status_matchers.h"
@@ -62,6 +64,50 @@ TEST_F(GenerationLoopTest, AResumedStepSamplesOnlyWhatIsMissing) {
     EXPECT_EQ(sampled[i].place, before[5 + i].place);
     EXPECT_EQ(sampled[i].options.sampling.seed(), before[5 + i].options.sampling.seed());
   }
+}
+
+// Of four groups, an interrupt aborts that of row 2; returns what a checkpoint then holds.
+Ahead SaveAfterInterrupt(FakeSampler& sampler, NumberRewarder& rewarder,
+                         std::atomic<bool>& interrupted, GenerationLoop::Options options) {
+  GenerationLoop loop(std::move(options));
+  EXPECT_TRUE(sampler.AwaitRequests(4));
+  EXPECT_OK(rewarder.AwaitJudged(3));
+  interrupted = true;
+  sampler.Release(2);
+  EXPECT_THAT(loop.Take(1, 0, [] { return absl::CancelledError("interrupted"); }).status(),
+              StatusIs(absl::StatusCode::kCancelled, HasSubstr("interrupted")));
+  return loop.Save(1, 0);
+}
+
+TEST_F(GenerationLoopTest, AnInterruptKeepsThePromptsOfTheGroupsThatItAborts) {
+  sampler_.holds = [](const Request& request) { return request.row() == 2 || request.row() >= 4; };
+  sampler_.sample = [](const Request& request) {
+    Group out = FakeSampler::Pair("0", "1");
+    if (request.row() == 2) out.completions[0].finish_reason = common::v1::FINISH_REASON_ABORTED;
+    return out;
+  };
+
+  const Ahead saved = SaveAfterInterrupt(sampler_, rewarder_, interrupted_, LoopOptions());
+
+  EXPECT_EQ(saved.prompt_position, 0);
+  EXPECT_EQ(saved.generation.num_prompts(), 4);
+  EXPECT_EQ(saved.generation.groups_size(), 3);
+}
+
+TEST_F(GenerationLoopTest, AnInterruptKeepsThePromptsThatItAbortsInModeAsyncToo) {
+  SetAsync(/*batch_size=*/4, /*max_staleness=*/1);
+  sampler_.holds = [](const Request& request) { return request.row() == 2 || request.row() >= 4; };
+  sampler_.sample = [](const Request& request) {
+    Group out = FakeSampler::Pair("0", "1");
+    if (request.row() == 2) out.completions[0].finish_reason = common::v1::FINISH_REASON_ABORTED;
+    return out;
+  };
+
+  const Ahead saved = SaveAfterInterrupt(sampler_, rewarder_, interrupted_, LoopOptions());
+
+  EXPECT_EQ(saved.prompt_position, 0);
+  EXPECT_EQ(saved.generation.done_places_size(), 0);
+  EXPECT_EQ(saved.generation.groups_size(), 3);
 }
 
 TEST_F(GenerationLoopTest, AResumedRunOfModeAsyncKeepsWhatItHasAndSkipsWhatIsDone) {

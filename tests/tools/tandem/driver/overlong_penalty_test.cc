@@ -38,10 +38,10 @@ TEST(OverlongPenalty, IsTakenOffCompletionsAndBaselinesAndLeavesTheScores) {
   groups[0].baseline.emplace().token_ids.assign(8, 1);
   for (Completion* completion : groups[0].judged()) completion->score = completion->reward = 1;
 
-  PunishOverlong(config, groups);
+  AddOverlongPenalty(config, groups);
   EXPECT_EQ(groups[0].completions[1].reward, 1);  // not enabled
   config.mutable_reward()->mutable_overlong_buffer()->set_enable(true);
-  PunishOverlong(config, groups);
+  AddOverlongPenalty(config, groups);
 
   EXPECT_EQ(groups[0].completions[0].reward, 1);
   EXPECT_EQ(groups[0].completions[1].reward, 0.5);

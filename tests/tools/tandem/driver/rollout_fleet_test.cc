@@ -40,17 +40,17 @@ class RolloutFleetTest : public ::testing::Test {
     return *generators_.back();
   }
 
-  void Start(bool is_elastic, absl::Duration request_timeout = absl::Seconds(kPatience)) {
+  void Start(bool replicas_may_change, absl::Duration request_timeout = absl::Seconds(kPatience)) {
     RolloutFleet::Options options;
     options.request_timeout = request_timeout;
-    options.is_elastic = is_elastic;
+    options.replicas_may_change = replicas_may_change;
     options.members = [this] {
       absl::MutexLock lock(&mu_);
       return replicas_;
     };
     options.membership.poll_interval = absl::Milliseconds(20);
     fleet_ = std::make_unique<RolloutFleet>(replicas_, std::move(options));
-    if (!is_elastic) return;
+    if (!replicas_may_change) return;
     // Those that have weights serve once they have answered.
     double serving = 0;
     for (const auto& generator : generators_) serving += generator->version >= 0 ? 1 : 0;
@@ -106,7 +106,7 @@ TEST_F(RolloutFleetTest, WhatALostReplicaHadSampledIsKept) {
   FakeGenerator& lost = Add(/*version=*/4);
   FakeGenerator& other = Add(/*version=*/4);
   lost.end = FakeGenerator::End::kUnavailable;
-  Start(/*is_elastic=*/false);
+  Start(/*replicas_may_change=*/false);
   ASSERT_OK_AND_ASSIGN(const std::vector<Group> groups, fleet_->Generate(Prompts(4), Options()));
   for (uint64_t i = 0; i < 4; ++i) ExpectWhole(groups[i], i);
   const std::map<std::string, double> metrics = fleet_->TakeMetrics();
@@ -142,7 +142,7 @@ TEST_F(RolloutFleetTest, TokensOfAnotherTrainerAreDroppedAndTheRunIsToldWhoseThe
   FakeGenerator& only = Add(/*version=*/4);
   only.incarnation = 7;
   only.foreign_from = 5;  // another trainer commits the same version meanwhile
-  Start(/*is_elastic=*/false);
+  Start(/*replicas_may_change=*/false);
   fleet_->SetTrainer(7);
 
   EXPECT_THAT(fleet_->Generate(Prompts(1), Options()),
@@ -153,12 +153,12 @@ TEST_F(RolloutFleetTest, TokensOfAnotherTrainerAreDroppedAndTheRunIsToldWhoseThe
   EXPECT_EQ(only.requests()[0].incarnation(), 7);
 }
 
-TEST_F(RolloutFleetTest, AnElasticFleetMakesTheGroupWholeWithTheTrainersOwnReplicas) {
+TEST_F(RolloutFleetTest, AFleetThatMayChangeMakesTheGroupWholeWithTheTrainersOwnReplicas) {
   FakeGenerator& taken = Add(/*version=*/4);
   FakeGenerator& own = Add(/*version=*/4);
   taken.incarnation = own.incarnation = 7;
   taken.foreign_from = 5;
-  Start(/*is_elastic=*/true);
+  Start(/*replicas_may_change=*/true);
   fleet_->SetTrainer(7);
 
   ASSERT_OK_AND_ASSIGN(const std::vector<Group> groups, fleet_->Generate(Prompts(4), Options()));
@@ -177,7 +177,7 @@ TEST_F(RolloutFleetTest, AnElasticFleetMakesTheGroupWholeWithTheTrainersOwnRepli
 TEST_F(RolloutFleetTest, HeartbeatsReachEveryReplica) {
   FakeGenerator& one = Add();
   FakeGenerator& two = Add();
-  Start(/*is_elastic=*/false);
+  Start(/*replicas_may_change=*/false);
   fleet_->SetTrainer(7);
   fleet_->SendHeartbeats();
   EXPECT_TRUE(Eventually([&] { return one.heard_of == 7 && two.heard_of == 7; }, kPatience));
@@ -185,7 +185,7 @@ TEST_F(RolloutFleetTest, HeartbeatsReachEveryReplica) {
 
 TEST_F(RolloutFleetTest, AReportedVersionOutOfRangeIsAnErrorThatNamesTheReplica) {
   Add(/*version=*/std::numeric_limits<int64_t>::max());
-  Start(/*is_elastic=*/false);
+  Start(/*replicas_may_change=*/false);
   EXPECT_THAT(RolloutFleet::GetServerInfo(replicas_[0]),
               StatusIs(absl::StatusCode::kOutOfRange,
                        AllOf(HasSubstr("rollout-0"), HasSubstr("9223372036854775807"))));

@@ -113,6 +113,26 @@ TEST(RunFolder, MakesRoomForTheLogsOfServicesThatItsRunStarts) {
   EXPECT_FALSE(std::filesystem::exists(temp / "run/previous-2"));
 }
 
+TEST(RunFolder, AnnouncesWhereTheFilesOfAnEarlierRunGo) {
+  const TempFolder temp;
+  std::vector<std::string> notes;
+  RunFolder::Options options;
+  options.note = [&notes](const std::string& text) { notes.push_back(text); };
+  { ASSERT_OK_AND_ASSIGN(RunFolder fresh, RunFolder::Create(ConfigIn(temp / "other"), options)); }
+  EXPECT_TRUE(notes.empty());
+  RunOnce(temp);
+
+  ASSERT_OK_AND_ASSIGN(RunFolder folder, RunFolder::Create(ConfigIn(temp / "run"), options));
+  ASSERT_EQ(notes.size(), 1);
+  EXPECT_THAT(notes[0], AllOf(HasSubstr("holds an earlier run"), HasSubstr("previous-N"),
+                              HasSubstr("--resume")));
+  ASSERT_OK(folder.Begin());
+
+  ASSERT_EQ(notes.size(), 2);
+  EXPECT_THAT(notes[1],
+              HasSubstr("moved the files of the earlier run to " + (temp / "run/previous-1")));
+}
+
 TEST(RunFolder, IsRefusedWhileAnotherRunGoesOnInIt) {
   const TempFolder temp;
   ASSERT_OK_AND_ASSIGN(RunFolder folder, RunFolder::Create(ConfigIn(temp / "run")));
@@ -138,7 +158,7 @@ TEST(RunFolder, EveryWriteFindsThatTheFolderIsGone) {
   for (const absl::Status& status :
        {folder.Check(), folder.WriteMetrics(2, {}), folder.WriteRollouts(2, {}, 1.0),
         folder.WriteUpdate(2, {}), folder.SyncMetrics(), folder.ReserveModelSpace(1),
-        folder.CutBack({}).status()}) {
+        folder.Truncate({}).status()}) {
     EXPECT_THAT(status, StatusIs(absl::StatusCode::kNotFound, HasSubstr(temp / "run")));
   }
   EXPECT_FALSE(std::filesystem::exists(temp / "run"));
@@ -160,7 +180,7 @@ v1::DriverState StateAfter(int64_t step) {
   return state;
 }
 
-TEST(RunFolder, IsCutBackToTheStepThatARunGoesOnFrom) {
+TEST(RunFolder, IsTruncatedToTheStepThatARunResumesFrom) {
   const TempFolder temp;
   {
     ASSERT_OK_AND_ASSIGN(RunFolder folder, RunFolder::Create(ConfigIn(temp / "run")));
@@ -173,7 +193,7 @@ TEST(RunFolder, IsCutBackToTheStepThatARunGoesOnFrom) {
   }
 
   ASSERT_OK_AND_ASSIGN(RunFolder folder, RunFolder::Reopen(ConfigIn(temp / "run")));
-  ASSERT_OK_AND_ASSIGN(const auto kept, folder.CutBack(StateAfter(2)));
+  ASSERT_OK_AND_ASSIGN(const auto kept, folder.Truncate(StateAfter(2)));
   ASSERT_OK(folder.WriteMetrics(3, {{"actor/loss", 0.25}}));
 
   EXPECT_EQ(kept.size(), 3);
@@ -198,7 +218,7 @@ TEST(RunFolder, AddsTheStepsLineWhereItWasLost) {
   std::ofstream(temp / "run/metrics.jsonl", std::ios::app) << R"({"training/global_st)";
 
   ASSERT_OK_AND_ASSIGN(RunFolder folder, RunFolder::Reopen(ConfigIn(temp / "run")));
-  ASSERT_OK(folder.CutBack(StateAfter(2)));
+  ASSERT_OK(folder.Truncate(StateAfter(2)));
 
   ASSERT_OK_AND_ASSIGN(const auto rows, io::ReadJsonLines(temp / "run/metrics.jsonl"));
   ASSERT_EQ(rows.size(), 2);
@@ -225,7 +245,8 @@ TEST(RunFolder, WritesSamplesInTheFormThatReplayReads) {
   EXPECT_EQ(rows[0]["prompt_ids"], (std::vector<int>{1, 2}));
   EXPECT_EQ(rows[0]["response_ids"], (std::vector<int>{5, 0}));
   EXPECT_EQ(rows[0]["rewards"], 0.75);
-  EXPECT_EQ(rows[0]["group"], 3);
+  EXPECT_EQ(rows[0]["group"], "4/0");
+  EXPECT_EQ(rows[0]["row"], 3);
   EXPECT_EQ(rows[0]["finish_reason"], "stop");
 }
 

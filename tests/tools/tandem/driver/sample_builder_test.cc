@@ -17,6 +17,7 @@ TEST(SampleBuilder, KeepsGroupsTogetherAndCarriesProcessedLogProbs) {
       completion.token_ids = {3, 0};
       completion.logprobs = {-9.0f, -9.0f};
       completion.processed_logprobs = {-1.0f, -2.0f};
+      completion.token_rewards = {0.5, 0.25};
       completion.finish_reason = common::v1::FINISH_REASON_STOP;
     }
   }
@@ -29,6 +30,7 @@ TEST(SampleBuilder, KeepsGroupsTogetherAndCarriesProcessedLogProbs) {
   EXPECT_EQ(samples[3].index(), 1);
   EXPECT_EQ(samples[0].temperature(), 0.5);
   EXPECT_THAT(samples[0].segments(1).logprobs(), ElementsAre(-1.0f, -2.0f));
+  EXPECT_THAT(samples[0].segments(1).token_rewards(), ElementsAre(0.5, 0.25));
 }
 
 TEST(SampleBuilder, TrainsOnTheTrainedRunsOfARow) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -124,6 +125,85 @@ TEST(StalenessQueue, TrainsOnWhatIsTooOldWhereAskedTo) {
   const auto batch = Take(queue, 4);
   EXPECT_THAT(Rows(batch), ElementsAre(0));
   EXPECT_EQ(batch->metrics.at("async/stale_groups"), 1);
+}
+
+TEST(StalenessQueue, ReportsLengthAndRewardOfWhatItDropped) {
+  StalenessQueue queue({.batch_size = 1, .max_staleness = 1, .num_batches = 10});
+  Group old = Sampled(0, {2});
+  old.completions[0].token_ids = {5, 6, 7};
+  old.completions[0].reward = 0.5;
+  queue.Begin(0);
+  queue.Begin(1);
+  queue.Finish(0, old, true);
+  queue.Finish(1, Sampled(1, {4}), true);
+
+  const auto batch = Take(queue, 4);
+
+  EXPECT_EQ(batch->metrics.at("async/dropped_groups"), 1);
+  EXPECT_EQ(batch->metrics.at("async/dropped_response_length/mean"), 3);
+  EXPECT_EQ(batch->metrics.at("async/dropped_reward/mean"), 0.5);
+}
+
+TEST(StalenessQueue, WaitsForAGroupThatWouldBeStaleAtTheNextStep) {
+  StalenessQueue queue({.batch_size = 2,
+                        .max_staleness = 1,
+                        .num_batches = 10,
+                        .waits = true,
+                        .drops_stale = false});
+  for (const int64_t place : {0, 1, 2, 3}) queue.Begin(place);
+  for (const int64_t place : {1, 2, 3}) queue.Finish(place, Sampled(place, {0}), true);
+  EXPECT_THAT(Rows(Take(queue, 0)), ElementsAre(1, 2));  // 0 may train at the next step
+  queue.OpenStep();
+  for (const int64_t place : {4, 5}) {
+    queue.Begin(place);
+    queue.Finish(place, Sampled(place, {1}), true);
+  }
+
+  EXPECT_FALSE(queue.HasBatch());
+  EXPECT_FALSE(Take(queue, 1).has_value());
+  queue.Finish(0, Sampled(0, {0, 1}), true);
+
+  EXPECT_TRUE(queue.HasBatch());
+  const auto batch = Take(queue, 1);
+  EXPECT_THAT(Rows(batch), ElementsAre(0, 3));
+  EXPECT_EQ(batch->metrics.at("async/stale_groups"), 0);
+}
+
+// The slowest group of each batch ends last, whatever its place.
+TEST(StalenessQueue, LosesNoGroupAndTrainsOnNoneThatIsStaleIfItWaits) {
+  for (const int64_t max_staleness : {1, 2, 3}) {
+    StalenessQueue queue({.batch_size = 3,
+                          .max_staleness = max_staleness,
+                          .num_batches = 20,
+                          .waits = true,
+                          .drops_stale = false});
+    std::vector<int64_t> trained, running;
+    int64_t next = 0;
+    for (int64_t version = 0; version < 20; ++version) {
+      for (; queue.capacity() > 0; ++next) {
+        queue.Begin(next);
+        if (next % 3 == 0) {
+          running.push_back(next);
+        } else {
+          queue.Finish(next, Sampled(next, {version}), true);
+        }
+      }
+      auto batch = Take(queue, version);
+      while (!batch.has_value()) {
+        ASSERT_FALSE(running.empty());
+        // It began with the version of its batch at the latest.
+        const int64_t began = std::max<int64_t>(0, running.front() / 3 - max_staleness);
+        queue.Finish(running.front(), Sampled(running.front(), {began}), true);
+        running.erase(running.begin());
+        batch = Take(queue, version);
+      }
+      EXPECT_EQ(batch->metrics.at("async/stale_groups"), 0) << version;
+      for (const int64_t row : Rows(batch)) trained.push_back(row);
+      queue.OpenStep();
+    }
+    std::sort(trained.begin(), trained.end());
+    for (int64_t place = 0; place < 60; ++place) EXPECT_EQ(trained[place], place);
+  }
 }
 
 TEST(StalenessQueue, SamplesOfAnEarlierLifeAgeFromWhereItEnded) {

@@ -24,7 +24,7 @@ model::ModelSpec TwoLayers() {
 
 // The gradients that a layer's backward pass returns, that of its input last.
 std::vector<Size> Gradients(MemoryLedger& ledger, const std::vector<std::string>& frozen,
-                            int64_t layer, int64_t tensor_ranks, LayerMemory::Mode mode) {
+                            int64_t layer, int64_t tensor_ranks, sharding::Saves saves) {
   const model::ModelSpec spec = TwoLayers();
   const model::ParameterTable table(spec, {.frozen_parameters = frozen},
                                     {0, static_cast<int>(tensor_ranks)});
@@ -34,7 +34,7 @@ std::vector<Size> Gradients(MemoryLedger& ledger, const std::vector<std::string>
                               .hidden = spec.hidden_size,
                               .tensor_ranks = tensor_ranks};
   const int64_t bytes = batch.Bytes(spec.hidden_size);
-  LayerMemory memory(ledger, table, batch, spec.layers[layer], layer, mode);
+  LayerMemory memory(ledger, table, batch, spec.layers[layer], layer, saves);
   const Size out = memory.Forward(ledger.Take(MemoryKind::kActivations, bytes));
   return memory.Backward(ledger.Take(MemoryKind::kActivations, bytes));
 }
@@ -44,21 +44,22 @@ TEST(LayerMemory, HasGradientsOfTrainableParametersAndOfAnInputThatEarlierStages
   const std::vector<std::string> embedding_and_norms = {"model.embed_tokens.weight",
                                                         "*norm.weight"};
   for (const int64_t tensor_ranks : {1, 2}) {
-    for (const LayerMemory::Mode mode : {LayerMemory::Mode::kFull, LayerMemory::Mode::kSelective}) {
+    for (const sharding::Saves saves : {sharding::Saves::kEverything, sharding::Saves::kSelected}) {
       // Two norms and four matrices.
-      const std::vector<Size> all = Gradients(ledger, {}, 0, tensor_ranks, mode);
+      const std::vector<Size> all = Gradients(ledger, {}, 0, tensor_ranks, saves);
       EXPECT_EQ(all.size(), 7U);
       EXPECT_NE(all.back(), nullptr);
-      const std::vector<Size> first = Gradients(ledger, embedding_and_norms, 0, tensor_ranks, mode);
+      const std::vector<Size> first =
+          Gradients(ledger, embedding_and_norms, 0, tensor_ranks, saves);
       EXPECT_EQ(first.size(), 5U);
       EXPECT_EQ(first.back(), nullptr);
       const std::vector<Size> second =
-          Gradients(ledger, embedding_and_norms, 1, tensor_ranks, mode);
+          Gradients(ledger, embedding_and_norms, 1, tensor_ranks, saves);
       EXPECT_EQ(second.size(), 5U);
       EXPECT_NE(second.back(), nullptr);
       // The norm of the first layer trains, its input does not.
       const std::vector<Size> norm =
-          Gradients(ledger, {"model.embed_tokens.weight"}, 0, tensor_ranks, mode);
+          Gradients(ledger, {"model.embed_tokens.weight"}, 0, tensor_ranks, saves);
       EXPECT_EQ(norm.size(), 7U);
       EXPECT_EQ(norm.back(), nullptr);
     }

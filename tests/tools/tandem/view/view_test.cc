@@ -187,7 +187,7 @@ TEST_F(ViewTest, AWebPageOfAnotherSiteReadsNothing) {
 
 TEST_F(ViewTest, ClientsThatWaitHoldUpNobody) {
   Start(testing::WriteTinyModel(folder_));
-  std::vector<FileDescriptor> waiting;
+  std::vector<host::FileDescriptor> waiting;
   for (int i = 0; i < 200; ++i) {
     waiting.push_back(HttpDial(server_->port(), i % 2 == 0 ? "" : "GET / HTTP/1.1\r\nHost: lo"));
   }

@@ -1,0 +1,41 @@
+#include "common/sharding/pass_stages.h"
+
+namespace tandem::sharding {
+
+Saves PassStages::SavesOf(int stage) const {
+  if (!HasBackward(stage)) return Saves::kNothing;
+  // The embedding's graph holds no activations, so computing it again would gain nothing.
+  const bool checkpoints = stage > 0 && (stage - 1) % interval_ == 0;
+  return checkpoints ? checkpointed_ : Saves::kEverything;
+}
+
+std::vector<std::vector<int>> PassStages::UnitsOfSteps(bool backward) const {
+  std::vector<std::vector<int>> steps;
+  for (int s = 0; s <= head(); ++s) steps.push_back(table_.stage_units(s));
+  for (int s = head() - 1; backward && HasBackward(s); --s) steps.push_back(table_.stage_units(s));
+  return steps;
+}
+
+std::vector<UnitGradients> PassStages::GradientsOf(int stage) const {
+  std::vector<UnitGradients> units;
+  const std::vector<int>& parameters = table_.stage_parameters(stage);
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const model::Parameter& parameter = table_.parameter(parameters[i]);
+    if (!parameter.trainable) continue;
+    if (units.empty() || units.back().unit != parameter.unit) {
+      // Backward goes from the last stage to the first: an earlier stage that also reads the unit
+      // still has gradients to add.
+      const bool completes = table_.first_stage(parameter.unit) == stage;
+      units.push_back({.unit = parameter.unit, .completes = completes});
+    }
+    units.back().positions.push_back(static_cast<int>(i));
+  }
+  return units;
+}
+
+int PassStages::shared_unit() const {
+  const bool tied = table_.lm_head() == table_.embedding();
+  return tied ? table_.parameter(table_.embedding()).unit : -1;
+}
+
+}  // namespace tandem::sharding

@@ -1,0 +1,79 @@
+// ArenaPair: the live weights and the next ones, in two arenas at fixed addresses; a commit swaps
+// their roles. For a GPU engine both are on the host, where weights are received and verified, and
+// a third on the GPU holds a copy of the live one. A commit overwrites the GPU arena in place, so
+// addresses captured in CUDA graphs stay valid and the GPU holds the model once.
+#ifndef TANDEM_SERVICES_ROLLOUT_RECEIVE_ARENA_PAIR_H_
+#define TANDEM_SERVICES_ROLLOUT_RECEIVE_ARENA_PAIR_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "common/model/arena.h"
+#include "common/model/packed_arena.h"
+
+namespace tandem::rollout {
+
+// Thread-safe, except for the contents: the live arena is read-only, and only the stager writes the
+// staged one. After a flip nobody reads the previously live arena: the engine thread makes the flip
+// itself, and the only other reader is the stager.
+class ArenaPair {
+ public:
+  // Arenas are allocated on demand: the first staged one and, unless it is the CPU, that of the
+  // engine's `device`; the second with the second update. `table` must outlive the pair.
+  ArenaPair(const model::ParameterTable& table, at::ScalarType dtype, at::Device device = at::kCPU)
+      : table_(table), dtype_(dtype), device_(device) {}
+
+  at::ScalarType dtype() const { return dtype_; }
+  // Version of the live arena; -1 if there is none.
+  int64_t live_version() const;
+  // The live arena, or null.
+  std::shared_ptr<const model::PackedArena> live() const;
+
+  // Returns the staged arena for writing; the same until the next Flip(). RESOURCE_EXHAUSTED if it
+  // cannot be allocated.
+  absl::StatusOr<std::shared_ptr<model::PackedArena>> Staged();
+
+  // Discards the staged contents; keeps the memory for the next update.
+  void DropStaged();
+
+  // Releases the live weights and returns their memory to the system; also the staged arena's,
+  // unless it has a stager. Only for the engine thread, which must not read them afterwards.
+  void Release();
+
+  // Copies the staged weights to the compute device. Call before Flip(), on the same thread. No
+  // effect on the CPU. RESOURCE_EXHAUSTED or INTERNAL if the device fails: nothing is live then,
+  // and the call may be repeated.
+  absl::Status Load();
+
+  // Makes the staged arena live.
+  void Flip(int64_t version);
+
+  // The live arena's parameters for the forward pass, on the engine's device, or null. Stays valid
+  // through the next flip.
+  const model::ParameterProvider* live_parameters() const;
+
+ private:
+  // Allocates the arena on device_ unless that is the CPU. RESOURCE_EXHAUSTED.
+  absl::Status ProvideOnDevice() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const model::ParameterTable& table_;
+  const at::ScalarType dtype_;
+  const at::Device device_;
+  mutable absl::Mutex mu_;
+  // Packed for the CPU, unless another device runs the forward pass.
+  std::array<std::shared_ptr<model::PackedArena>, 2> arenas_ ABSL_GUARDED_BY(mu_);
+  // A copy of the live arena on device_; null on the CPU. Written by the engine thread.
+  std::unique_ptr<model::Arena> on_device_ ABSL_GUARDED_BY(mu_);
+  int live_ ABSL_GUARDED_BY(mu_) = -1;
+  int64_t live_version_ ABSL_GUARDED_BY(mu_) = -1;
+  bool released_ ABSL_GUARDED_BY(mu_) = false;  // arenas_[live_] has no contents
+  bool has_stager_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace tandem::rollout
+
+#endif  // TANDEM_SERVICES_ROLLOUT_RECEIVE_ARENA_PAIR_H_

@@ -1,0 +1,144 @@
+#include "services/rollout/requests/convert.h"
+
+#include <iterator>
+#include <utility>
+
+#include "common/rpc/enum_check.h"
+#include "common/rpc/status_conversion.h"
+#include "common/status/status_macros.h"
+
+namespace tandem::rollout {
+namespace {
+
+common::v1::FinishReason ToProto(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop:
+      return common::v1::FINISH_REASON_STOP;
+    case FinishReason::kLength:
+      return common::v1::FINISH_REASON_LENGTH;
+    case FinishReason::kAborted:
+      return common::v1::FINISH_REASON_ABORTED;
+    case FinishReason::kNone:
+      break;
+  }
+  return common::v1::FINISH_REASON_UNSPECIFIED;
+}
+
+template <typename T>
+void Append(std::vector<T> from, std::vector<T>& to) {
+  to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
+}
+
+}  // namespace
+
+absl::StatusOr<GenerationRequest> FromProto(const v1::GenerateRequest& request,
+                                            const tokenizer::Tokenizer* tokenizer) {
+  RETURN_IF_ERROR(rpc::CheckEnums(request));
+  GenerationRequest out;
+  out.id = request.request_id();
+  switch (request.prompt_case()) {
+    case v1::GenerateRequest::kTokenIds:
+      out.prompt_ids.assign(request.token_ids().ids().begin(), request.token_ids().ids().end());
+      break;
+    case v1::GenerateRequest::kText: {
+      if (tokenizer == nullptr) {
+        return rpc::InvalidField(
+            "text",
+            "text needs a tokenizer, and the model's folder has no tokenizer.json; send "
+            "token_ids");
+      }
+      auto ids = tokenizer->Encode(request.text(), /*add_special_tokens=*/true);
+      if (!ids.ok()) return rpc::InvalidField("text", ids.status().message());
+      out.prompt_ids = *std::move(ids);
+      if (out.prompt_ids.empty()) {
+        return rpc::InvalidField("text", "expected a prompt, found no tokens");
+      }
+      break;
+    }
+    case v1::GenerateRequest::PROMPT_NOT_SET:
+      return rpc::InvalidField("prompt", "expected token_ids or text, found neither");
+  }
+  const v1::SamplingParams& sampling = request.sampling();
+  if (sampling.has_temperature()) out.filter.temperature = sampling.temperature();
+  if (sampling.has_top_k()) out.filter.top_k = sampling.top_k();
+  if (sampling.has_top_p()) out.filter.top_p = sampling.top_p();
+  if (sampling.has_min_p()) out.filter.min_p = sampling.min_p();
+  if (sampling.has_seed()) out.seed = sampling.seed();
+  if (sampling.has_n()) out.n = sampling.n();
+  if (sampling.has_max_tokens()) out.max_tokens = sampling.max_tokens();
+  if (sampling.has_min_tokens()) out.min_tokens = sampling.min_tokens();
+  out.stop_token_ids.assign(sampling.stop_token_ids().begin(), sampling.stop_token_ids().end());
+  out.stop.assign(sampling.stop().begin(), sampling.stop().end());
+  if (sampling.has_ignore_eos()) out.ignore_eos = sampling.ignore_eos();
+  out.return_text = request.return_text();
+  out.stream = request.stream();
+  out.priority = request.priority();
+  out.client_id = request.client_id();
+  for (const v1::BegunSample& begun : request.begun()) {
+    if (begun.finish_reason() == common::v1::FINISH_REASON_ABORTED) {
+      return rpc::InvalidField("begun.finish_reason",
+                               "expected STOP, LENGTH or unset, found ABORTED; leave it unset to "
+                               "continue an aborted sample");
+    }
+    out.begun.push_back({begun.index(),
+                         {begun.token_ids().begin(), begun.token_ids().end()},
+                         begun.finish_reason() != common::v1::FINISH_REASON_UNSPECIFIED});
+  }
+  return out;
+}
+
+ScoreRequest FromProto(const v1::ScoreRequest& request) {
+  ScoreRequest out;
+  out.token_ids.assign(request.token_ids().begin(), request.token_ids().end());
+  if (request.has_temperature()) out.temperature = request.temperature();
+  return out;
+}
+
+v1::GenerateResponse ToProto(SampleChunk chunk, const std::string& request_id,
+                             bool processed_logprobs) {
+  v1::GenerateResponse out;
+  out.set_request_id(request_id);
+  out.set_index(chunk.index);
+  out.mutable_token_ids()->Add(chunk.token_ids.begin(), chunk.token_ids.end());
+  out.mutable_logprobs()->Add(chunk.logprobs.begin(), chunk.logprobs.end());
+  if (processed_logprobs) {
+    out.mutable_processed_logprobs()->Add(chunk.processed_logprobs.begin(),
+                                          chunk.processed_logprobs.end());
+  }
+  out.set_text(std::move(chunk.text));
+  for (const VersionSpan& span : chunk.version_spans) {
+    common::v1::VersionSpan* to = out.add_version_spans();
+    to->set_policy_version(span.policy_version);
+    to->set_begin(span.begin);
+    to->set_end(span.end);
+    to->set_incarnation(span.incarnation);
+  }
+  out.set_finish_reason(ToProto(chunk.finish_reason));
+  if (chunk.first) {
+    out.set_num_prompt_tokens(chunk.num_prompt_tokens);
+    out.set_num_cached_tokens(chunk.num_cached_tokens);
+    out.set_seed(chunk.seed);
+  }
+  return out;
+}
+
+void Merge(SampleChunk next, SampleChunk& chunk) {
+  const int64_t offset = static_cast<int64_t>(chunk.token_ids.size());
+  Append(std::move(next.token_ids), chunk.token_ids);
+  Append(std::move(next.logprobs), chunk.logprobs);
+  Append(std::move(next.processed_logprobs), chunk.processed_logprobs);
+  Append(std::move(next.top_logprobs), chunk.top_logprobs);
+  chunk.text += next.text;
+  for (const VersionSpan& span : next.version_spans) {
+    if (!chunk.version_spans.empty() &&
+        chunk.version_spans.back().IsOf(span.policy_version, span.incarnation)) {
+      chunk.version_spans.back().end = span.end + offset;
+    } else {
+      chunk.version_spans.push_back(
+          {span.policy_version, span.begin + offset, span.end + offset, span.incarnation});
+    }
+  }
+  chunk.finish_reason = next.finish_reason;
+}
+
+}  // namespace tandem::rollout

@@ -1,0 +1,7 @@
+// What the usage examples in common/host leave to the reader.
+#ifndef TANDEM_TESTS_HEADER_EXAMPLES_COMMON_HOST_H_
+#define TANDEM_TESTS_HEADER_EXAMPLES_COMMON_HOST_H_
+
+#include <fcntl.h>
+
+#endif  // TANDEM_TESTS_HEADER_EXAMPLES_COMMON_HOST_H_

@@ -1,0 +1,153 @@
+#include "tools/tandem/commands/run_checks.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+
+#include "common/config/load.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/temp_folder.h"
+#include "tests/support/tiny_model.h"
+
+namespace tandem::commands {
+namespace {
+
+using ::tandem::testing::StatusIs;
+using ::tandem::testing::TempFolder;
+using ::tandem::testing::WriteTinyModel;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class RunChecks : public ::testing::Test {
+ protected:
+  RunChecks() {
+    spec_.vocab_size = 15;
+    spec_.max_position_embeddings = 64;
+    config_.mutable_data()->set_train_batch_size(2);
+    config_.mutable_rollout()->set_max_tokens(8);
+  }
+
+  driver::PromptSource Source(const std::string& name, const std::string& rows) {
+    auto source = driver::PromptSource::Load({folder_.Write(name, rows)}, config_.data(),
+                                             /*tokenizer=*/nullptr, /*seed=*/0);
+    EXPECT_OK(source.status());
+    return *std::move(source);
+  }
+
+  absl::StatusOr<std::vector<std::string>> Check(bool reinforcement = true) {
+    const driver::PromptSource train = Source("train.jsonl", train_);
+    std::optional<driver::PromptSource> test;
+    if (!test_.empty()) test = Source("test.jsonl", test_);
+    return CheckRun({.config = config_,
+                     .spec = spec_,
+                     .tokenizer = tokenizer_.get(),
+                     .train = train,
+                     .test = test.has_value() ? &*test : nullptr,
+                     .reinforcement = reinforcement,
+                     .samples_test = samples_test_});
+  }
+
+  const TempFolder folder_;
+  config::v1::RunConfig config_ = config::DefaultRunConfig();
+  model::ModelSpec spec_;
+  std::unique_ptr<tokenizer::Tokenizer> tokenizer_;
+  std::string train_ = "{\"prompt\": [1, 2]}\n{\"prompt\": [1, 3]}\n";
+  std::string test_;
+  bool samples_test_ = true;
+};
+
+TEST_F(RunChecks, FindNothingInAnOrdinaryRun) {
+  test_ = "{\"prompt\": [1, 4]}\n";
+  ASSERT_OK_AND_ASSIGN(const auto warnings, Check());
+  EXPECT_THAT(warnings, IsEmpty());
+}
+
+TEST_F(RunChecks, NameABatchThatRepeatsItsRows) {
+  config_.mutable_data()->set_train_batch_size(16);
+  train_ = "{\"prompt\": [1, 2]}\n";
+
+  ASSERT_OK_AND_ASSIGN(const auto warnings, Check());
+  EXPECT_THAT(warnings, ElementsAre(AllOf(HasSubstr("data.train_batch_size: 16"),
+                                          HasSubstr("1 prompts"), HasSubstr("16 times"))));
+}
+
+TEST_F(RunChecks, NameAGroupEstimatorWithoutGroups) {
+  config_.mutable_rollout()->set_n(1);
+
+  ASSERT_OK_AND_ASSIGN(const auto warnings, Check());
+  EXPECT_THAT(warnings, ElementsAre(AllOf(HasSubstr("rollout.n: 1"), HasSubstr("grpo"))));
+  ASSERT_OK_AND_ASSIGN(const auto supervised, Check(/*reinforcement=*/false));
+  EXPECT_THAT(supervised, IsEmpty());
+  config_.mutable_algorithm()->set_adv_estimator(config::v1::ADV_ESTIMATOR_REINFORCE_PLUS_PLUS);
+  ASSERT_OK_AND_ASSIGN(const auto without_groups, Check());
+  EXPECT_THAT(without_groups, IsEmpty());
+}
+
+TEST_F(RunChecks, NameCompletionsThatTheModelHasNoPositionsFor) {
+  config_.mutable_rollout()->set_max_tokens(63);
+
+  ASSERT_OK_AND_ASSIGN(const auto warnings, Check());
+  EXPECT_THAT(warnings,
+              ElementsAre(AllOf(HasSubstr("rollout.max_tokens"), HasSubstr("64 positions"),
+                                HasSubstr("after 62 tokens, not 63"))));
+}
+
+TEST_F(RunChecks, IgnoreCompletionsThatNothingSamples) {
+  config_.mutable_rollout()->set_max_tokens(63);
+  test_ = "{\"prompt\": [1, 4]}\n";
+
+  ASSERT_OK_AND_ASSIGN(const auto sampled, Check(/*reinforcement=*/false));
+  EXPECT_THAT(sampled, ElementsAre(HasSubstr("rollout.max_tokens")));
+  samples_test_ = false;
+  ASSERT_OK_AND_ASSIGN(const auto warnings, Check(/*reinforcement=*/false));
+  EXPECT_THAT(warnings, IsEmpty());
+}
+
+TEST_F(RunChecks, NameEvaluationsOnTrainingData) {
+  test_ = "{\"prompt\": [1, 3]}\n{\"prompt\": [1, 4]}\n";
+
+  ASSERT_OK_AND_ASSIGN(const auto warnings, Check());
+  EXPECT_THAT(warnings, ElementsAre(HasSubstr("data.test_files: 1 of 2 prompts are also in")));
+}
+
+TEST_F(RunChecks, RefuseTokensThatTheModelDoesNotHave) {
+  train_ = "{\"prompt\": [1, 2]}\n{\"prompt\": [1, 15]}\n";
+
+  EXPECT_THAT(Check().status(), StatusIs(absl::StatusCode::kInvalidArgument,
+                                         AllOf(HasSubstr("data.train_files: row 2 has token 15"),
+                                               HasSubstr("ends with 14"))));
+}
+
+TEST_F(RunChecks, NameATokenizerOfALargerVocabulary) {
+  ASSERT_OK_AND_ASSIGN(tokenizer_, driver::LoadTokenizerIfAny(WriteTinyModel(folder_)));
+  spec_.vocab_size = 12;
+
+  ASSERT_OK_AND_ASSIGN(const auto warnings, Check());
+  EXPECT_THAT(warnings, ElementsAre(HasSubstr("the tokenizer has 15 tokens and the model 12")));
+}
+
+TEST(CheckProcesses, AllowsAsManyAsThereAreCoresAndNamesMore) {
+  ASSERT_OK_AND_ASSIGN(const std::string quiet,
+                       CheckProcesses({.trainer_ranks = 2, .rollout_ranks = 2, .cores = 2}, false));
+  ASSERT_OK_AND_ASSIGN(const std::string more,
+                       CheckProcesses({.trainer_ranks = 2, .rollout_ranks = 3, .cores = 2}, false));
+
+  EXPECT_EQ(quiet, "");
+  EXPECT_THAT(more, HasSubstr("rollout.replicas: --local starts 3 processes"));
+}
+
+TEST(CheckProcesses, RefusesSixtyFourRanksOnTwoCoresUnlessForced) {
+  const LocalProcesses processes{.trainer_ranks = 64, .rollout_ranks = 1, .cores = 2};
+
+  EXPECT_THAT(CheckProcesses(processes, false).status(),
+              StatusIs(absl::StatusCode::kResourceExhausted,
+                       AllOf(HasSubstr("trainer.ranks"), HasSubstr("64 processes"),
+                             HasSubstr("2 cores"), HasSubstr("--force"))));
+  EXPECT_OK(CheckProcesses(processes, true).status());
+}
+
+}  // namespace
+}  // namespace tandem::commands

@@ -1,0 +1,147 @@
+#include "tools/tandem/commands/run_checks.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <functional>
+#include <string_view>
+#include <unordered_set>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/status/status_macros.h"
+
+namespace tandem::commands {
+namespace {
+
+// Beyond this the processes spend their time on being switched, and memory runs out first.
+constexpr int64_t kMostProcessesPerCore = 16;
+
+// Whether the estimator compares the samples of one prompt.
+bool ComparesSamples(config::v1::AdvEstimator estimator) {
+  switch (estimator) {
+    case config::v1::ADV_ESTIMATOR_GRPO:
+    case config::v1::ADV_ESTIMATOR_RLOO:
+    case config::v1::ADV_ESTIMATOR_OPO:
+    case config::v1::ADV_ESTIMATOR_REINFORCE_PLUS_PLUS_BASELINE:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// "grpo" of ADV_ESTIMATOR_GRPO.
+std::string NameOf(config::v1::AdvEstimator estimator) {
+  constexpr size_t kPrefix = sizeof("ADV_ESTIMATOR_") - 1;
+  return absl::AsciiStrToLower(config::v1::AdvEstimator_Name(estimator).substr(kPrefix));
+}
+
+absl::Status CheckTokens(const char* key, const driver::PromptSource& source, int64_t vocab_size) {
+  for (const driver::Prompt& prompt : source.prompts()) {
+    for (const uint32_t id : prompt.token_ids) {
+      if (id < vocab_size) continue;
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "%s: row %d has token %d, but the model's vocabulary (vocab_size of its config.json) "
+          "ends with %d; use the tokenizer that the model was trained with",
+          key, prompt.row + 1, id, vocab_size - 1));
+    }
+  }
+  return absl::OkStatus();
+}
+
+bool SamplesTest(const CheckedRun& run) { return run.test != nullptr && run.samples_test; }
+
+void CheckLengths(const CheckedRun& run, std::vector<std::string>& warnings) {
+  const int64_t max_tokens = run.config.rollout().max_tokens();
+  const int64_t stated = run.config.rollout().max_model_len();
+  const int64_t positions = stated > 0 ? std::min(stated, run.spec.max_position_embeddings)
+                                       : run.spec.max_position_embeddings;
+  int64_t longest = run.reinforcement ? LongestPrompt(run.train) : 0;
+  if (SamplesTest(run)) longest = std::max(longest, LongestPrompt(*run.test));
+  const int64_t room = positions - longest;
+  if (room >= max_tokens) return;
+  warnings.push_back(absl::StrFormat(
+      "rollout.max_tokens: the longest prompt has %d tokens and the model %d positions, so its "
+      "completions end after %d tokens, not %d",
+      longest, positions, std::max<int64_t>(0, room), max_tokens));
+}
+
+// Two prompts with the same hash are the same, but for one chance in 2^64.
+size_t HashOf(const std::vector<uint32_t>& ids) {
+  return std::hash<std::string_view>()(
+      {reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(uint32_t)});
+}
+
+void CheckOverlap(const CheckedRun& run, std::vector<std::string>& warnings) {
+  std::unordered_set<size_t> seen;
+  for (const driver::Prompt& prompt : run.train.prompts()) seen.insert(HashOf(prompt.token_ids));
+  const std::vector<driver::Prompt>& test = run.test->prompts();
+  const auto shared = std::count_if(test.begin(), test.end(), [&](const driver::Prompt& prompt) {
+    return seen.contains(HashOf(prompt.token_ids));
+  });
+  if (shared == 0) return;
+  warnings.push_back(
+      absl::StrFormat("data.test_files: %d of %d prompts are also in data.train_files; the "
+                      "evaluation does not measure what was not trained on",
+                      shared, test.size()));
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::string>> CheckRun(const CheckedRun& run) {
+  const int64_t vocab_size = run.spec.vocab_size;
+  RETURN_IF_ERROR(CheckTokens("data.train_files", run.train, vocab_size));
+  if (run.test != nullptr) {
+    RETURN_IF_ERROR(CheckTokens("data.test_files", *run.test, vocab_size));
+  }
+  std::vector<std::string> warnings;
+  if (run.tokenizer != nullptr && static_cast<int64_t>(run.tokenizer->vocab_size()) > vocab_size) {
+    warnings.push_back(absl::StrFormat(
+        "model.path: the tokenizer has %d tokens and the model %d (vocab_size of its config.json); "
+        "text that needs the others is refused",
+        run.tokenizer->vocab_size(), vocab_size));
+  }
+  const int64_t num_prompts = run.train.epoch_size();
+  const int64_t batch = run.config.data().train_batch_size();
+  if (num_prompts < batch) {
+    warnings.push_back(absl::StrFormat(
+        "data.train_batch_size: %d, but there are %d prompts; every step repeats each about %d "
+        "times",
+        batch, num_prompts, (batch + num_prompts - 1) / num_prompts));
+  }
+  const config::v1::AdvEstimator estimator = run.config.algorithm().adv_estimator();
+  if (run.reinforcement && run.config.rollout().n() == 1 && ComparesSamples(estimator)) {
+    warnings.push_back(absl::StrCat(
+        "rollout.n: 1, but algorithm.adv_estimator ", NameOf(estimator),
+        " compares the samples of a prompt; with one, its advantage is the bare reward, without a "
+        "baseline. Set rollout.n to 4 or more, or use reinforce_plus_plus or remax"));
+  }
+  if (run.reinforcement || SamplesTest(run)) CheckLengths(run, warnings);
+  if (run.test != nullptr) CheckOverlap(run, warnings);
+  return warnings;
+}
+
+int64_t LongestPrompt(const driver::PromptSource& source) {
+  size_t longest = 0;
+  for (const driver::Prompt& prompt : source.prompts()) {
+    longest = std::max(longest, prompt.token_ids.size());
+  }
+  return static_cast<int64_t>(longest);
+}
+
+absl::StatusOr<std::string> CheckProcesses(const LocalProcesses& processes, bool force) {
+  const int64_t most = std::max(processes.trainer_ranks, processes.rollout_ranks);
+  const char* const key =
+      processes.trainer_ranks >= processes.rollout_ranks ? "trainer.ranks" : "rollout.replicas";
+  if (most <= processes.cores) return "";
+  std::string problem =
+      absl::StrFormat("%s: --local starts %d processes that compute at once, on %d cores", key,
+                      most, processes.cores);
+  if (most > kMostProcessesPerCore * processes.cores && !force) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(problem, "; lower it, or start the run all the same with --force"));
+  }
+  return absl::StrCat(problem, "; more processes than cores are slower, not faster");
+}
+
+}  // namespace tandem::commands

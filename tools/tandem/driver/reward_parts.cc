@@ -1,0 +1,80 @@
+#include "tools/tandem/driver/reward_parts.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "tools/tandem/reward/registry.h"
+
+namespace tandem::driver {
+namespace {
+
+constexpr char kServiceName[] = "service";  // reward.name: a RewardService
+
+template <typename Config>
+RewardPart PartOf(const Config& config, std::string key) {
+  RewardPart part;
+  part.key = std::move(key);
+  part.pattern = config.pattern();
+  part.function = config.function();
+  if (!config.path().empty()) {
+    part.path = config.path();
+    part.label = std::filesystem::path(config.path()).stem().string();
+  } else if (config.name() == kServiceName || config.name().empty()) {
+    part.endpoint = config.endpoint();
+    part.label = kServiceName;
+  } else {
+    part.name = part.label = config.name();
+  }
+  return part;
+}
+
+}  // namespace
+
+std::vector<RewardPart> RewardParts(const config::v1::RewardConfig& config) {
+  if (config.rewards().empty()) return {PartOf(config, "reward")};
+  std::vector<RewardPart> parts;
+  std::map<std::string, int> uses;
+  for (const config::v1::WeightedReward& reward : config.rewards()) {
+    RewardPart part = PartOf(reward, absl::StrCat("reward.rewards[", parts.size(), "]"));
+    part.weight = reward.has_weight() ? reward.weight() : 1;
+    if (const int use = ++uses[part.label]; use > 1) absl::StrAppend(&part.label, "_", use);
+    parts.push_back(std::move(part));
+  }
+  return parts;
+}
+
+std::string RewardLabel(const config::v1::RewardConfig& config) {
+  const std::vector<RewardPart> parts = RewardParts(config);
+  return parts.size() == 1 ? parts[0].label : "weighted_sum";
+}
+
+bool RunsPython(const config::v1::RewardConfig& config) {
+  const std::vector<RewardPart> parts = RewardParts(config);
+  return std::any_of(parts.begin(), parts.end(),
+                     [](const RewardPart& part) { return !part.path.empty(); });
+}
+
+bool NeedsAnswer(const config::v1::RewardConfig& config) {
+  const std::vector<RewardPart> parts = RewardParts(config);
+  return std::any_of(parts.begin(), parts.end(), [](const RewardPart& part) {
+    return reward::NeedsAnswer(part.name, {.pattern = part.pattern});
+  });
+}
+
+absl::Status CheckRewardNames(const config::v1::RewardConfig& config) {
+  std::vector<std::string> known = reward::RewardNames();
+  known.push_back(kServiceName);
+  if (config.rewards().empty()) known.push_back(kNoReward);
+  for (const RewardPart& part : RewardParts(config)) {
+    if (part.name.empty() || std::find(known.begin(), known.end(), part.name) != known.end()) {
+      continue;
+    }
+    return reward::UnknownReward(part.name, known, part.key + ".name");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tandem::driver

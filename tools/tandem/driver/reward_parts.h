@@ -1,0 +1,48 @@
+// The rewards that a configuration names: one, or the weighted ones of reward.rewards.
+#ifndef TANDEM_TOOLS_TANDEM_DRIVER_REWARD_PARTS_H_
+#define TANDEM_TOOLS_TANDEM_DRIVER_REWARD_PARTS_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "tandem/config/v1/run_config.pb.h"
+
+namespace tandem::driver {
+
+// reward.name of a run that rewards nothing.
+inline constexpr char kNoReward[] = "none";
+
+struct RewardPart {
+  std::string key;    // of the configuration: "reward", "reward.rewards[1]"
+  std::string label;  // in metrics; unique
+  double weight = 1;
+  // One of the three:
+  std::string name;      // built in
+  std::string path;      // a Python file
+  std::string endpoint;  // a RewardService
+  std::string pattern;   // of the reward regex
+  std::string function;  // in `path`; empty: found by its parameters
+};
+
+// A label is the name of a built-in reward, `service`, or the Python file's name without ".py"; a
+// second one of the same name ends in _2.
+std::vector<RewardPart> RewardParts(const config::v1::RewardConfig& config);
+
+// The run's reward in the names of metrics: the only part's label, or "weighted_sum".
+std::string RewardLabel(const config::v1::RewardConfig& config);
+
+// Whether a reward runs in Python processes, which write into the run's logs.
+bool RunsPython(const config::v1::RewardConfig& config);
+
+// Whether one of the rewards compares with the answers of rows, so that each row needs one. Python
+// functions and services read whole rows.
+bool NeedsAnswer(const config::v1::RewardConfig& config);
+
+// INVALID_ARGUMENT for a name that is neither a built-in reward nor `service`, nor `none` as the only
+// one: the message begins with the key and lists the known names.
+absl::Status CheckRewardNames(const config::v1::RewardConfig& config);
+
+}  // namespace tandem::driver
+
+#endif  // TANDEM_TOOLS_TANDEM_DRIVER_REWARD_PARTS_H_
