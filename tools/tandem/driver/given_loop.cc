@@ -84,7 +84,9 @@ class GivenLoop : public StepLoop {
     AddPolicyVersion(response.policy_version(), metrics);
     c_.progress.AddTokens(tokens);
     if (response.has_checkpoint()) checkpoints_.Note(response.checkpoint(), metrics);
-    if (EvaluationIsDue(step)) RETURN_IF_ERROR(EvaluateGiven(step, metrics));
+    if (EvaluationIsDue(step)) {
+      RETURN_IF_ERROR(EvaluateGiven(step, metrics));
+    }
     return absl::OkStatus();
   }
 
