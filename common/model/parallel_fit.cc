@@ -1,5 +1,7 @@
 #include "common/model/parallel_fit.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "common/status/status_macros.h"
 
@@ -79,6 +81,17 @@ absl::Status CheckSequenceParallel(const ModelSpec& spec, int tensor_ranks, int 
     }
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckRolloutDevice(const ModelSpec& spec, const std::string& device) {
+  if (device.empty() || device == "cpu") return absl::OkStatus();
+  const auto layer = std::find_if(spec.layers.begin(), spec.layers.end(),
+                                  [](const LayerSpec& l) { return l.experts.has_value(); });
+  if (layer == spec.layers.end()) return absl::OkStatus();
+  return absl::UnimplementedError(
+      absl::StrCat("rollout.device: ", device, ": layer ", layer - spec.layers.begin(), " has ",
+                   layer->experts->num_experts,
+                   " experts, which a rollout on a GPU does not support; use rollout.device=cpu"));
 }
 
 }  // namespace tandem::model

@@ -28,7 +28,7 @@ double TrainingFlopsPerToken(const model::ModelSpec& spec, int64_t length) {
     attention += 12.0 * static_cast<double>(layer.attention.q_size()) *
                  MeanKeys(static_cast<double>(length), layer.attention.window);
   }
-  return 6.0 * static_cast<double>(spec.num_parameters()) + attention;
+  return 6.0 * static_cast<double>(spec.num_active_parameters()) + attention;
 }
 
 StepCost EstimateStep(const model::ModelSpec& spec, const setup::RankSetup& setup,
