@@ -1,5 +1,6 @@
 #include "common/model/router.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/sigmoid.h>
 #include <torch/csrc/autograd/custom_function.h>
