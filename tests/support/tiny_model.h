@@ -13,9 +13,10 @@ namespace tandem::testing {
 // What its config.json says.
 inline nlohmann::json TinyModelConfig(const std::string& architecture = "LlamaForCausalLM") {
   return {{"architectures", {architecture}},
-          {"model_type", architecture == "LlamaForCausalLM"   ? "llama"
-                         : architecture == "Qwen2ForCausalLM" ? "qwen2"
-                                                              : "qwen3"},
+          {"model_type", architecture == "LlamaForCausalLM"      ? "llama"
+                         : architecture == "Qwen2ForCausalLM"    ? "qwen2"
+                         : architecture == "Qwen3MoeForCausalLM" ? "qwen3_moe"
+                                                                 : "qwen3"},
           {"hidden_size", 32},
           {"intermediate_size", 64},
           {"num_hidden_layers", 2},

@@ -107,7 +107,7 @@ inline const std::vector<ExactShape>& ExpertShapes() {
 }
 
 // Its products add up several parts of k on a GPU.
-inline constexpr ExactShape kWideShape = {"intermediate1100", 4, 2, 32, 48, 1100, 131};
+inline const ExactShape kWideShape = {"intermediate1100", 4, 2, 32, 48, 1100, 131};
 
 struct ExactCase {
   ExactShape shape;
