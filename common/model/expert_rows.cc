@@ -1,6 +1,6 @@
 #include "common/model/expert_rows.h"
 
-#include <ATen/ops/empty.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/index_select.h>
 #include <torch/csrc/autograd/custom_function.h>
