@@ -40,9 +40,7 @@ std::string WriteModel(const TempFolder& folder, const std::string& architecture
   config["max_position_embeddings"] = 4096;
   if (architecture == "Qwen3MoeForCausalLM") {
     config["num_experts"] = 8;
-    config["num_experts_per_tok"] = 2;
     config["moe_intermediate_size"] = 96;
-    config["norm_topk_prob"] = true;
   }
   folder.Write("model/config.json", config.dump());
   return path;
