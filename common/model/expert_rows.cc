@@ -25,8 +25,8 @@ const int64_t* PlacesOf(const at::Tensor& places) {
   return places.defined() ? places.const_data_ptr<int64_t>() : nullptr;
 }
 
-// out[i] = sum of weights[i, j] rows[places[i, j]]. Undefined places: row i alone; undefined weights:
-// all 1.
+// out[i] = sum of weights[i, j] rows[places[i, j]]. Undefined places: row i alone; undefined
+// weights: all 1.
 at::Tensor SumRows(const at::Tensor& rows, const at::Tensor& places, const at::Tensor& weights) {
   const at::Tensor& shape = places.defined() ? places : weights;
   kernels::WeightedSum args{ElementOf(rows), rows.size(1), shape.size(1)};

@@ -15,18 +15,14 @@
 namespace tandem::model {
 
 struct ExpertRows {
-  at::Tensor
-      first;  // int64 [num_experts + 1] on the CPU: expert e computes [first[e], first[e + 1])
+  // int64 [num_experts + 1], on the CPU: expert e computes the rows [first[e], first[e + 1]).
+  at::Tensor first;
   at::Tensor tokens;  // int64 [num_tokens * top_k]: the token of each row
   at::Tensor places;  // int64 [num_tokens, top_k]: the rows of each token, by ascending expert
-
-  int64_t num_experts() const { return first.numel() - 1; }
-  int64_t begin(int64_t expert) const { return first.const_data_ptr<int64_t>()[expert]; }
-  int64_t size(int64_t expert) const { return begin(expert + 1) - begin(expert); }
 };
 
-// Within an expert, rows are in the order of tokens. experts: int64 [num_tokens, top_k], ascending in
-// each row (ChooseExperts()). Waits for the device if that is no CPU.
+// Within an expert, rows are in the order of tokens. experts: int64 [num_tokens, top_k], ascending
+// in each row (ChooseExperts()). On a GPU, waits for it.
 ExpertRows GroupByExpert(const at::Tensor& experts, int64_t num_experts);
 
 // Returns the tokens' rows by expert, [num_tokens * top_k, size]. x: [num_tokens, size].

@@ -35,7 +35,8 @@ struct RopeSpec {
   std::optional<Llama3RopeScaling> llama3;
 };
 
-// Attention, then a feed-forward layer, dense or of experts, each behind an RMSNorm and added to its input.
+// Attention, then a feed-forward layer, dense or of experts, each behind an RMSNorm and added to
+// its input.
 struct LayerSpec {
   AttentionSpec attention;
   FeedForwardSpec feed_forward;

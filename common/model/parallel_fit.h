@@ -1,5 +1,6 @@
-// Checks whether a model can be computed on a device, or split over a number of ranks: over a tensor-parallel group
-// (tensor_parallel.h), and over ranks that share sequences (sequence_parallel_attention.h).
+// Checks whether a model can be computed on a device, or split over a number of ranks: over a
+// tensor-parallel group (tensor_parallel.h), and over ranks that share sequences
+// (sequence_parallel_attention.h).
 #ifndef TANDEM_COMMON_MODEL_PARALLEL_FIT_H_
 #define TANDEM_COMMON_MODEL_PARALLEL_FIT_H_
 

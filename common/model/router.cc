@@ -67,8 +67,8 @@ void WeighRow(const float* logits, int64_t num_experts, const int64_t* chosen, i
   for (int64_t j = 0; j < top_k; ++j) weights[j] = softmax.Share(logits[chosen[j]]);
 }
 
-// With p the softmax over the experts that count, all or the chosen ones, and g the gradients of the
-// weights: grad = p (g - sum of p g), where g is 0 for experts that were not chosen.
+// With p the softmax over the experts that count, all or the chosen ones, and g the gradients of
+// the weights: grad = p (g - sum of p g), where g is 0 for experts that were not chosen.
 void WeighRowBackward(const float* logits, int64_t num_experts, const int64_t* chosen,
                       int64_t top_k, bool normalize, const float* weights, const float* grad,
                       float* grad_logits) {

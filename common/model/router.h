@@ -15,8 +15,8 @@ namespace tandem::model {
 at::Tensor ChooseExperts(const at::Tensor& logits, int64_t top_k);
 
 // Returns the chosen experts' weights, [num_tokens, top_k] of the logits' type: their share of a
-// softmax over all logits, or over the chosen ones if `normalize`. A row with a NaN among its logits
-// has weights of NaN. Differentiable.
+// softmax over all logits, or over the chosen ones if `normalize`. A row with a NaN among its
+// logits has weights of NaN. Differentiable.
 at::Tensor ExpertWeights(const at::Tensor& logits, const at::Tensor& experts, bool normalize);
 
 // Returns the sigmoid of the logits, element by element: the weight of a shared expert.

@@ -9,8 +9,8 @@
 
 namespace tandem::model::kernels {
 
-// out[i] = sum of weights[i, j] rows[places[i, j]], added in the order of j, so that a row's bits do
-// not depend on the other rows.
+// out[i] = sum of weights[i, j] rows[places[i, j]], added in the order of j, so that a row's bits
+// do not depend on the other rows.
 struct WeightedSum {
   Element type = Element::kFloat32;
   int64_t size = 0;   // of a row

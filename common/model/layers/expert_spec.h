@@ -22,8 +22,8 @@
 
 namespace tandem::model {
 
-// How a token's experts are chosen and weighted, in float32: by a softmax over all experts, of which
-// the top_k count. Of two experts with equal logits the lower one is chosen.
+// How a token's experts are chosen and weighted, in float32: by a softmax over all experts, of
+// which the top_k count. Of two experts with equal logits the lower one is chosen.
 struct RoutingSpec {
   int64_t top_k = 0;
   bool normalize = false;  // divide the weights of the chosen experts by their sum

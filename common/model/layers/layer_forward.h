@@ -6,8 +6,9 @@
 //   TensorOps ops(context, attention);
 //   Residual out = LayerForward(ops, table.layer(i), {x, {}});
 //
-// Ops declares Tensor, Residual {x, delta} (the stream, and what is still to be added to it) and
-// Normed {residual, normed}, Routing (the experts of every token, and their weights); parameters are indices into the parameter table, -1 for none.
+// Ops declares Tensor, Residual {x, delta} (the stream, and what is still to be added to it),
+// Normed {residual, normed} and Routing (the experts of every token, and their weights); parameters
+// are indices into the parameter table, -1 for none.
 #ifndef TANDEM_COMMON_MODEL_LAYERS_LAYER_FORWARD_H_
 #define TANDEM_COMMON_MODEL_LAYERS_LAYER_FORWARD_H_
 

@@ -79,7 +79,8 @@ class TensorOps {
   // Returns x's rows by expert, [num_tokens * top_k, hidden].
   at::Tensor Dispatch(const at::Tensor& x, const Routing& routing);
 
-  // Returns rows [num_tokens * top_k, in], by expert, times this rank's part of each expert's weight.
+  // Returns rows [num_tokens * top_k, in], by expert, times this rank's part of each expert's
+  // weight.
   at::Tensor ExpertProducts(const at::Tensor& rows, const std::vector<int>& weights,
                             const Routing& routing);
 

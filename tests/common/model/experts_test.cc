@@ -87,7 +87,6 @@ TEST(ExpertRows, AreInTheOrderOfTokensWithinAnExpert) {
   EXPECT_THAT(ToVector(rows.first), ElementsAre(0, 2, 4, 4, 6));
   EXPECT_THAT(ToVector(rows.tokens), ElementsAre(0, 2, 1, 2, 0, 1));
   EXPECT_THAT(ToVector(rows.places), ElementsAre(0, 4, 2, 5, 1, 3));
-  EXPECT_EQ(rows.size(2), 0);
 }
 
 // A layer of experts whose last one no token reaches.

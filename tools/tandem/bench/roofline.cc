@@ -144,8 +144,8 @@ double StepCost::Seconds(const MachineRates& rates) const {
 
 namespace {
 
-// Elements of the experts that no row of a step reaches, if the router prefers none: a row misses an
-// expert with probability 1 - top_k / num_experts.
+// Elements of the experts that no row of a step reaches, if the router prefers none: a row misses
+// an expert with probability 1 - top_k / num_experts.
 double UnreachedElements(const model::ExpertSpec& experts, const model::ModelSpec& spec,
                          double rows) {
   const auto count = static_cast<double>(experts.num_experts);

@@ -7,9 +7,9 @@
 // its result and log-sum-exp; swiglu.cc its input. A GPU uses the plain operations of eager_ops.cc,
 // which compute in float32 and save more.
 //
-// Experts: a token has top_k rows whatever the router chooses, so the sizes of all tensors are known.
-// Only the gradients of experts without rows do not exist; the count assumes as many experts with
-// rows as the batch can reach.
+// Experts: a token has top_k rows whatever the router chooses, so the sizes of all tensors are
+// known. Only the gradients of experts without rows do not exist; the count assumes as many experts
+// with rows as the batch can reach.
 #ifndef TANDEM_TOOLS_TANDEM_PLAN_COUNTED_OPS_H_
 #define TANDEM_TOOLS_TANDEM_PLAN_COUNTED_OPS_H_
 
