@@ -131,15 +131,16 @@ TEST_P(ExpertsOfSize, HaveTheValuesAndGradientsOfThePlainOperations) {
     const double tolerance = dtype == at::kFloat ? 1e-4 : 5e-2;
     std::vector<std::vector<at::Tensor>> results;
     for (const at::ScalarType type : {dtype, at::kDouble}) {
-      const at::Tensor x = layer.x.to(dtype).to(type).requires_grad_();
+      const at::Tensor x = layer.x.to(dtype).to(type).clone().requires_grad_();
       const at::Tensor logits =
-          layer.logits.to(type == at::kDouble ? at::kDouble : at::kFloat).requires_grad_();
+          layer.logits.to(type == at::kDouble ? at::kDouble : at::kFloat).clone().requires_grad_();
       std::vector<at::Tensor> weights;
       for (const at::Tensor& weight : WeightsOf(layer, dtype)) {
-        weights.push_back(weight.detach().to(type).requires_grad_());
+        weights.push_back(weight.detach().to(type).clone().requires_grad_());
       }
       const at::Tensor out = Compute(x, logits, weights);
-      (out * at::cos(at::arange(out.numel(), out.options())).view(out.sizes())).sum().backward();
+      const at::Tensor factors = at::cos(at::arange(out.numel(), at::kDouble)).view(out.sizes());
+      (out.to(at::kDouble) * factors).sum().backward();
       EXPECT_FALSE(weights.back().grad().defined());
       results.push_back({out.detach(), x.grad(), logits.grad()});
       for (int64_t e = 0; e + 1 < Layer::kExperts; ++e) results.back().push_back(weights[e].grad());
