@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "common/model/cpu_dispatch.h"
 #include "common/model/linear.h"
@@ -60,7 +61,7 @@ struct GroupedLinearFunction : torch::autograd::Function<GroupedLinearFunction> 
     variable_list result(saved.size());
     if (ctx->needs_input_grad(0)) result[0] = at::empty_like(x);
     ForExperts(first, [&](int64_t e, int64_t begin, int64_t count) {
-      const at::Tensor& weight = saved[e + 1];
+      const at::Tensor weight = saved[e + 1].contiguous();
       const at::Tensor of_expert = grad.narrow(0, begin, count);
       if (ctx->needs_input_grad(0)) {
         at::Tensor grad_x = result[0].narrow(0, begin, count);
