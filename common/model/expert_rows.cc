@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -53,12 +54,12 @@ struct DispatchFunction : torch::autograd::Function<DispatchFunction> {
   }
 };
 
-// `places` is undefined for one term a row.
+// `places`: none for one term a row.
 struct CombineFunction : torch::autograd::Function<CombineFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& results,
-                            const at::Tensor& weights, const at::Tensor& places) {
-    ctx->save_for_backward({results, weights, places});
-    return SumRows(results, places, weights);
+                            const at::Tensor& weights, const std::optional<at::Tensor>& places) {
+    ctx->save_for_backward({results, weights, places.value_or(at::Tensor())});
+    return SumRows(results, places.value_or(at::Tensor()), weights);
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
@@ -83,11 +84,11 @@ struct CombineFunction : torch::autograd::Function<CombineFunction> {
 };
 
 at::Tensor Combined(const at::Tensor& results, const at::Tensor& weights,
-                    const at::Tensor& places) {
+                    const std::optional<at::Tensor>& places) {
   const at::Tensor rows = results.contiguous();
   const at::Tensor factors = weights.contiguous();
   if (NeedsGraph({rows, factors})) return CombineFunction::apply(rows, factors, places);
-  return SumRows(rows, places, factors);
+  return SumRows(rows, places.value_or(at::Tensor()), factors);
 }
 
 }  // namespace
@@ -129,7 +130,7 @@ at::Tensor CombineRows(const at::Tensor& results, const at::Tensor& weights,
 
 at::Tensor ScaleRows(const at::Tensor& x, const at::Tensor& weights) {
   if (!KernelsTake({x})) return (x * weights).to(x.scalar_type());
-  return Combined(x, weights, at::Tensor());
+  return Combined(x, weights, std::nullopt);
 }
 
 }  // namespace tandem::model
