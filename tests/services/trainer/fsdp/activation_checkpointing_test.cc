@@ -136,16 +136,20 @@ TEST(ActivationCheckpointing, GivesTheSameBitsWithExperts) {
         EXPECT_TRUE(other->gradients[u].equal(none.gradients[u])) << "unit " << u;
       }
     }
-    // Besides what a dense layer drops: the rows by expert, and both SwiGLUs' results.
+    // Besides what a dense layer drops: the rows by expert, and both SwiGLUs' results. The token of
+    // each row is kept, to make the rows again.
     const int64_t dropped =
         (2 * spec.hidden_size +
          (spec.layers.front().attention.num_heads + spec.layers.front().attention.num_kv_heads) *
              16 +
          kTopK * (spec.hidden_size + experts.intermediate_size) +
          experts.shared_intermediate_size) *
-        kTokens * static_cast<int64_t>(c10::elementSize(dtype));
-    EXPECT_EQ(none.activation_bytes - selective.activation_bytes,
-              (spec.num_layers() - 1) * dropped);
+            kTokens * static_cast<int64_t>(c10::elementSize(dtype)) -
+        kTopK * kTokens * static_cast<int64_t>(sizeof(int64_t));
+    // Nearly: the peaks need not be at the same operation of the last block's backward.
+    const auto expected = static_cast<double>((spec.num_layers() - 1) * dropped);
+    EXPECT_NEAR(static_cast<double>(none.activation_bytes - selective.activation_bytes), expected,
+                0.01 * expected);
     EXPECT_LT(full.activation_bytes, selective.activation_bytes);
   }
 }
