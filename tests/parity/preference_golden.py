@@ -43,4 +43,4 @@ for name in ("sigmoid", "sigmoid_norm", "ipo", "hinge", "robust"):
             "rejected": rejected.tolist(), "ref_chosen": ref_chosen.tolist(),
             "ref_rejected": ref_rejected.tolist(), "loss": loss.tolist(),
             "chosen_grad": grads[0].tolist(), "rejected_grad": grads[1].tolist()})
-sys.stdout.write("[" + ",\n".join(json.dumps(case) for case in cases) + "]\n")
+sys.stdout.write('{"preference_loss": [' + ",\n".join(json.dumps(case) for case in cases) + "]}\n")

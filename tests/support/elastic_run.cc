@@ -109,6 +109,7 @@ trainer:
   update_policy: available
   update_timeout_s: 60
   save_freq: 1
+  keep_last: 0
   threads: 1
 actor: {optim: {lr: 2e-2}}
 reward: {name: service, endpoint: ")" + reward_.address() +

@@ -410,7 +410,8 @@ absl::Status ShardedTransformer::AddGradients(int stage, absl::Span<const at::Te
   const std::vector<int>& parameters = transformer_.table().stage_parameters(stage);
   for (const sharding::UnitGradients& unit : stages_.GradientsOf(stage)) {
     for (const int i : unit.positions) {
-      RETURN_IF_ERROR(reducer_->Add(parameters[i], gradients.empty() ? at::Tensor() : gradients[i]));
+      RETURN_IF_ERROR(
+          reducer_->Add(parameters[i], gradients.empty() ? at::Tensor() : gradients[i]));
     }
     if (unit.completes) {
       RETURN_IF_ERROR(reducer_->Complete(unit.unit));

@@ -165,8 +165,9 @@ absl::Status ShardGatherSource::Pack(int bucket, const Run& run, const at::Tenso
   const weights::Place from{run.unit, run.shard_offset, run.count};
   RETURN_IF_ERROR(PackPieces(shards_, {{piece, from}}, destination));
   Evict(shards_.units[run.unit].master);
-  contributions_.Note(plan_->buckets[bucket], run.bucket_offset * element_size_,
-                      {static_cast<const std::byte*>(destination.const_data_ptr()), destination.nbytes()});
+  contributions_.Note(
+      plan_->buckets[bucket], run.bucket_offset * element_size_,
+      {static_cast<const std::byte*>(destination.const_data_ptr()), destination.nbytes()});
   // On the host at once, out of the core's cache; a device is waited for once a bucket.
   return ops().on_host() ? contributions_.Digest(ops()) : absl::OkStatus();
 }

@@ -20,6 +20,7 @@
 #include "common/comm/choose_group.h"
 #include "common/comm/device_mesh.h"
 #include "common/host/control_group.h"
+#include "common/host/cpu_list.h"
 #include "common/metrics/metrics_server.h"
 #include "common/model/device_packed_attention.h"
 #include "common/model/device_processor.h"

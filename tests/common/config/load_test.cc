@@ -187,7 +187,7 @@ TEST_F(LoadTest, AKeyInTheWrongSectionIsAnsweredWithTheRightOne) {
 TEST_F(LoadTest, AKeyThatIsNearNothingGetsTheListOnly) {
   EXPECT_THAT(ErrorOf("reward: {frobnicate: 1}"),
               "run.yaml:1: reward.frobnicate: unknown key (known: name, endpoint, pattern, "
-              "timeout_s, overlong_buffer)");
+              "timeout_s, overlong_buffer, path, function, python, workers, rewards)");
 }
 
 TEST_F(LoadTest, OverridesAreTheirOwnPlace) {

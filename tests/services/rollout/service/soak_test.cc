@@ -24,6 +24,7 @@
 #include "common/rpc/channel.h"
 #include "common/rpc/server.h"
 #include "common/rpc/status_conversion.h"
+#include "services/rollout/requests/convert.h"
 #include "services/rollout/service/rollout_service.h"
 #include "tests/services/rollout/engine/engine_fixture.h"
 #include "tests/support/staged_weights.h"

@@ -36,11 +36,12 @@ TEST(PreferenceLoss, OfEveryTypeAndItsGradientsArePyTorchs) {
       {"ipo", &kIpoPreferenceLoss},
       {"hinge", &kHingePreferenceLoss},
       {"robust", &kRobustPreferenceLoss}};
-  const auto cases =
+  const auto file =
       io::ReadJsonFile(SourcePath("tests/services/trainer/algorithm/preference_golden.json"));
-  ASSERT_TRUE(cases.ok()) << cases.status();
-  ASSERT_EQ(cases->size(), 2 * kinds.size());
-  for (const nlohmann::json& golden : *cases) {
+  ASSERT_TRUE(file.ok()) << file.status();
+  const nlohmann::json& cases = file->at("preference_loss");
+  ASSERT_EQ(cases.size(), 2 * kinds.size());
+  for (const nlohmann::json& golden : cases) {
     const auto name = golden["name"].get<std::string>();
     SCOPED_TRACE(name);
     const at::Tensor chosen = Vector(golden["chosen"]).requires_grad_(true);
