@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -128,6 +129,16 @@ void CheckOverlongBuffer(const v1::RunConfig& config, Checker* check) {
   check->Integer("reward.overlong_buffer.len", buffer.len(), 1, config.rollout().max_tokens());
 }
 
+void CheckTemplateVariables(const std::string& text, Checker* check) {
+  if (text.empty()) return;
+  const nlohmann::json variables = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!variables.is_object()) {
+    check->Fail(
+        "data.chat_template_kwargs",
+        absl::StrCat(R"(expected a JSON object ({"enable_thinking": false}), found )", text));
+  }
+}
+
 void CheckData(const v1::DataConfig& data, Checker* check) {
   check->Integer("data.train_batch_size", data.train_batch_size(), 1);
   check->Integer("data.max_prompt_length", data.max_prompt_length(), 1);
@@ -136,6 +147,16 @@ void CheckData(const v1::DataConfig& data, Checker* check) {
   if (data.chosen_key().empty()) check->Fail("data.chosen_key", "expected a key, found \"\"");
   if (data.rejected_key().empty()) check->Fail("data.rejected_key", "expected a key, found \"\"");
   if (data.answer_key().empty()) check->Fail("data.answer_key", "expected a key, found \"\"");
+  for (const double weight : data.train_weights()) {
+    check->Number("data.train_weights", weight, weight > 0 && weight <= 1000, "in (0, 1000]");
+  }
+  if (!data.train_weights().empty() && data.train_weights_size() != data.train_files_size()) {
+    check->Fail("data.train_weights",
+                absl::StrFormat("expected one weight for each of the %d entries of "
+                                "data.train_files, found %d",
+                                data.train_files_size(), data.train_weights_size()));
+  }
+  CheckTemplateVariables(data.chat_template_kwargs(), check);
   if (!data.system_prompt().empty() && !data.chat_template()) {
     check->Fail("data.system_prompt", "needs data.chat_template, which is false");
   }
@@ -208,6 +229,12 @@ void CheckRollout(const v1::RolloutConfig& rollout, Checker* check) {
 void CheckTrainer(const v1::TrainerConfig& trainer, Checker* check) {
   check->Integer("trainer.ranks", trainer.ranks(), 1, kMaxProcesses);
   check->Integer("trainer.total_steps", trainer.total_steps(), 0);
+  check->Number("trainer.total_epochs", trainer.total_epochs(),
+                trainer.total_epochs() >= 0 && trainer.total_epochs() <= 1e6, "in [0, 1e6]");
+  if (absl::StartsWith(trainer.save_best(), "val") && trainer.test_freq() == 0) {
+    check->Fail("trainer.save_best", absl::StrCat("needs trainer.test_freq > 0, for only ",
+                                                  "evaluations measure ", trainer.save_best()));
+  }
   check->Integer("trainer.max_staleness", trainer.max_staleness(), 0);
   check->Integer("trainer.test_freq", trainer.test_freq(), 0);
   check->Integer("trainer.save_freq", trainer.save_freq(), 0);
@@ -480,7 +507,9 @@ absl::Status CheckFiles(const v1::RunConfig& config, const FileNeeds& needs, con
     if (files.empty()) check.Fail(key, "expected at least one file, found none");
     for (const std::string& file : files) {
       std::error_code error;
-      if (!std::filesystem::is_regular_file(file, error)) {
+      const bool is_pattern = file.find_first_of("*?[") != std::string::npos;
+      if (!is_pattern && !std::filesystem::is_regular_file(file, error) &&
+          !std::filesystem::is_directory(file, error)) {
         check.Fail(key, absl::StrCat("no file ", file, " (relative paths start at the working ",
                                      "directory)"));
       }

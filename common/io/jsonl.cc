@@ -24,8 +24,8 @@ constexpr size_t kReadBytes = size_t{256} << 10;
 // Splits its input into lines; holds one line and one read at most.
 class LineReader {
  public:
-  LineReader(host::FileDescriptor fd, std::string path, int64_t max_line_bytes)
-      : fd_(std::move(fd)), path_(std::move(path)), max_line_bytes_(max_line_bytes) {}
+  LineReader(ByteSource& source, int64_t max_line_bytes)
+      : source_(source), max_line_bytes_(max_line_bytes) {}
 
   // Returns false at the end of the file. `line` is valid until the next call; `complete`: the line
   // had its newline.
@@ -56,18 +56,14 @@ class LineReader {
   absl::Status Fill() {
     const size_t before = buffer_.size();
     buffer_.resize(before + kReadBytes);
-    ssize_t count;
-    do {
-      count = ::read(fd_.get(), buffer_.data() + before, kReadBytes);
-    } while (count < 0 && errno == EINTR);
-    if (count < 0) return ErrnoStatus(path_, "read");
-    buffer_.resize(before + static_cast<size_t>(count));
-    at_end_ = count == 0;
+    absl::StatusOr<size_t> count = source_.Read(buffer_.data() + before, kReadBytes);
+    buffer_.resize(before + (count.ok() ? *count : 0));
+    RETURN_IF_ERROR(count.status());
+    at_end_ = *count == 0;
     return absl::OkStatus();
   }
 
-  host::FileDescriptor fd_;
-  std::string path_;
+  ByteSource& source_;
   int64_t max_line_bytes_;
   std::string buffer_;
   size_t consumed_ = 0;
@@ -110,7 +106,14 @@ absl::Status ForEachJsonLine(const std::string& path,
   ASSIGN_OR_RETURN(host::FileDescriptor fd, options.regular_file
                                                 ? OpenRegularFile(path)
                                                 : OpenFile(path, O_RDONLY, 0, "read"));
-  LineReader reader(std::move(fd), path, options.max_line_bytes);
+  FileSource source(std::move(fd), path);
+  return ForEachJsonLine(source, path, fn, options);
+}
+
+absl::Status ForEachJsonLine(ByteSource& source, const std::string& path,
+                             const std::function<absl::Status(const JsonFields& row)>& fn,
+                             const JsonlOptions& options) {
+  LineReader reader(source, options.max_line_bytes);
   for (int64_t number = 1;; ++number) {
     const std::string place = absl::StrCat(path, ":", number);
     absl::string_view line;

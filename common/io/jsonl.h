@@ -20,6 +20,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/io/byte_source.h"
 #include "common/io/file_util.h"
 #include "common/io/json_fields.h"
 
@@ -45,6 +46,11 @@ inline constexpr JsonlOptions kRunFile = {.ignore_torn_tail = true, .regular_fil
 // with it. Skips blank lines and a byte order mark. INVALID_ARGUMENT for a line that is no JSON
 // object, RESOURCE_EXHAUSTED for one longer than allowed. Memory: one line.
 absl::Status ForEachJsonLine(const std::string& path,
+                             const std::function<absl::Status(const JsonFields& row)>& fn,
+                             const JsonlOptions& options = {});
+
+// Does the same for the lines of `source`, the content of the file `path` ("FILE:LINE").
+absl::Status ForEachJsonLine(ByteSource& source, const std::string& path,
                              const std::function<absl::Status(const JsonFields& row)>& fn,
                              const JsonlOptions& options = {});
 

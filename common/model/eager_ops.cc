@@ -4,12 +4,15 @@
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/isnan.h>
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/softmax.h>
+#include <ATen/ops/sort.h>
 #include <ATen/ops/tanh.h>
 
 #include <limits>
+#include <tuple>
 #include <vector>
 
 namespace tandem::model::eager {
@@ -66,6 +69,27 @@ at::Tensor SwiGlu(const at::Tensor& gate_up) {
   const std::vector<at::Tensor> halves = gate_up.chunk(2, -1);
   const at::Tensor gate = Wide(halves[0]);
   return (gate * at::sigmoid(gate) * Wide(halves[1])).to(gate_up.scalar_type());
+}
+
+at::Tensor ChooseExperts(const at::Tensor& logits, int64_t top_k) {
+  const at::Tensor ranks =
+      logits.masked_fill(at::isnan(logits), -std::numeric_limits<double>::infinity());
+  // Stable: equal logits stay in the order of experts.
+  const at::Tensor order = std::get<1>(at::sort(ranks, /*stable=*/true, 1, /*descending=*/true));
+  return std::get<0>(at::sort(order.narrow(1, 0, top_k), 1, /*descending=*/false));
+}
+
+at::Tensor ExpertWeights(const at::Tensor& logits, const at::Tensor& experts, bool normalize) {
+  const at::Tensor chosen = at::softmax(logits, 1).gather(1, experts);
+  return normalize ? chosen / chosen.sum(1, /*keepdim=*/true) : chosen;
+}
+
+at::Tensor CombineRows(const at::Tensor& results, const at::Tensor& weights,
+                       const at::Tensor& places) {
+  const at::Tensor rows = Wide(results)
+                              .index_select(0, places.flatten())
+                              .view({places.size(0), places.size(1), results.size(1)});
+  return (rows * weights.unsqueeze(-1)).sum(1).to(results.scalar_type());
 }
 
 at::Tensor AttentionProbabilities(const at::Tensor& q, const at::Tensor& k,

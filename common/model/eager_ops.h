@@ -25,6 +25,14 @@ Qkv RotateQkv(const at::Tensor& qkv, const Rotary& rotary, const QkvShape& shape
 // silu(gate) * up of gate_up [num_tokens, 2 inner].
 at::Tensor SwiGlu(const at::Tensor& gate_up);
 
+// Routing; see router.h.
+at::Tensor ChooseExperts(const at::Tensor& logits, int64_t top_k);
+at::Tensor ExpertWeights(const at::Tensor& logits, const at::Tensor& experts, bool normalize);
+
+// Returns the weighted sums of rows [.., size] at places [num_tokens, top_k]; see expert_rows.h.
+at::Tensor CombineRows(const at::Tensor& results, const at::Tensor& weights,
+                       const at::Tensor& places);
+
 // Returns the softmax of the causal scores of one sequence, float32 (float64 for float64 inputs)
 // [num_heads, length, length]. Sinks take their share of a row's probability and have no column.
 //   q [length, num_heads, head_dim], k [length, num_kv_heads, head_dim]

@@ -48,10 +48,10 @@ bool OursTake(const at::Tensor& a, const at::Tensor& b) {
 }
 
 at::Tensor Forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                   const kernels::PackedMatrix* packed) {
+                   at::ScalarType type, const kernels::PackedMatrix* packed) {
   const at::Tensor in = x.contiguous();
   const at::Tensor added = bias.defined() ? bias.contiguous() : bias;
-  at::Tensor out = EmptyTensor({in.size(0), weight.size(0)}, in.options());
+  at::Tensor out = EmptyTensor({in.size(0), weight.size(0)}, in.options().dtype(type));
   const at::Tensor matrix = packed == nullptr ? weight.contiguous() : weight;
   if (in.is_cuda()) {
     device::RowProduct(in, matrix, added, out);
@@ -67,10 +67,10 @@ at::Tensor Forward(const at::Tensor& x, const at::Tensor& weight, const at::Tens
 
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
-                            const std::optional<at::Tensor>& bias) {
+                            const std::optional<at::Tensor>& bias, at::ScalarType type) {
     ctx->save_for_backward({x, weight});
     ctx->saved_data["has_bias"] = bias.has_value();
-    return Forward(x, weight, bias.value_or(at::Tensor()), nullptr);
+    return Forward(x, weight, bias.value_or(at::Tensor()), type, nullptr);
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
@@ -78,7 +78,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     const at::Tensor x = saved[0].contiguous();
     const at::Tensor weight = saved[1].contiguous();
     const at::Tensor grad = grads[0].contiguous();
-    variable_list result(3);
+    variable_list result(4);
     if (ctx->needs_input_grad(0)) {
       result[0] = at::empty_like(x);
       MultiplyPlain(grad, weight, result[0]);
@@ -111,8 +111,24 @@ at::Tensor Linear(const at::Tensor& x, const at::Tensor& weight,
   if (!KernelsTake({x, weight, added}) && !device::ProductsTake({x, weight, added})) {
     return at::linear(x, weight, bias);
   }
-  if (NeedsGraph({x, weight, added})) return LinearFunction::apply(x, weight, bias);
-  return Forward(x, weight, added, packed);
+  if (NeedsGraph({x, weight, added})) {
+    return LinearFunction::apply(x, weight, bias, x.scalar_type());
+  }
+  return Forward(x, weight, added, x.scalar_type(), packed);
+}
+
+at::Tensor LinearInFloat32(const at::Tensor& x, const at::Tensor& weight,
+                           const kernels::PackedMatrix* packed) {
+  if (!KernelsTake({x, weight}) && !device::ProductsTake({x, weight})) {
+    const auto wide = [](const at::Tensor& t) {
+      return t.scalar_type() == at::kDouble ? t : t.to(at::kFloat);
+    };
+    return at::linear(wide(x), wide(weight));
+  }
+  if (NeedsGraph({x, weight})) {
+    return LinearFunction::apply(x, weight, std::optional<at::Tensor>(), at::kFloat);
+  }
+  return Forward(x, weight, at::Tensor(), at::kFloat, packed);
 }
 
 void MultiplyTransposed(const at::Tensor& x, const at::Tensor& weight, at::Tensor& out,

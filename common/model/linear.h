@@ -19,6 +19,12 @@ at::Tensor Linear(const at::Tensor& x, const at::Tensor& weight,
                   const std::optional<at::Tensor>& bias = std::nullopt,
                   const kernels::PackedMatrix* packed = nullptr);
 
+// The same without a bias, in float32 (float64 for float64 inputs) whatever the inputs' type: for
+// logits, which bfloat16 would round to three digits. Differentiable; gradients have the inputs'
+// types.
+at::Tensor LinearInFloat32(const at::Tensor& x, const at::Tensor& weight,
+                           const kernels::PackedMatrix* packed = nullptr);
+
 // Plain products without autograd, in float32 arithmetic; `out` determines the result type.
 // x weight^T: [rows, in] x [out, in]. packed: see Linear().
 void MultiplyTransposed(const at::Tensor& x, const at::Tensor& weight, at::Tensor& out,

@@ -45,6 +45,20 @@ absl::StatusOr<const Family*> FindFamily(const ConfigReader& config) {
 
 int64_t ModelSpec::num_parameters() const { return ParameterTable(*this).num_parameters(); }
 
+int64_t ModelSpec::num_idle_parameters() const {
+  int64_t idle = 0;
+  for (const LayerSpec& layer : layers) {
+    if (!layer.experts.has_value()) continue;
+    const ExpertSpec& experts = *layer.experts;
+    idle += (experts.num_experts - experts.routing.top_k) * experts.ExpertElements(hidden_size);
+  }
+  return idle;
+}
+
+int64_t ModelSpec::num_active_parameters() const {
+  return num_parameters() - num_idle_parameters();
+}
+
 int64_t ModelCacheElementsPerToken(const ModelSpec& spec, int tensor_ranks, bool on_gpu) {
   int64_t of_layer = 0;
   for (const LayerSpec& layer : spec.layers) {

@@ -14,6 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/model/layers/attention_spec.h"
+#include "common/model/layers/expert_spec.h"
 #include "common/model/layers/feed_forward_spec.h"
 #include "nlohmann/json_fwd.hpp"
 
@@ -34,10 +35,12 @@ struct RopeSpec {
   std::optional<Llama3RopeScaling> llama3;
 };
 
-// Attention, then a feed-forward layer, each behind an RMSNorm and added to its input.
+// Attention, then a feed-forward layer, dense or of experts, each behind an RMSNorm and added to
+// its input.
 struct LayerSpec {
   AttentionSpec attention;
   FeedForwardSpec feed_forward;
+  std::optional<ExpertSpec> experts;  // if set, in place of feed_forward
 
   friend bool operator==(const LayerSpec&, const LayerSpec&) = default;
 };
@@ -63,6 +66,10 @@ struct ModelSpec {
   int64_t num_layers() const { return static_cast<int64_t>(layers.size()); }
   // Elements of all parameters; tied ones count once.
   int64_t num_parameters() const;
+  // Of these, the elements of experts that a token does not reach.
+  int64_t num_idle_parameters() const;
+  // The others.
+  int64_t num_active_parameters() const;
 };
 
 // Returns the same model with a value head, score.weight [1, hidden] and score.bias [1], in place

@@ -1,5 +1,7 @@
 #include "common/model/parallel_fit.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "common/status/status_macros.h"
 
@@ -29,6 +31,17 @@ absl::Status CheckHeads(const AttentionSpec& spec, int size, KvHeadCopies copies
       heads_of_each * spec.num_kv_heads, " ranks"));
 }
 
+absl::Status CheckFeedForward(const LayerSpec& layer, int size) {
+  if (!layer.experts.has_value()) {
+    return CheckEnough(size, "inner units of a feed-forward layer",
+                       layer.feed_forward.intermediate_size);
+  }
+  const ExpertSpec& experts = *layer.experts;
+  RETURN_IF_ERROR(CheckEnough(size, "inner units of an expert", experts.intermediate_size));
+  if (experts.shared_intermediate_size == 0) return absl::OkStatus();
+  return CheckEnough(size, "inner units of a shared expert", experts.shared_intermediate_size);
+}
+
 absl::Status CheckSequences(const AttentionSpec& spec, TensorParallel parallel, int ranks) {
   const AttentionPart part = PartOf(spec, parallel);
   const int64_t heads = part.heads.size();
@@ -52,8 +65,7 @@ absl::Status CheckTensorParallel(const ModelSpec& spec, int size, KvHeadCopies c
   }
   for (const LayerSpec& layer : spec.layers) {
     RETURN_IF_ERROR(CheckHeads(layer.attention, size, copies));
-    RETURN_IF_ERROR(CheckEnough(size, "inner units of a feed-forward layer",
-                                layer.feed_forward.intermediate_size));
+    RETURN_IF_ERROR(CheckFeedForward(layer, size));
   }
   return CheckEnough(size, "vocabulary rows", spec.vocab_size);
 }
@@ -69,6 +81,17 @@ absl::Status CheckSequenceParallel(const ModelSpec& spec, int tensor_ranks, int 
     }
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckRolloutDevice(const ModelSpec& spec, const std::string& device) {
+  if (device.empty() || device == "cpu") return absl::OkStatus();
+  const auto layer = std::find_if(spec.layers.begin(), spec.layers.end(),
+                                  [](const LayerSpec& l) { return l.experts.has_value(); });
+  if (layer == spec.layers.end()) return absl::OkStatus();
+  return absl::UnimplementedError(
+      absl::StrCat("rollout.device: ", device, ": layer ", layer - spec.layers.begin(), " has ",
+                   layer->experts->num_experts,
+                   " experts, which a rollout on a GPU does not support; use rollout.device=cpu"));
 }
 
 }  // namespace tandem::model

@@ -1,7 +1,10 @@
-// Checks whether a model can be split over a number of ranks: over a tensor-parallel group
-// (tensor_parallel.h), and over ranks that share sequences (sequence_parallel_attention.h).
+// Checks whether a model can be computed on a device, or split over a number of ranks: over a
+// tensor-parallel group (tensor_parallel.h), and over ranks that share sequences
+// (sequence_parallel_attention.h).
 #ifndef TANDEM_COMMON_MODEL_PARALLEL_FIT_H_
 #define TANDEM_COMMON_MODEL_PARALLEL_FIT_H_
+
+#include <string>
 
 #include "absl/status/status.h"
 #include "common/model/model_spec.h"
@@ -21,6 +24,10 @@ absl::Status CheckTensorParallel(const ModelSpec& spec, int size,
 // `ranks`: the number of query heads must be a multiple of `ranks`, and the number of key-value
 // heads a multiple or a divisor (several ranks then hold the same head). Names both numbers.
 absl::Status CheckSequenceParallel(const ModelSpec& spec, int tensor_ranks, int ranks);
+
+// Checks whether a rollout on `device`, "cpu" (or empty) or a GPU, can compute the model:
+// UNIMPLEMENTED for experts on a GPU, whose forward pass waits for the host at every router.
+absl::Status CheckRolloutDevice(const ModelSpec& spec, const std::string& device);
 
 }  // namespace tandem::model
 

@@ -50,8 +50,13 @@ void ParameterTable::DeclareAll(const ModelSpec& spec) {
     at.attention_norm = Add(Norm(prefix + "input_layernorm.weight", hidden));
     at.attention = DeclareAttention(layer.attention, hidden, prefix, parallel_, *this);
     at.feed_forward_norm = Add(Norm(prefix + "post_attention_layernorm.weight", hidden));
-    at.feed_forward = DeclareFeedForward(layer.feed_forward, hidden, prefix, parallel_, *this);
-    layers_.push_back(at);
+    if (layer.experts.has_value()) {
+      at.experts = DeclareExperts(*layer.experts, hidden, prefix, parallel_, *this);
+    } else {
+      at.feed_forward =
+          DeclareFeedForward(layer.feed_forward, hidden, prefix + "mlp.", parallel_, *this);
+    }
+    layers_.push_back(std::move(at));
   }
   BeginUnit("head");
   final_norm_ = Add(Norm("model.norm.weight", hidden));

@@ -14,6 +14,7 @@
 #define TANDEM_COMMON_MODEL_PARAMETER_TABLE_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -43,12 +44,13 @@ struct UnitLimits {
   std::vector<std::string> frozen_parameters;
 };
 
-// Indices into ParameterTable::parameters().
+// Indices into ParameterTable::parameters(). A layer has a dense feed-forward or experts.
 struct LayerParameters {
   int attention_norm = -1;  // [hidden]
   AttentionParameters attention;
   int feed_forward_norm = -1;  // [hidden]
   FeedForwardParameters feed_forward;
+  std::optional<ExpertParameters> experts;
 };
 
 class ParameterTable : private ParameterDeclarations {

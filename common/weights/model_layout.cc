@@ -3,7 +3,6 @@
 #include <array>
 #include <set>
 
-#include "absl/strings/str_cat.h"
 #include "common/model/parallel_fit.h"
 #include "common/status/status_macros.h"
 
@@ -37,49 +36,6 @@ PartLayout PartOf(const model::ParameterTable& table) {
     part.boxes.push_back(box);
   }
   return part;
-}
-
-absl::Status CheckRule(const TensorRule& rule, int tp) {
-  using Split = TensorRule::Split;
-  const auto wrong = [&](absl::string_view what) {
-    return absl::InvalidArgumentError(absl::StrCat("tensor ", rule.name, " [", rule.rows, ", ",
-                                                   rule.columns, "] over ", tp, " ranks: ", what));
-  };
-  if (rule.rows < 1 || rule.columns < 1) return wrong("expected positive sizes");
-  if (rule.split == Split::kWhole) return absl::OkStatus();
-  if (rule.groups < tp) {
-    return wrong(absl::StrCat("it has ", rule.groups, " parts, but each rank needs at least one"));
-  }
-  if ((rule.split == Split::kRows && rule.rows % rule.groups != 0) ||
-      (rule.split == Split::kColumns && rule.columns % rule.groups != 0)) {
-    return wrong(absl::StrCat(rule.groups, " equal parts do not consist of whole rows or columns"));
-  }
-  if (rule.split == Split::kOwner && (rule.group < 0 || rule.group >= rule.groups)) {
-    return wrong(absl::StrCat("it is number ", rule.group, " of ", rule.groups));
-  }
-  return absl::OkStatus();
-}
-
-// The rank's box of a tensor; empty if the rank holds no part of it.
-TensorBox BoxOf(const TensorRule& rule, const model::TensorParallel& parallel) {
-  TensorBox box{.rows = rule.rows, .columns = rule.columns, .unit = rule.unit};
-  const model::Range groups = model::PartOf(rule.groups, parallel);
-  switch (rule.split) {
-    case TensorRule::Split::kWhole:
-      break;
-    case TensorRule::Split::kRows:
-      box.first_row = rule.rows / rule.groups * groups.begin;
-      box.rows = rule.rows / rule.groups * groups.size();
-      break;
-    case TensorRule::Split::kColumns:
-      box.first_column = rule.columns / rule.groups * groups.begin;
-      box.columns = rule.columns / rule.groups * groups.size();
-      break;
-    case TensorRule::Split::kOwner:
-      if (rule.group < groups.begin || rule.group >= groups.end) box.rows = 0;
-      break;
-  }
-  return box;
 }
 
 }  // namespace
@@ -121,32 +77,6 @@ absl::StatusOr<ModelLayout> LayoutOf(const model::ModelSpec& spec, const model::
     tables.emplace_back(spec, limits, model::TensorParallel{rank, tp});
   }
   return LayoutOf(tables);
-}
-
-absl::StatusOr<ModelLayout> LayoutOf(absl::Span<const TensorRule> tensors, int tp) {
-  if (tp < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("tensor parallelism: expected 1 or more ranks, found ", tp));
-  }
-  ModelLayout layout;
-  layout.parts.resize(tp);
-  for (const TensorRule& rule : tensors) {
-    RETURN_IF_ERROR(CheckRule(rule, tp));
-    for (int rank = 0; rank < tp; ++rank) {
-      TensorBox box = BoxOf(rule, {rank, tp});
-      PartLayout& part = layout.parts[rank];
-      if (part.unit_elements.size() <= static_cast<size_t>(rule.unit)) {
-        part.unit_elements.resize(rule.unit + 1);
-      }
-      if (box.elements() == 0) continue;
-      box.tensor = static_cast<int32_t>(layout.tensors.size());
-      box.offset = part.unit_elements[rule.unit];
-      part.unit_elements[rule.unit] += box.elements();
-      part.boxes.push_back(box);
-    }
-    layout.tensors.push_back({rule.name, rule.rows, rule.columns});
-  }
-  return layout;
 }
 
 }  // namespace tandem::weights

@@ -1,9 +1,6 @@
 // ModelLayout: a model's logical tensors in manifest order, and for every tensor-parallel rank its
 // box of each tensor and the unit that holds it. Numbers only.
 //
-// Build it from the parameter tables of a dense model, or from a list of tensors with a rule each,
-// which also covers experts, which parameter tables do not.
-//
 //   ASSIGN_OR_RETURN(ModelLayout trainer, LayoutOf(spec, unit_limits, /*tp=*/2));
 //   ASSIGN_OR_RETURN(ModelLayout rollout, LayoutOf(spec, {}, /*tp=*/4));
 #ifndef TANDEM_COMMON_WEIGHTS_MODEL_LAYOUT_H_
@@ -60,33 +57,12 @@ struct ModelLayout {
 // two parts are identical or disjoint, so the boxes marked true cover each element once.
 std::vector<std::vector<bool>> FirstOfEachBox(const ModelLayout& layout);
 
-// How a listed tensor is split over the tensor-parallel ranks.
-struct TensorRule {
-  enum class Split {
-    kWhole,    // every rank has it
-    kRows,     // `groups` equal groups of rows; rank r has PartOf(groups, r)
-    kColumns,  // the same for columns
-    kOwner,    // one of `groups` tensors (experts); only the rank of `group` has it
-  };
-  std::string name;
-  int64_t rows = 1;
-  int64_t columns = 1;
-  Split split = Split::kWhole;
-  int64_t groups = 1;
-  int64_t group = 0;
-  int unit = 0;  // ascending along the list
-};
-
 // Builds the layout from the tables of all tensor-parallel ranks, in rank order.
 ModelLayout LayoutOf(absl::Span<const model::ParameterTable> tables);
 
 // Errors: those of CheckTensorParallel().
 absl::StatusOr<ModelLayout> LayoutOf(const model::ModelSpec& spec, const model::UnitLimits& limits,
                                      int tp);
-
-// INVALID_ARGUMENT, naming the tensor, if it has fewer groups than ranks, or groups that do not
-// divide it.
-absl::StatusOr<ModelLayout> LayoutOf(absl::Span<const TensorRule> tensors, int tp);
 
 }  // namespace tandem::weights
 

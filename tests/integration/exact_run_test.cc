@@ -22,8 +22,10 @@ constexpr int kSteps = 4;
 
 // A run of two trainer ranks and two replicas into `folder`/NAME.
 ProgramResult RunTandem(const TempFolder& folder, const std::string& name,
-                        const std::vector<std::string>& sets, bool resume = false) {
+                        const std::vector<std::string>& sets, bool resume = false,
+                        const std::string& architecture = "LlamaForCausalLM") {
   std::vector<std::string> args = TinyRun(folder, "train");
+  folder.Write("model/config.json", testing::TinyModelConfig(architecture).dump());
   std::vector<std::string> all = {"numerics=exact",
                                   "run_dir=" + (folder / name),
                                   "trainer.total_steps=" + std::to_string(kSteps),
@@ -62,13 +64,15 @@ std::vector<nlohmann::json> Samples(const TempFolder& folder, const std::string&
 struct ExactRun {
   const char* name;
   std::vector<std::string> sets;
+  const char* architecture = "LlamaForCausalLM";
 };
 
 class ExactRunTest : public ::testing::TestWithParam<ExactRun> {};
 
 TEST_P(ExactRunTest, TrainerAndRolloutAgreeToTheLastBitAtEveryStep) {
   const TempFolder folder;
-  const ProgramResult result = RunTandem(folder, "run", GetParam().sets);
+  const ProgramResult result =
+      RunTandem(folder, "run", GetParam().sets, /*resume=*/false, GetParam().architecture);
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const std::vector<nlohmann::json> steps = Metrics(folder, "run");
   ASSERT_EQ(steps.size(), kSteps);
@@ -102,7 +106,8 @@ INSTANTIATE_TEST_SUITE_P(
                   "algorithm.rollout_correction.rollout_is=token",
                   "trainer.activation_checkpointing=full"}},
         ExactRun{"two_updates",
-                 {"actor.ppo_mini_batch_size=2", "rollout.temperature=1.3", "rollout.top_k=10"}}),
+                 {"actor.ppo_mini_batch_size=2", "rollout.temperature=1.3", "rollout.top_k=10"}},
+        ExactRun{"experts", {"model.dtype=bfloat16"}, "Qwen3MoeForCausalLM"}),
     [](const auto& info) { return info.param.name; });
 
 void ExpectSameRun(const TempFolder& folder, const std::string& a, const std::string& b) {

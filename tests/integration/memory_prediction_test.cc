@@ -38,6 +38,10 @@ std::string WriteModel(const TempFolder& folder, const std::string& architecture
   config["head_dim"] = 16;
   config["vocab_size"] = 2048;
   config["max_position_embeddings"] = 4096;
+  if (architecture == "Qwen3MoeForCausalLM") {
+    config["num_experts"] = 8;
+    config["moe_intermediate_size"] = 96;
+  }
   folder.Write("model/config.json", config.dump());
   return path;
 }
@@ -153,6 +157,14 @@ INSTANTIATE_TEST_SUITE_P(
              {"trainer.frozen_parameters=[model.embed_tokens.weight, 'model.layers.0.*', "
               "'model.layers.1.*']",
               "trainer.activation_checkpointing=full"}},
+        Case{"Experts", "Qwen3MoeForCausalLM", 1, 4, 512, "float32", {}},
+        Case{"ExpertsInBfloat16OnTwoRanks",
+             "Qwen3MoeForCausalLM",
+             2,
+             2,
+             512,
+             "bfloat16",
+             {"trainer.activation_checkpointing=selective"}},
         Case{"LargeUnits",
              "LlamaForCausalLM",
              2,

@@ -1,6 +1,6 @@
 """Golden files for tests/common/model: small random checkpoints with what transformers computes on them.
 
-usage: model_golden.py DIR        (needs torch, transformers, safetensors)
+usage: model_golden.py DIR [CASE...]        (needs torch, transformers, safetensors)
 
 Writes DIR/CASE/{config.json, model.safetensors, golden.json}. golden.json holds packed sequences of token
 ids, and for each its log-probs log p(ids[t+1] | ids[..t]) and entropies in float32, computed sequence by
@@ -10,8 +10,10 @@ names of the checkpoint, as [sum, sum of squares, first values].
 import json
 import os
 import sys
+import tempfile
 
 import torch
+from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
 LENGTHS = [1, 2, 9, 23, 17]
@@ -37,6 +39,17 @@ CASES = {
     "qwen3": ("qwen3", dict(SMALL, head_dim=16, tie_word_embeddings=False)),
     "qwen3-tied": ("qwen3", dict(SMALL, head_dim=12, num_key_value_heads=1, tie_word_embeddings=True,
                                  attention_bias=True)),
+    # The second layer is dense. Some experts get few tokens or none.
+    "qwen3-moe": ("qwen3_moe", dict(SMALL, head_dim=16, num_hidden_layers=3, mlp_only_layers=[1],
+                                    num_experts=12, num_experts_per_tok=3, moe_intermediate_size=10,
+                                    norm_topk_prob=True)),
+    # The first layer is dense; weights are as the softmax gives them; a shared expert.
+    "qwen2-moe": ("qwen2_moe", dict(SMALL, decoder_sparse_step=2, num_experts=5,
+                                    num_experts_per_tok=2, moe_intermediate_size=14,
+                                    shared_expert_intermediate_size=20)),
+    # Both layers see 8 tokens.
+    "mixtral": ("mixtral", dict(SMALL, sliding_window=8, num_local_experts=4,
+                                num_experts_per_tok=2)),
 }
 
 
@@ -49,12 +62,30 @@ def randomize(model):
             torch.nn.init.normal_(parameter, 0.0, 0.25)
 
 
-def main(out):
-    for case, (family, keys) in CASES.items():
+def gradients_of(model):
+    """Gradients by the folder's names: saved in place of the weights, because transformers holds
+    a layer's experts as one tensor."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.zeros_like(parameter) if parameter.grad is None
+                            else parameter.grad)
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        saved = load_file(os.path.join(folder, "model.safetensors"))
+    return {
+        name: [g.double().sum().item(), g.double().square().sum().item(), g.flatten()[:8].tolist()]
+        for name, g in saved.items()
+    }
+
+
+def main(out, cases):
+    for case in cases or CASES:
+        family, keys = CASES[case]
         torch.manual_seed(11)
         config = AutoConfig.for_model(family, **keys)
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32,
-                                                 attn_implementation="eager")
+                                                 attn_implementation="eager",
+                                                 experts_implementation="eager")
         randomize(model)
         folder = os.path.join(out, case)
         os.makedirs(folder, exist_ok=True)
@@ -71,17 +102,12 @@ def main(out):
             logprobs.append(log_p.gather(1, torch.tensor(ids[1:], dtype=torch.int64)[:, None])[:, 0])
             entropies.append(-(log_p.exp() * log_p).sum(-1))
         (torch.cat(logprobs).mean() + 0.1 * torch.cat(entropies).mean()).backward()
-        gradients = {
-            name: [p.grad.double().sum().item(), p.grad.double().square().sum().item(),
-                   p.grad.flatten()[:8].tolist()]
-            for name, p in model.named_parameters()
-        }
         golden = dict(sequences=sequences, logprobs=[x.tolist() for x in logprobs],
-                      entropies=[x.tolist() for x in entropies], gradients=gradients)
+                      entropies=[x.tolist() for x in entropies], gradients=gradients_of(model))
         with open(os.path.join(folder, "golden.json"), "w") as file:
             json.dump(golden, file)
             file.write("\n")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], sys.argv[2:])

@@ -12,25 +12,33 @@ namespace tandem::testing {
 
 // What its config.json says.
 inline nlohmann::json TinyModelConfig(const std::string& architecture = "LlamaForCausalLM") {
-  return {{"architectures", {architecture}},
-          {"model_type", architecture == "LlamaForCausalLM"   ? "llama"
-                         : architecture == "Qwen2ForCausalLM" ? "qwen2"
-                                                              : "qwen3"},
-          {"hidden_size", 32},
-          {"intermediate_size", 64},
-          {"num_hidden_layers", 2},
-          {"num_attention_heads", 4},
-          {"num_key_value_heads", 2},
-          {"head_dim", 8},
-          {"vocab_size", 15},
-          {"max_position_embeddings", 64},
-          {"rms_norm_eps", 1e-6},
-          {"rope_theta", 10000.0},
-          {"hidden_act", "silu"},
-          {"tie_word_embeddings", false},
-          {"initializer_range", 0.1},
-          {"eos_token_id", 0},
-          {"torch_dtype", "float32"}};
+  nlohmann::json config = {{"architectures", {architecture}},
+                           {"model_type", architecture == "LlamaForCausalLM"      ? "llama"
+                                          : architecture == "Qwen2ForCausalLM"    ? "qwen2"
+                                          : architecture == "Qwen3MoeForCausalLM" ? "qwen3_moe"
+                                                                                  : "qwen3"},
+                           {"hidden_size", 32},
+                           {"intermediate_size", 64},
+                           {"num_hidden_layers", 2},
+                           {"num_attention_heads", 4},
+                           {"num_key_value_heads", 2},
+                           {"head_dim", 8},
+                           {"vocab_size", 15},
+                           {"max_position_embeddings", 64},
+                           {"rms_norm_eps", 1e-6},
+                           {"rope_theta", 10000.0},
+                           {"hidden_act", "silu"},
+                           {"tie_word_embeddings", false},
+                           {"initializer_range", 0.1},
+                           {"eos_token_id", 0},
+                           {"torch_dtype", "float32"}};
+  if (architecture == "Qwen3MoeForCausalLM") {
+    config.update({{"num_experts", 5},
+                   {"num_experts_per_tok", 2},
+                   {"moe_intermediate_size", 24},
+                   {"norm_topk_prob", true}});
+  }
+  return config;
 }
 
 // Writes it into `folder`/model and returns that path. Vocabulary: <eos> 0, <unk> 1, digits 2 to

@@ -1,5 +1,5 @@
-# Finds Debian's packages by their CMake files or pkg-config, and LibTorch in the folder of
-# tools/setup, which lists packages and versions.
+# Finds Debian's packages by their CMake files or pkg-config, and LibTorch and Arrow in the folders
+# of tools/setup, which lists packages and versions.
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
 find_package(Protobuf REQUIRED)
@@ -12,12 +12,13 @@ find_package(CLI11 REQUIRED)
 pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET libutf8proc)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
+pkg_check_modules(zstd REQUIRED IMPORTED_TARGET libzstd)
+find_package(ZLIB REQUIRED)
 pkg_check_modules(hwy REQUIRED IMPORTED_TARGET libhwy)
 pkg_check_modules(prometheus REQUIRED IMPORTED_TARGET prometheus-cpp-core)
 find_package(Boost 1.74 REQUIRED)  # Asio and Beast, which are headers
 if(TANDEM_TESTS)
   find_package(GTest REQUIRED)
-  find_package(ZLIB REQUIRED)
 endif()
 
 execute_process(COMMAND ${CMAKE_SOURCE_DIR}/tools/setup --print
@@ -40,6 +41,25 @@ target_link_libraries(torch_cpu INTERFACE
   ${TANDEM_LIBTORCH}/lib/libtorch_cpu.so ${TANDEM_LIBTORCH}/lib/libc10.so
   ${TANDEM_LIBTORCH}/lib/libgomp.so.1)
 target_link_options(torch_cpu INTERFACE -Wl,-rpath,${TANDEM_LIBTORCH}/lib -Wl,--allow-shlib-undefined)
+
+# Arrow and Parquet, for data sets in tables. The libraries are of the wheel of tools/setup.
+execute_process(COMMAND ${CMAKE_SOURCE_DIR}/tools/setup --print-arrow
+                OUTPUT_VARIABLE TANDEM_ARROW_DEFAULT OUTPUT_STRIP_TRAILING_WHITESPACE)
+set(TANDEM_ARROW_FOLDER ${TANDEM_ARROW_DEFAULT} CACHE PATH "Arrow: a folder with include/ and lib/")
+set(arrow_found OFF)
+if(EXISTS ${TANDEM_ARROW_FOLDER}/lib/libparquet.so)
+  set(arrow_found ON)
+endif()
+option(TANDEM_ARROW "Read Parquet and Arrow files; needs Arrow's libraries in TANDEM_ARROW_FOLDER" ${arrow_found})
+if(TANDEM_ARROW)
+  if(NOT arrow_found)
+    message(FATAL_ERROR "no Arrow in ${TANDEM_ARROW_FOLDER}; run tools/setup, or set TANDEM_ARROW_FOLDER or TANDEM_ARROW=OFF")
+  endif()
+  add_library(arrow INTERFACE)
+  target_include_directories(arrow SYSTEM INTERFACE ${TANDEM_ARROW_FOLDER}/include)
+  target_link_libraries(arrow INTERFACE ${TANDEM_ARROW_FOLDER}/lib/libparquet.so ${TANDEM_ARROW_FOLDER}/lib/libarrow.so)
+  target_link_options(arrow INTERFACE -Wl,-rpath,${TANDEM_ARROW_FOLDER}/lib)
+endif()
 
 if(TANDEM_CUDA)
   set(CMAKE_CUDA_ARCHITECTURES 90 CACHE STRING "GPU architectures")

@@ -59,6 +59,15 @@ absl::StatusOr<double> ConfigReader::Positive(const char* key, double absent) co
   return At(key).get<double>();
 }
 
+absl::StatusOr<double> ConfigReader::NonNegative(const char* key, double absent) const {
+  if (!Has(key)) return absent;
+  if (!At(key).is_number() || !(At(key).get<double>() >= 0) ||
+      !std::isfinite(At(key).get<double>())) {
+    return Invalid(key, "a number from 0 on");
+  }
+  return At(key).get<double>();
+}
+
 absl::StatusOr<bool> ConfigReader::Flag(const char* key, bool absent) const {
   if (!Has(key)) return absent;
   if (!At(key).is_boolean()) return Invalid(key, "true or false");

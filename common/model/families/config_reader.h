@@ -46,6 +46,7 @@ class ConfigReader {
   // The same from 0 on.
   absl::StatusOr<int64_t> Count(const char* key, int64_t most, int64_t absent) const;
   absl::StatusOr<double> Positive(const char* key, double absent) const;
+  absl::StatusOr<double> NonNegative(const char* key, double absent) const;
   absl::StatusOr<bool> Flag(const char* key, bool absent) const;
   absl::StatusOr<std::string> Text(const char* key, const std::string& absent) const;
   // Returns the first id of a list; nullopt for a negative id, which means "none".

@@ -17,9 +17,9 @@ constexpr int64_t kDefaultMaxWindowLayers = 28;
 
 // transformers 5 writes "rope_parameters" with the base inside; older versions "rope_theta" beside
 // an optional "rope_scaling".
-absl::StatusOr<RopeSpec> ParseRope(const ConfigReader& config) {
+absl::StatusOr<RopeSpec> ParseRope(const ConfigReader& config, double default_theta) {
   RopeSpec rope;
-  ASSIGN_OR_RETURN(rope.theta, config.Positive("rope_theta", rope.theta));
+  ASSIGN_OR_RETURN(rope.theta, config.Positive("rope_theta", default_theta));
   const char* key = config.Has("rope_parameters") ? "rope_parameters" : "rope_scaling";
   if (!config.Has(key)) return rope;
   if (!config.At(key).is_object()) return config.Invalid(key, "an object or null");
@@ -148,7 +148,7 @@ absl::StatusOr<ModelSpec> ParseDenseConfig(const ConfigReader& config,
   ASSIGN_OR_RETURN(
       spec.max_position_embeddings,
       config.Size("max_position_embeddings", kMaxPositions, defaults.max_position_embeddings));
-  ASSIGN_OR_RETURN(spec.rms_norm_eps, config.Positive("rms_norm_eps", spec.rms_norm_eps));
+  ASSIGN_OR_RETURN(spec.rms_norm_eps, config.Positive("rms_norm_eps", defaults.rms_norm_eps));
   ASSIGN_OR_RETURN(spec.initializer_range,
                    config.Positive("initializer_range", spec.initializer_range));
   ASSIGN_OR_RETURN(spec.tie_word_embeddings, config.Flag("tie_word_embeddings", false));
@@ -163,7 +163,7 @@ absl::StatusOr<ModelSpec> ParseDenseConfig(const ConfigReader& config,
                      ": \"quantization_config\": quantised checkpoints are not supported; export "
                      "the model in float32, bfloat16 or float16"));
   }
-  ASSIGN_OR_RETURN(spec.rope, ParseRope(config));
+  ASSIGN_OR_RETURN(spec.rope, ParseRope(config, defaults.rope_theta));
   spec.layers.assign(static_cast<size_t>(num_layers), layer);
   RETURN_IF_ERROR(ParseWindows(config, defaults, spec.layers));
 

@@ -15,7 +15,9 @@ namespace tandem::model {
 struct DenseDefaults {
   int64_t head_dim = 0;  // 0: hidden_size / num_attention_heads
   int64_t max_position_embeddings = 0;
-  int64_t sliding_window = 0;  // 0: no layer of the family has a window
+  int64_t sliding_window = 0;  // 0: the keys for windows must not be in use
+  double rope_theta = 10000.0;
+  double rms_norm_eps = 1e-6;
 };
 
 // Returns the model; each of its layers is `layer` with the config's sizes and sliding windows. The

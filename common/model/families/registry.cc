@@ -4,9 +4,7 @@ namespace tandem::model {
 
 absl::Span<const Family* const> Families() {
   static constexpr const Family* kFamilies[] = {
-      &kLlama,
-      &kQwen2,
-      &kQwen3,
+      &kLlama, &kMixtral, &kQwen2, &kQwen2Moe, &kQwen3, &kQwen3Moe,
   };
   return kFamilies;
 }

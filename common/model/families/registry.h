@@ -17,8 +17,11 @@ struct Family {
 };
 
 extern const Family kLlama;
+extern const Family kMixtral;
 extern const Family kQwen2;
+extern const Family kQwen2Moe;
 extern const Family kQwen3;
+extern const Family kQwen3Moe;
 
 absl::Span<const Family* const> Families();
 

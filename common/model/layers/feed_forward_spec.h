@@ -26,7 +26,7 @@ struct FeedForwardParameters {
   int down_bias = -1;
 };
 
-// `prefix` names the layer: "model.layers.0.". Each rank has a part of the intermediate units.
+// `prefix` names the block: "model.layers.0.mlp.". Each rank has a part of the intermediate units.
 FeedForwardParameters DeclareFeedForward(const FeedForwardSpec& spec, int64_t hidden_size,
                                          const std::string& prefix, TensorParallel parallel,
                                          ParameterDeclarations& declarations);

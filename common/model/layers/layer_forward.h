@@ -6,8 +6,9 @@
 //   TensorOps ops(context, attention);
 //   Residual out = LayerForward(ops, table.layer(i), {x, {}});
 //
-// Ops declares Tensor, Residual {x, delta} (the stream, and what is still to be added to it) and
-// Normed {residual, normed}; parameters are indices into the parameter table, -1 for none.
+// Ops declares Tensor, Residual {x, delta} (the stream, and what is still to be added to it),
+// Normed {residual, normed} and Routing (the experts of every token, and their weights); parameters
+// are indices into the parameter table, -1 for none.
 #ifndef TANDEM_COMMON_MODEL_LAYERS_LAYER_FORWARD_H_
 #define TANDEM_COMMON_MODEL_LAYERS_LAYER_FORWARD_H_
 
@@ -34,6 +35,22 @@ typename Ops::Tensor FeedForwardForward(Ops& ops, const FeedForwardParameters& a
   return ops.RowParallel(activated, at.down_weight, at.down_bias, "feed-forward");
 }
 
+// normed, result: [num_tokens, hidden]. Each expert computes the rows of the tokens that the router
+// sends it.
+template <typename Ops>
+typename Ops::Tensor ExpertsForward(Ops& ops, const ExpertParameters& at,
+                                    const typename Ops::Tensor& normed) {
+  const auto routing = ops.Route(normed, at.router, at.routing);
+  const auto rows = ops.Dispatch(normed, routing);  // [num_tokens * top_k, hidden], by expert
+  const auto gate_up = ops.ExpertProducts(rows, at.gate_up, routing);
+  const auto activated = ops.SwiGlu(gate_up);
+  const auto results = ops.ExpertProducts(activated, at.down, routing);
+  const auto combined = ops.Combine(results, routing);
+  if (!at.shared.has_value()) return combined;
+  const auto shared = FeedForwardForward(ops, *at.shared, normed);
+  return ops.AddGated(combined, shared, normed, at.shared_gate);
+}
+
 // Attention, then the feed-forward layer, each behind a norm that first adds what came before.
 template <typename Ops>
 typename Ops::Residual LayerForward(Ops& ops, const LayerParameters& at,
@@ -41,7 +58,9 @@ typename Ops::Residual LayerForward(Ops& ops, const LayerParameters& at,
   const auto first = ops.AddNorm(in, at.attention_norm);
   const auto attended = AttentionForward(ops, at.attention, first.normed);
   const auto second = ops.AddNorm({first.residual, attended}, at.feed_forward_norm);
-  return {second.residual, FeedForwardForward(ops, at.feed_forward, second.normed)};
+  return {second.residual, at.experts.has_value()
+                               ? ExpertsForward(ops, *at.experts, second.normed)
+                               : FeedForwardForward(ops, at.feed_forward, second.normed)};
 }
 
 }  // namespace tandem::model

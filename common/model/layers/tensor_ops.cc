@@ -6,7 +6,9 @@
 #include <cmath>
 #include <vector>
 
+#include "common/model/grouped_linear.h"
 #include "common/model/linear.h"
+#include "common/model/router.h"
 #include "common/model/swiglu.h"
 #include "common/model/tensor_collectives.h"
 
@@ -84,6 +86,52 @@ at::Tensor TensorOps::SwiGlu(const at::Tensor& gate_up) {
     });
   }
   return activated;
+}
+
+TensorOps::Routing TensorOps::Route(const at::Tensor& x, int router, const RoutingSpec& spec) {
+  const ParameterProvider& params = context_.params;
+  const at::Tensor& weight = params.Get(router);
+  const at::Tensor logits = LinearInFloat32(x, weight, params.Packed(router));
+  const at::Tensor experts = ChooseExperts(logits, spec.top_k);
+  const at::Tensor weights = ExpertWeights(logits, experts, spec.normalize);
+  return {weights, GroupByExpert(experts, weight.size(0))};
+}
+
+at::Tensor TensorOps::Dispatch(const at::Tensor& x, const Routing& routing) {
+  // All ranks' parts of the experts contribute to the gradient of x.
+  const at::Tensor rows =
+      DispatchRows(CopyToRanks(x, context_.tensor_group, "experts, backward"), routing.rows);
+  if (context_.recomputation != nullptr) {
+    context_.recomputation->Add({rows}, [x = x.detach(), routed = routing.rows] {
+      return std::vector<at::Tensor>{DispatchRows(x, routed)};
+    });
+  }
+  return rows;
+}
+
+at::Tensor TensorOps::ExpertProducts(const at::Tensor& rows, const std::vector<int>& weights,
+                                     const Routing& routing) {
+  std::vector<at::Tensor> plain;
+  std::vector<const kernels::PackedMatrix*> packed;
+  for (const int weight : weights) {
+    plain.push_back(context_.params.Get(weight));
+    packed.push_back(context_.params.Packed(weight));
+  }
+  return GroupedLinear(rows, routing.rows, plain, packed);
+}
+
+at::Tensor TensorOps::Combine(const at::Tensor& results, const Routing& routing) {
+  comm::ProcessGroup* const group = context_.tensor_group;
+  // A rank's results are its part of a sum, and so is its gradient of the weights.
+  const at::Tensor weights = CopyToRanks(routing.weights, group, "experts' weights, backward");
+  return SumOverRanks(CombineRows(results, weights, routing.rows), group, "experts");
+}
+
+at::Tensor TensorOps::AddGated(const at::Tensor& routed, const at::Tensor& shared,
+                               const at::Tensor& x, int gate) {
+  const ParameterProvider& params = context_.params;
+  const at::Tensor weights = GateWeights(LinearInFloat32(x, params.Get(gate), params.Packed(gate)));
+  return Sum({routed, ScaleRows(shared, weights)});
 }
 
 }  // namespace tandem::model

@@ -7,10 +7,13 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "common/comm/process_group.h"
 #include "common/model/attention.h"
+#include "common/model/expert_rows.h"
 #include "common/model/layers/attention_spec.h"
+#include "common/model/layers/expert_spec.h"
 #include "common/model/norm.h"
 #include "common/model/parameter_provider.h"
 #include "common/model/recomputation.h"
@@ -43,6 +46,10 @@ class TensorOps {
   using Tensor = at::Tensor;
   using Residual = model::Residual;
   using Normed = ResidualNorm;
+  struct Routing {
+    at::Tensor weights;  // float32 [num_tokens, top_k]
+    ExpertRows rows;
+  };
 
   TensorOps(const OpContext& context, const LayerAttention& attention)
       : context_(context), attention_(attention) {}
@@ -63,8 +70,26 @@ class TensorOps {
   // there are any, and attends. Returns [num_tokens, q_size].
   at::Tensor Attend(const at::Tensor& qkv, int q_norm, int k_norm);
 
-  // gate_up: [num_tokens, 2 intermediate]. Returns [num_tokens, intermediate].
+  // gate_up: [num_rows, 2 intermediate]. Returns [num_rows, intermediate].
   at::Tensor SwiGlu(const at::Tensor& gate_up);
+
+  // Returns the experts of each token of x [num_tokens, hidden], identical on every rank.
+  Routing Route(const at::Tensor& x, int router, const RoutingSpec& spec);
+
+  // Returns x's rows by expert, [num_tokens * top_k, hidden].
+  at::Tensor Dispatch(const at::Tensor& x, const Routing& routing);
+
+  // Returns rows [num_tokens * top_k, in], by expert, times this rank's part of each expert's
+  // weight.
+  at::Tensor ExpertProducts(const at::Tensor& rows, const std::vector<int>& weights,
+                            const Routing& routing);
+
+  // Returns the weighted sum of each token's results, [num_tokens, hidden], over experts and ranks.
+  at::Tensor Combine(const at::Tensor& results, const Routing& routing);
+
+  // Returns routed + shared * sigmoid(x gate), all [num_tokens, hidden]. gate: [1, hidden].
+  at::Tensor AddGated(const at::Tensor& routed, const at::Tensor& shared, const at::Tensor& x,
+                      int gate);
 
  private:
   std::optional<at::Tensor> Optional(int index) const;

@@ -40,6 +40,7 @@ absl::StatusOr<EngineOptions> MakeEngineOptions(const config::v1::RunConfig& con
   RETURN_IF_ERROR(
       model::CheckTensorParallel(spec, std::max(1, ranks), model::KvHeadCopies::kAllowed))
       << "rollout.tensor_model_parallel_size";
+  RETURN_IF_ERROR(model::CheckRolloutDevice(spec, rollout.device()));
   EngineOptions options;
   options.model_name = folder.path;
   options.dtype =

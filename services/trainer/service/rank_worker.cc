@@ -145,7 +145,8 @@ RankResult RankWorker::ComputeLogProbs(const std::string& payload) {
     batch.sequences.push_back(MakeScoredSequence(
         {sequence.token_ids().begin(), sequence.token_ids().end()}, sequence.temperature()));
   }
-  absl::StatusOr<std::vector<std::vector<float>>> logprobs = engine_.ComputeLogProbs(batch);
+  absl::StatusOr<std::vector<std::vector<float>>> logprobs =
+      engine_.ComputeLogProbs(batch, request.reference());
   if (!logprobs.ok()) return Fatal(logprobs.status());
   if (engine_.mesh().rank() != 0) return Done();  // the leader's own answer is enough
   v1::ComputeLogProbsResponse response;

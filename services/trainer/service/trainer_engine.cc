@@ -263,10 +263,14 @@ absl::StatusOr<StepResult> TrainerEngine::TrainStep(v1::Objective objective, int
 }
 
 absl::StatusOr<std::vector<std::vector<float>>> TrainerEngine::ComputeLogProbs(
-    const TrainingBatch& batch) {
+    const TrainingBatch& batch, bool of_reference) {
+  if (of_reference) {
+    RETURN_IF_ERROR(MakeReference());
+  }
+  ShardedModel& model = of_reference ? *reference_ : *policy_;
   return ScoreTokens(batch, mesh_, device_, config_.trainer().max_tokens_per_micro_batch(),
-                     [this](const PackedBatch& packed) -> absl::StatusOr<at::Tensor> {
-                       ASSIGN_OR_RETURN(const model::LogProbs out, policy_->Forward(packed));
+                     [&model](const PackedBatch& packed) -> absl::StatusOr<at::Tensor> {
+                       ASSIGN_OR_RETURN(const model::LogProbs out, model.Forward(packed));
                        return out.logprobs;
                      });
 }

@@ -69,8 +69,10 @@ class TrainerEngine {
   // updates.
   absl::StatusOr<StepResult> TrainStep(v1::Objective objective, int64_t step, TrainingBatch batch);
 
-  // For each sequence, one log-prob per trained token; the same on every rank.
-  absl::StatusOr<std::vector<std::vector<float>>> ComputeLogProbs(const TrainingBatch& batch);
+  // For each sequence, one log-prob per trained token, under the policy or the reference, which the
+  // first such call loads; the same on every rank.
+  absl::StatusOr<std::vector<std::vector<float>>> ComputeLogProbs(const TrainingBatch& batch,
+                                                                  bool of_reference = false);
 
  private:
   TrainerEngine(const config::v1::RunConfig& config, const comm::DeviceMesh& mesh,

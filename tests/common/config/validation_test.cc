@@ -110,6 +110,11 @@ TEST_F(ValidationTest, ValuesOutOfRangeAreRefusedWithTheKey) {
                                  "algorithm.filter_groups.max_num_gen_batches=-1",
                                  "data.gen_batch_size=8",  // without filter_groups
                                  "data.chosen_key=",
+                                 "data.train_weights=[0]",
+                                 "data.train_weights=[1, 1]",
+                                 "data.chat_template_kwargs=text",
+                                 "trainer.total_epochs=-1",
+                                 "trainer.save_best=val/loss",  // without test_freq
                                  "data.rejected_key=",
                                  "critic.optim.lr=-1",
                                  "critic.optim.betas=[0.9]",

@@ -12,6 +12,7 @@
 #include <limits>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
@@ -40,7 +41,8 @@ struct ExactShape {
   bool qkv_bias = false;
   bool qk_norm = false;
   bool tied = false;
-  int64_t window = 0;  // of the last layer
+  int64_t window = 0;                                // of the last layer
+  std::optional<ExpertSpec> experts = std::nullopt;  // likewise
 
   ModelSpec Spec() const {
     ModelSpec spec;
@@ -61,6 +63,7 @@ struct ExactShape {
     layer.attention.qk_norm = qk_norm;
     spec.layers.assign(2, layer);
     spec.layers.back().attention.window = window;
+    spec.layers.back().experts = experts;
     return spec;
   }
 };
@@ -88,8 +91,23 @@ inline const std::vector<ExactShape>& WindowedShapes() {
   return shapes;
 }
 
+// A rollout on a GPU has none.
+inline const std::vector<ExactShape>& ExpertShapes() {
+  static const ExpertSpec few = {
+      .num_experts = 6, .intermediate_size = 40, .routing = {.top_k = 2, .normalize = true}};
+  static const ExpertSpec many = {.num_experts = 64,
+                                  .intermediate_size = 19,
+                                  .routing = {.top_k = 5},
+                                  .shared_intermediate_size = 50};
+  static const std::vector<ExactShape> shapes = {
+      {"experts6_top2", 4, 2, 32, 48, 80, 131, false, true, false, 0, few},
+      {"experts64_top5_shared", 7, 1, 64, 56, 72, 515, true, false, true, 0, many},
+  };
+  return shapes;
+}
+
 // Its products add up several parts of k on a GPU.
-inline constexpr ExactShape kWideShape = {"intermediate1100", 4, 2, 32, 48, 1100, 131};
+inline const ExactShape kWideShape = {"intermediate1100", 4, 2, 32, 48, 1100, 131};
 
 struct ExactCase {
   ExactShape shape;

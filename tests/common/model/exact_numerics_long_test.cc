@@ -25,6 +25,8 @@ INSTANTIATE_TEST_SUITE_P(Shapes, ExactNumericsLongTest, ::testing::ValuesIn(Exac
                          ExactCaseName);
 INSTANTIATE_TEST_SUITE_P(Windows, ExactNumericsLongTest,
                          ::testing::ValuesIn(ExactCases(WindowedShapes())), ExactCaseName);
+INSTANTIATE_TEST_SUITE_P(Experts, ExactNumericsLongTest,
+                         ::testing::ValuesIn(ExactCases(ExpertShapes())), ExactCaseName);
 
 }  // namespace
 }  // namespace tandem::model

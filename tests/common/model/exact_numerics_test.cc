@@ -27,6 +27,8 @@ INSTANTIATE_TEST_SUITE_P(Shapes, ExactNumericsTest, ::testing::ValuesIn(ExactCas
                          ExactCaseName);
 INSTANTIATE_TEST_SUITE_P(Windows, ExactNumericsTest,
                          ::testing::ValuesIn(ExactCases(WindowedShapes())), ExactCaseName);
+INSTANTIATE_TEST_SUITE_P(Experts, ExactNumericsTest,
+                         ::testing::ValuesIn(ExactCases(ExpertShapes())), ExactCaseName);
 
 using ExactBatchTest = ExactNumericsTest;
 
@@ -45,7 +47,9 @@ TEST_P(ExactBatchTest, OfOneAndOfManyHaveTheSameBits) {
 INSTANTIATE_TEST_SUITE_P(Shapes, ExactBatchTest,
                          ::testing::Values(ExactCase{ExactShapes()[1], at::kFloat, 2},
                                            ExactCase{ExactShapes()[1], at::kBFloat16, 1},
-                                           ExactCase{ExactShapes()[3], at::kBFloat16, 2}),
+                                           ExactCase{ExactShapes()[3], at::kBFloat16, 2},
+                                           ExactCase{ExpertShapes()[0], at::kFloat, 2},
+                                           ExactCase{ExpertShapes()[1], at::kBFloat16, 2}),
                          ExactCaseName);
 
 }  // namespace

@@ -86,6 +86,95 @@ TEST(ModelSpec, AValueModelMayBeATokenClassifier) {
   EXPECT_OK(ParseValueModelSpec(LlamaConfig(), "m/config.json"));
 }
 
+json Qwen3MoeConfig() {
+  return Changed(LlamaConfig(), {{"architectures", {"Qwen3MoeForCausalLM"}},
+                                 {"num_experts", 6},
+                                 {"num_experts_per_tok", 2},
+                                 {"moe_intermediate_size", 10},
+                                 {"norm_topk_prob", true}});
+}
+
+std::vector<bool> HasExperts(const ModelSpec& spec) {
+  std::vector<bool> has;
+  for (const LayerSpec& layer : spec.layers) has.push_back(layer.experts.has_value());
+  return has;
+}
+
+TEST(ModelSpec, Qwen3MoeHasExpertsInTheLayersThatAreNotLeftDense) {
+  const ModelSpec spec = Parse(Qwen3MoeConfig());
+  EXPECT_THAT(HasExperts(spec), ElementsAre(true, true, true));
+  EXPECT_EQ(*spec.layers.front().experts, (ExpertSpec{.num_experts = 6,
+                                                      .intermediate_size = 10,
+                                                      .routing = {.top_k = 2, .normalize = true}}));
+  EXPECT_TRUE(spec.layers.front().attention.qk_norm);
+  EXPECT_EQ(spec.layers.front().attention.head_dim, 6);
+  EXPECT_THAT(HasExperts(Parse(Changed(Qwen3MoeConfig(), {{"decoder_sparse_step", 2}}))),
+              ElementsAre(false, true, false));
+  EXPECT_THAT(HasExperts(Parse(Changed(Qwen3MoeConfig(), {{"mlp_only_layers", {0, 2}}}))),
+              ElementsAre(false, true, false));
+  EXPECT_THAT(HasExperts(Parse(Changed(Qwen3MoeConfig(), {{"num_experts", 0}}))),
+              ElementsAre(false, false, false));
+  // What transformers 5 writes.
+  const json renamed =
+      Changed(Qwen3MoeConfig(), {{"num_experts", nullptr}, {"num_local_experts", 6}});
+  EXPECT_EQ(Parse(renamed).layers, spec.layers);
+}
+
+TEST(ModelSpec, OfExpertsATokenReachesOnlySome) {
+  const ModelSpec spec = Parse(Qwen3MoeConfig());
+  EXPECT_EQ(spec.num_parameters() - spec.num_active_parameters(), 3 * (6 - 2) * 3 * 24 * 10);
+  EXPECT_EQ(Parse(LlamaConfig()).num_active_parameters(), Parse(LlamaConfig()).num_parameters());
+}
+
+TEST(ModelSpec, Qwen2MoeHasASharedExpert) {
+  const ModelSpec spec =
+      Parse(Changed(Qwen3MoeConfig(), {{"architectures", {"Qwen2MoeForCausalLM"}},
+                                       {"norm_topk_prob", nullptr},
+                                       {"shared_expert_intermediate_size", 7}}));
+  EXPECT_FALSE(spec.layers.front().experts->routing.normalize);
+  EXPECT_EQ(spec.layers.front().experts->shared_intermediate_size, 7);
+  EXPECT_TRUE(spec.layers.front().attention.qkv_bias);
+}
+
+TEST(ModelSpec, MixtralNamesItsTensorsAndDefaultsOtherwise) {
+  const ModelSpec spec = Parse(Changed(LlamaConfig(), {{"architectures", {"MixtralForCausalLM"}},
+                                                       {"num_local_experts", 4},
+                                                       {"rms_norm_eps", nullptr},
+                                                       {"sliding_window", 8}}));
+  const ExpertSpec& experts = *spec.layers.back().experts;
+  EXPECT_EQ(experts.intermediate_size, 40);
+  EXPECT_EQ(experts.routing, (RoutingSpec{.top_k = 2, .normalize = true}));
+  EXPECT_EQ(spec.layers.back().attention.window, 8);
+  EXPECT_EQ(spec.rope.theta, 1e6);
+  EXPECT_EQ(spec.rms_norm_eps, 1e-5);
+  const ParameterTable table(spec);
+  const ExpertParameters& at = *table.layer(1).experts;
+  EXPECT_EQ(table.parameter(at.router).name, "model.layers.1.block_sparse_moe.gate.weight");
+  const std::string expert = "model.layers.1.block_sparse_moe.experts.3.";
+  EXPECT_EQ(table.parameter(at.gate_up[3]).segments[0].name, expert + "w1.weight");
+  EXPECT_EQ(table.parameter(at.gate_up[3]).segments[1].name, expert + "w3.weight");
+  EXPECT_EQ(table.parameter(at.down[3]).name, expert + "w2.weight");
+}
+
+TEST(ModelSpec, ExpertsThatNoModelHasAreNamed) {
+  const auto error = [](const json& changes) {
+    return ParseModelSpec(Changed(Qwen3MoeConfig(), changes), "config.json").status();
+  };
+  EXPECT_THAT(error({{"num_experts_per_tok", 7}}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("num_experts_per_tok"), HasSubstr("at most"))));
+  EXPECT_THAT(error({{"num_experts", 1 << 16}}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("\"num_experts\"")));
+  EXPECT_THAT(error({{"mlp_only_layers", "all"}}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("mlp_only_layers")));
+  EXPECT_THAT(error({{"decoder_sparse_step", 0}}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("decoder_sparse_step")));
+  EXPECT_THAT(error({{"use_sliding_window", true}}),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("use_sliding_window")));
+  EXPECT_THAT(error({{"architectures", {"MixtralForCausalLM"}}, {"router_jitter_noise", 0.1}}),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("router_jitter_noise")));
+}
+
 TEST(ModelSpec, ModelTypeStandsInForAbsentArchitectures) {
   const json config = Changed(LlamaConfig(), {{"architectures", nullptr}, {"model_type", "qwen3"}});
   EXPECT_EQ(Parse(config).architecture, "Qwen3ForCausalLM");
@@ -114,9 +203,9 @@ TEST(ModelSpec, RopeIsReadFromOldAndNewKeys) {
 }
 
 TEST(ModelSpec, WhatIsNotSupportedIsNamed) {
-  EXPECT_THAT(ErrorOf({{"architectures", {"MixtralForCausalLM"}}}),
+  EXPECT_THAT(ErrorOf({{"architectures", {"GemmaForCausalLM"}}}),
               StatusIs(absl::StatusCode::kUnimplemented,
-                       AllOf(HasSubstr("m/config.json"), HasSubstr("MixtralForCausalLM"),
+                       AllOf(HasSubstr("m/config.json"), HasSubstr("GemmaForCausalLM"),
                              HasSubstr("Qwen3ForCausalLM"))));
   EXPECT_THAT(ErrorOf({{"hidden_act", "gelu"}}),
               StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("gelu")));

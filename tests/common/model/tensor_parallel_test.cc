@@ -69,6 +69,16 @@ ModelSpec AllBiasesSpec() {
   return spec;
 }
 
+// 3 experts of 7 inner units, so that every expert has tokens; the first layer stays dense.
+ModelSpec ExpertsSpec() {
+  ModelSpec spec = Qwen3Spec();
+  spec.layers.back().experts = {.num_experts = 3,
+                                .intermediate_size = 7,
+                                .routing = {.top_k = 2, .normalize = true},
+                                .shared_intermediate_size = 11};
+  return spec;
+}
+
 // The box that the segment is of its logical tensor.
 at::Tensor BoxOf(const Segment& segment, at::Tensor logical) {
   for (size_t d = 0; d < segment.shape.size(); ++d) {
@@ -278,7 +288,9 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"Qwen3Two", Qwen3Spec(), 2}, Case{"Qwen3Three", Qwen3Spec(), 3},
                       Case{"Qwen3Four", Qwen3Spec(), 4}, Case{"AllBiasesTwo", AllBiasesSpec(), 2},
                       Case{"AllBiasesThree", AllBiasesSpec(), 3},
-                      Case{"AllBiasesFour", AllBiasesSpec(), 4}),
+                      Case{"AllBiasesFour", AllBiasesSpec(), 4},
+                      Case{"ExpertsTwo", ExpertsSpec(), 2}, Case{"ExpertsThree", ExpertsSpec(), 3},
+                      Case{"ExpertsFour", ExpertsSpec(), 4}),
     [](const ::testing::TestParamInfo<Case>& info) { return info.param.name; });
 
 TEST(TensorParallelCheck, RefusesMoreRanksThanKeyValueHeads) {
@@ -287,6 +299,30 @@ TEST(TensorParallelCheck, RefusesMoreRanksThanKeyValueHeads) {
       tandem::testing::StatusIs(absl::StatusCode::kInvalidArgument,
                                 AllOf(HasSubstr("5 ranks"), HasSubstr("4 key-value heads"))));
   EXPECT_OK(CheckTensorParallel(LlamaSpec(), 4));
+}
+
+TEST(TensorParallelCheck, RefusesMoreRanksThanInnerUnitsOfAnExpert) {
+  ModelSpec spec = ExpertsSpec();
+  spec.layers.back().experts->intermediate_size = 3;
+  EXPECT_THAT(CheckTensorParallel(spec, 4),
+              tandem::testing::StatusIs(
+                  absl::StatusCode::kInvalidArgument,
+                  AllOf(HasSubstr("4 ranks"), HasSubstr("3 inner units of an expert"))));
+  spec.layers.back().experts->intermediate_size = 4;
+  spec.layers.back().experts->shared_intermediate_size = 3;
+  EXPECT_THAT(CheckTensorParallel(spec, 4),
+              tandem::testing::StatusIs(absl::StatusCode::kInvalidArgument,
+                                        HasSubstr("3 inner units of a shared expert")));
+}
+
+TEST(RolloutDeviceCheck, RefusesExpertsOnAGpu) {
+  EXPECT_OK(CheckRolloutDevice(ExpertsSpec(), ""));
+  EXPECT_OK(CheckRolloutDevice(ExpertsSpec(), "cpu"));
+  EXPECT_OK(CheckRolloutDevice(Qwen3Spec(), "cuda:1"));
+  EXPECT_THAT(CheckRolloutDevice(ExpertsSpec(), "cuda:1"),
+              tandem::testing::StatusIs(
+                  absl::StatusCode::kUnimplemented,
+                  AllOf(HasSubstr("rollout.device: cuda:1"), HasSubstr("layer 1 has 3 experts"))));
 }
 
 TEST(TensorParallelFailure, OfACollectiveIsThrownWithItsStatus) {

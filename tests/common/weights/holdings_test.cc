@@ -13,15 +13,16 @@ using ::testing::Each;
 // Tensors that tensor-parallel ranks have whole and in parts, of sizes that nothing divides, so
 // that what the ranks have alike is cut at other places on each.
 ModelLayout UnevenLayout(int tp) {
-  using Split = TensorRule::Split;
-  return *LayoutOf(
-      std::vector<TensorRule>{
-          {.name = "embedding", .rows = 13, .columns = 5},
-          {.name = "norm", .rows = 7, .split = Split::kWhole},
-          {.name = "up", .rows = 15, .columns = 4, .split = Split::kRows, .groups = 5},
-          {.name = "down", .rows = 3, .columns = 10, .split = Split::kColumns, .groups = 5},
-          {.name = "last", .rows = 11, .unit = 1}},
-      tp);
+  model::ModelSpec spec;
+  spec.hidden_size = 7;
+  spec.vocab_size = 13;
+  model::LayerSpec layer;
+  layer.attention.num_heads = layer.attention.num_kv_heads = 5;
+  layer.attention.head_dim = 3;
+  layer.feed_forward.intermediate_size = 11;
+  spec.layers.assign(2, layer);
+  spec.layers.back().experts = {.num_experts = 3, .intermediate_size = 5, .routing = {.top_k = 2}};
+  return *LayoutOf(spec, {}, tp);
 }
 
 TEST(Holdings, EveryElementCountsOnceOverAllRanksOfAnyMesh) {

@@ -9,12 +9,22 @@ namespace {
 using namespace testing;  // NOLINT: the fixtures
 using ::testing::HasSubstr;
 
+// A tensor of 64 rows, split over tp ranks.
+ModelLayout OneTensor(int64_t elements, int tp) {
+  const int64_t rows = 64 / tp;
+  ModelLayout layout;
+  layout.tensors = {{"w", 64, elements / 64}};
+  for (int rank = 0; rank < tp; ++rank) {
+    const TensorBox box{.first_row = rank * rows, .rows = rows, .columns = elements / 64};
+    layout.parts.push_back({{box}, {box.elements()}});
+  }
+  return layout;
+}
+
 // 4 trainer ranks and replicas of 2 ranks each, of a model of `elements` two-byte elements.
 FleetPlan Fleet(int replicas, int64_t elements, int64_t bucket_bytes) {
-  const std::vector<TensorRule> tensors = {
-      {"w", 64, elements / 64, TensorRule::Split::kRows, 64, 0, 0}};
-  return *MakeFleetPlan(TrainerHoldings(*LayoutOf(tensors, 1), {.dp_shard = 4}),
-                        {{2, RolloutHoldings(*LayoutOf(tensors, 2))}},
+  return *MakeFleetPlan(TrainerHoldings(OneTensor(elements, 1), {.dp_shard = 4}),
+                        {{2, RolloutHoldings(OneTensor(elements, 2))}},
                         std::vector<int>(replicas, 2), {2, bucket_bytes});
 }
 

@@ -144,18 +144,21 @@ TEST(ReshardPlan, SendersAreBusyTogetherAndReceiversAlternateAmongThem) {
   EXPECT_LT(repeats, static_cast<int64_t>(plan.messages.size()) / 10);
 }
 
-TEST(ReshardPlan, CoversExpertsThatOneRankEachHolds) {
-  std::vector<TensorRule> tensors;
-  using Split = TensorRule::Split;
-  for (int layer = 0; layer < 2; ++layer) {
-    tensors.push_back({"q", 12, 7, Split::kRows, 4, 0, layer});
-    tensors.push_back({"o", 7, 12, Split::kColumns, 4, 0, layer});
-    tensors.push_back({"router", 6, 7, Split::kWhole, 1, 0, layer});
-    for (int e = 0; e < 6; ++e) tensors.push_back({"expert", 5, 7, Split::kOwner, 6, e, layer});
-  }
+TEST(ReshardPlan, CoversExperts) {
+  model::ModelSpec spec;
+  spec.hidden_size = 7;
+  spec.vocab_size = 12;
+  model::LayerSpec layer;
+  layer.attention.num_heads = layer.attention.num_kv_heads = 4;
+  layer.attention.head_dim = 3;
+  layer.experts = {.num_experts = 6,
+                   .intermediate_size = 5,
+                   .routing = {.top_k = 2},
+                   .shared_intermediate_size = 9};
+  spec.layers.assign(2, layer);
   const comm::MeshShape mesh{.dp_replicate = 2, .dp_shard = 3, .tp = 2};
-  const Holdings from = TrainerHoldings(*LayoutOf(tensors, 2), mesh);
-  const Holdings to = RolloutHoldings(*LayoutOf(tensors, 4));
+  const Holdings from = TrainerHoldings(*LayoutOf(spec, {}, 2), mesh);
+  const Holdings to = RolloutHoldings(*LayoutOf(spec, {}, 4));
 
   const absl::StatusOr<ReshardPlan> plan = MakeReshardPlan(from, to, {2, 64});
 

@@ -10,6 +10,7 @@
 #include "common/io/read_file.h"
 #include "common/model/device_processor.h"
 #include "common/model/eager_ops.h"
+#include "common/model/grouped_linear.h"
 #include "common/model/packed_attention.h"
 #include "common/model/transformer.h"
 
@@ -39,6 +40,14 @@ namespace tandem::model::device_attention_example {
 using namespace model_names;
 extern int64_t num_heads;
 }  // namespace tandem::model::device_attention_example
+
+namespace tandem::model::expert_rows_example {
+using namespace model_names;
+extern at::Tensor experts, token_weights;
+extern int64_t num_experts;
+extern std::vector<at::Tensor> weights;
+extern std::vector<const kernels::PackedMatrix*> packed;
+}  // namespace tandem::model::expert_rows_example
 
 namespace tandem::model::frozen_parameters_example {
 using namespace model_names;

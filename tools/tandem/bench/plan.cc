@@ -155,7 +155,7 @@ void AddPlan(CLI::App& bench, commands::Runner& runner) {
   plan::UpdatePlanRequest& request = options->request;
   command
       ->add_option("--model-shape", request.model_shape,
-                   "Model: a name of model_shapes.json, moe-1t, or a folder with config.json")
+                   "Model: a name of model_shapes.json, or a folder with config.json")
       ->required();
   command->add_option("--trainer-ranks", request.trainer_ranks, "Ranks of the trainer")->required();
   command->add_option("--rollout-ranks", request.rollout_ranks, "Ranks of all rollout replicas")

@@ -10,6 +10,7 @@
 #include "tools/tandem/bench/bench.h"
 #include "tools/tandem/commands/run_options.h"
 #include "tools/tandem/commands/session.h"
+#include "tools/tandem/driver/reward_parts.h"
 #include "tools/tandem/driver/training_loop.h"
 
 namespace tandem::bench {
@@ -35,10 +36,11 @@ absl::Status RunRl(const RlOptions& options) {
   if (!rewarder.ok()) return commands::Misuse(rewarder.status());
   RETURN_IF_ERROR((*rewarder)->Check(driver::kRewardServiceWait));
   ASSIGN_OR_RETURN(auto tokenizer, driver::LoadTokenizerIfAny(config.model().path()));
-  ASSIGN_OR_RETURN(driver::PromptSource source,
-                   driver::PromptSource::Load(
-                       {config.data().train_files().begin(), config.data().train_files().end()},
-                       config.data(), tokenizer.get(), config.seed()));
+  ASSIGN_OR_RETURN(
+      driver::PromptSource source,
+      driver::PromptSource::Load(
+          {config.data().train_files().begin(), config.data().train_files().end()}, config.data(),
+          tokenizer.get(), config.seed(), {.answer = driver::NeedsAnswer(config.reward())}));
   ASSIGN_OR_RETURN(driver::RunFolder folder, driver::RunFolder::Create(config));
   RETURN_IF_ERROR(session.Explain(
       session.Open(config, {.local = run.local || config.trainer().endpoint().empty()})));

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <barrier>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <functional>
 #include <thread>
@@ -141,20 +142,36 @@ double StepCost::Seconds(const MachineRates& rates) const {
   return std::max(bytes / rates.read_bytes_per_second, flops / rates.flops_per_second);
 }
 
+namespace {
+
+// Elements of the experts that no row of a step reaches, if the router prefers none: a row misses
+// an expert with probability 1 - top_k / num_experts.
+double UnreachedElements(const model::ExpertSpec& experts, const model::ModelSpec& spec,
+                         double rows) {
+  const auto count = static_cast<double>(experts.num_experts);
+  const double missed = 1.0 - static_cast<double>(experts.routing.top_k) / count;
+  return count * std::pow(missed, rows) *
+         static_cast<double>(experts.ExpertElements(spec.hidden_size));
+}
+
+}  // namespace
+
 StepCost DecodeCost(const model::ModelSpec& spec, int64_t element_bytes, int64_t batch,
                     double context) {
   // Rows of an embedding are looked up, unless it is the output projection too.
   const int64_t looked_up = spec.tie_word_embeddings ? 0 : spec.vocab_size * spec.hidden_size;
-  const auto weights = static_cast<double>(spec.num_parameters() - looked_up);
+  const auto multiplied = static_cast<double>(spec.num_active_parameters() - looked_up);
   const auto rows = static_cast<double>(batch);
+  double read = static_cast<double>(spec.num_parameters() - looked_up);
   double keys = 0, scores = 0;
   for (const model::LayerSpec& layer : spec.layers) {
     const auto window = static_cast<double>(layer.attention.window);
     const double seen = window > 0 ? std::min(context, window) : context;
     keys += 2.0 * static_cast<double>(layer.attention.kv_size()) * seen * rows;
     scores += 4.0 * static_cast<double>(layer.attention.q_size()) * seen * rows;
+    if (layer.experts.has_value()) read -= UnreachedElements(*layer.experts, spec, rows);
   }
-  return {(weights + keys) * static_cast<double>(element_bytes), 2.0 * weights * rows + scores};
+  return {(read + keys) * static_cast<double>(element_bytes), 2.0 * multiplied * rows + scores};
 }
 
 }  // namespace tandem::bench

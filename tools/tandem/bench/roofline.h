@@ -21,7 +21,9 @@ MachineRates MeasureMachineRates(int64_t size_bytes, int threads);
 
 // The cost of one step that samples a token for each of `batch` sequences of `context` tokens.
 struct StepCost {
-  double bytes = 0;  // minimum read: every weight of a matrix product once, every key and value
+  // Minimum read: every weight of a matrix product once, of experts those that the rows reach, and
+  // every key and value.
+  double bytes = 0;
   double flops = 0;
 
   double Seconds(const MachineRates& rates) const;

@@ -54,10 +54,11 @@ absl::Status RunEval(const EvalOptions& options) {
   if (!rewarder.ok()) return Misuse(rewarder.status());
   RETURN_IF_ERROR((*rewarder)->Check(driver::kRewardServiceWait));
   ASSIGN_OR_RETURN(auto tokenizer, driver::LoadTokenizerIfAny(config.model().path()));
-  ASSIGN_OR_RETURN(const driver::PromptSource source,
-                   driver::PromptSource::Load(
-                       {config.data().test_files().begin(), config.data().test_files().end()},
-                       config.data(), tokenizer.get(), config.seed()));
+  ASSIGN_OR_RETURN(
+      const driver::PromptSource source,
+      driver::PromptSource::Load(
+          {config.data().test_files().begin(), config.data().test_files().end()}, config.data(),
+          tokenizer.get(), config.seed(), {.answer = driver::NeedsAnswer(config.reward())}));
   SessionOptions session_options;
   // Rollouts that are up serve what they serve; otherwise the model's folder is served here.
   session_options.local = options.run.local || (config.rollout().endpoints().empty() &&
@@ -90,7 +91,7 @@ void AddEval(CLI::App& app, Runner& runner) {
   AddRunOptions(*command, options->run);
   command->get_option("--config")->required(false);
   command->add_option("--model", options->model, "Hugging Face folder (model.path)");
-  command->add_option("--data", options->data, "JSONL file (data.test_files)")
+  command->add_option("--data", options->data, "File, folder or pattern (data.test_files)")
       ->allow_extra_args(false);
   command->add_option("--reward", options->reward, "Name of the reward (reward.name)");
   command

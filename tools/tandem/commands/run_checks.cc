@@ -43,13 +43,15 @@ absl::Status CheckTokens(const char* key, const driver::PromptSource& source, in
   return absl::OkStatus();
 }
 
+bool SamplesTest(const CheckedRun& run) { return run.test != nullptr && run.samples_test; }
+
 void CheckLengths(const CheckedRun& run, std::vector<std::string>& warnings) {
   const int64_t max_tokens = run.config.rollout().max_tokens();
   const int64_t stated = run.config.rollout().max_model_len();
   const int64_t positions = stated > 0 ? std::min(stated, run.spec.max_position_embeddings)
                                        : run.spec.max_position_embeddings;
   int64_t longest = run.reinforcement ? LongestPrompt(run.train) : 0;
-  if (run.test != nullptr) longest = std::max(longest, LongestPrompt(*run.test));
+  if (SamplesTest(run)) longest = std::max(longest, LongestPrompt(*run.test));
   const int64_t room = positions - longest;
   if (room >= max_tokens) return;
   warnings.push_back(absl::StrFormat(
@@ -93,7 +95,7 @@ absl::StatusOr<std::vector<std::string>> CheckRun(const CheckedRun& run) {
         "text that needs the others is refused",
         run.tokenizer->vocab_size(), vocab_size));
   }
-  const auto num_prompts = static_cast<int64_t>(run.train.prompts().size());
+  const int64_t num_prompts = run.train.epoch_size();
   const int64_t batch = run.config.data().train_batch_size();
   if (num_prompts < batch) {
     warnings.push_back(absl::StrFormat(
@@ -109,7 +111,7 @@ absl::StatusOr<std::vector<std::string>> CheckRun(const CheckedRun& run) {
         " compares the samples of a prompt; with one, its advantage is the bare reward, without a "
         "baseline. Set rollout.n to 4 or more, or use reinforce_plus_plus or remax"));
   }
-  if (run.reinforcement || run.test != nullptr) CheckLengths(run, warnings);
+  if (run.reinforcement || SamplesTest(run)) CheckLengths(run, warnings);
   if (run.test != nullptr) CheckOverlap(run, warnings);
   return warnings;
 }

@@ -22,6 +22,7 @@ struct CheckedRun {
   const driver::PromptSource& train;
   const driver::PromptSource* test;  // null: no evaluation
   bool reinforcement = true;         // `tandem train`: completions are sampled and compared
+  bool samples_test = true;          // evaluations sample completions of the test rows
 };
 
 // Returns one sentence for each setting that is allowed and probably not meant. INVALID_ARGUMENT

@@ -32,8 +32,11 @@ void PrintPlan(const config::v1::RunConfig& config, const model::ModelSpec& spec
                 supervised
                     ? absl::StrCat(config.data().train_batch_size(), " rows = 1 optimizer step")
                     : config::DescribeBatch(config));
-  absl::FPrintF(stderr, "run      %d steps into %s\n", config.trainer().total_steps(),
-                config.run_dir());
+  const double epochs = static_cast<double>(config.trainer().total_steps()) *
+                        static_cast<double>(config.data().train_batch_size()) /
+                        static_cast<double>(train.epoch_size());
+  absl::FPrintF(stderr, "run      %d steps (%.3g epochs) into %s\n", config.trainer().total_steps(),
+                epochs, config.run_dir());
 }
 
 std::string PlotPoints(const std::vector<std::pair<double, double>>& points, int width,
@@ -81,6 +84,10 @@ void PrintSummary(const config::v1::RunConfig& config, const driver::RunSummary&
                          {"seconds", summary.seconds},
                          {"run_dir", config.run_dir()},
                          {"model", config.run_dir() + "/model"}};
+  if (summary.best_step.has_value()) {
+    line["best_model"] = config.run_dir() + "/best";
+    line["best_step"] = *summary.best_step;
+  }
   if (!summary.evaluations.empty()) {
     absl::FPrintF(stderr, "%8s  %s\n", "step", "evaluation reward");
     double best = summary.evaluations[0].second;

@@ -1,5 +1,6 @@
 // tandem train, sft and dpo: a run from configuration to trained model.
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <memory>
 #include <numeric>
@@ -16,6 +17,7 @@
 #include "common/text/printable.h"
 #include "common/tokenizer/tokenizer.h"
 #include "tools/tandem/commands/command.h"
+#include "tools/tandem/commands/data_report.h"
 #include "tools/tandem/commands/dry_run.h"
 #include "tools/tandem/commands/run_checks.h"
 #include "tools/tandem/commands/run_options.h"
@@ -23,10 +25,11 @@
 #include "tools/tandem/commands/run_start.h"
 #include "tools/tandem/commands/session.h"
 #include "tools/tandem/driver/otlp_export.h"
+#include "tools/tandem/driver/reward_parts.h"
+#include "tools/tandem/driver/rewarder.h"
 #include "tools/tandem/driver/run_inputs.h"
 #include "tools/tandem/driver/run_metrics.h"
 #include "tools/tandem/driver/run_trace.h"
-#include "tools/tandem/driver/sample_builder.h"
 #include "tools/tandem/driver/training_loop.h"
 
 namespace tandem::commands {
@@ -54,11 +57,44 @@ struct RunInputs {
   config::Places places;
   model::ModelSpec spec;
   std::unique_ptr<tokenizer::Tokenizer> tokenizer;  // null where the folder has none
-  uint32_t eos_token_id = 0;
   std::optional<driver::PromptSource> train;
   std::optional<driver::PromptSource> test;
   std::unique_ptr<driver::Rewarder> rewarder;
 };
+
+// The ids that end a completion: the tokenizer's end of sequence, then the model's.
+absl::StatusOr<std::vector<uint32_t>> EndIds(const std::string& model_path,
+                                             const tokenizer::Tokenizer* tokenizer,
+                                             const io::ModelConfig& model) {
+  if (tokenizer == nullptr) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(model_path, " has no tokenizer.json, but the rows' completions are text"));
+  }
+  std::vector<uint32_t> ids;
+  if (tokenizer->eos_id().has_value()) ids.push_back(static_cast<uint32_t>(*tokenizer->eos_id()));
+  for (const auto id : model.eos_token_ids) ids.push_back(static_cast<uint32_t>(id));
+  if (!ids.empty()) return ids;
+  return absl::FailedPreconditionError(absl::StrCat(model_path, " names no end-of-sequence token"));
+}
+
+driver::RowNeeds::Given GivenOf(Kind kind) {
+  switch (kind) {
+    case Kind::kSupervised:
+      return driver::RowNeeds::Given::kCompletion;
+    case Kind::kPreference:
+      return driver::RowNeeds::Given::kPair;
+    default:
+      return driver::RowNeeds::Given::kNone;
+  }
+}
+
+// Replaces trainer.total_epochs by the steps that it needs.
+void SetStepsOfEpochs(const driver::PromptSource& train, config::v1::RunConfig& config) {
+  if (config.trainer().total_epochs() == 0) return;
+  const double prompts = config.trainer().total_epochs() * static_cast<double>(train.epoch_size());
+  config.mutable_trainer()->set_total_steps(static_cast<int64_t>(
+      std::ceil(prompts / static_cast<double>(config.data().train_batch_size()))));
+}
 
 absl::StatusOr<RunInputs> ReadInputs(Kind kind, const RunOptions& options) {
   RunInputs inputs;
@@ -74,34 +110,35 @@ absl::StatusOr<RunInputs> ReadInputs(Kind kind, const RunOptions& options) {
   ASSIGN_OR_RETURN(const io::ModelConfig model_config, io::ReadModelConfig(config.model().path()));
   ASSIGN_OR_RETURN(inputs.spec, model::ParseModelSpec(model_config.json, model_config.path));
   ASSIGN_OR_RETURN(inputs.tokenizer, driver::LoadTokenizerIfAny(config.model().path()));
+  const bool needs_answer = driver::NeedsAnswer(config.reward());
+  driver::RowNeeds needs_of_train = {.answer = kind == Kind::kReinforcement && needs_answer,
+                                     .given = GivenOf(kind),
+                                     .generation = kind == Kind::kReinforcement};
   if (kind != Kind::kReinforcement) {
-    if (inputs.tokenizer == nullptr) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          config.model().path(), " has no tokenizer.json, but the rows' completions are text"));
-    }
-    if (inputs.tokenizer->eos_id().has_value()) {
-      inputs.eos_token_id = static_cast<uint32_t>(*inputs.tokenizer->eos_id());
-    } else if (!model_config.eos_token_ids.empty()) {
-      inputs.eos_token_id = static_cast<uint32_t>(model_config.eos_token_ids[0]);
-    } else {
-      return absl::FailedPreconditionError(
-          absl::StrCat(config.model().path(), " names no end-of-sequence token"));
-    }
+    ASSIGN_OR_RETURN(needs_of_train.end_ids,
+                     EndIds(config.model().path(), inputs.tokenizer.get(), model_config));
   }
-  const auto load = [&](const auto& files) {
+  const auto load = [&](const auto& files, const driver::RowNeeds& row_needs,
+                        const std::vector<double>& weights = {}) {
     return driver::PromptSource::Load({files.begin(), files.end()}, config.data(),
-                                      inputs.tokenizer.get(), config.seed());
+                                      inputs.tokenizer.get(), config.seed(), row_needs, weights);
   };
-  ASSIGN_OR_RETURN(inputs.train, load(config.data().train_files()));
-  if (kind == Kind::kPreference) {
-    for (const driver::Prompt& prompt : inputs.train->prompts()) {
-      RETURN_IF_ERROR(driver::CheckPreferenceRow(prompt, config.data()));
-    }
-  }
+  ASSIGN_OR_RETURN(inputs.train, load(config.data().train_files(), needs_of_train,
+                                      {config.data().train_weights().begin(),
+                                       config.data().train_weights().end()}));
+  const bool samples_test =
+      evaluates && (kind == Kind::kReinforcement || config.reward().name() != driver::kNoReward);
   if (evaluates) {
-    ASSIGN_OR_RETURN(inputs.test, load(config.data().test_files()));
+    driver::RowNeeds needs_of_test = needs_of_train;
+    needs_of_test.answer = samples_test && needs_answer;
+    needs_of_test.given_is_optional = needs_of_test.generation = samples_test;
+    absl::StatusOr<driver::PromptSource> test = load(config.data().test_files(), needs_of_test);
+    if (!test.ok() && needs_of_test.answer && kind != Kind::kReinforcement) {
+      return StatusBuilder(test.status()) << "reward.name=none evaluates by the loss alone";
+    }
+    ASSIGN_OR_RETURN(inputs.test, std::move(test));
   }
-  if (kind == Kind::kReinforcement || evaluates) {
+  if (kind == Kind::kReinforcement || samples_test) {
     absl::StatusOr<std::unique_ptr<driver::Rewarder>> rewarder =
         driver::Rewarder::Create(config, config.run_dir() + "/logs/reward.log");
     if (!rewarder.ok()) return Misuse(rewarder.status());
@@ -109,6 +146,7 @@ absl::StatusOr<RunInputs> ReadInputs(Kind kind, const RunOptions& options) {
     RETURN_IF_ERROR(
         inputs.rewarder->Check(options.dry_run ? kDryRunRewardWait : driver::kRewardServiceWait));
   }
+  SetStepsOfEpochs(*inputs.train, inputs.config);
   return inputs;
 }
 
@@ -117,7 +155,7 @@ absl::StatusOr<driver::RunIdentity> IdentityOf(const std::string& command,
   driver::RunIdentity out;
   out.command = command;
   out.seed = inputs.config.seed();
-  out.num_prompts = static_cast<int64_t>(inputs.train->prompts().size());
+  out.num_prompts = inputs.train->epoch_size();
   ASSIGN_OR_RETURN(out.inputs, driver::DigestModelInputs(inputs.config));
   driver::AddDataInputs(driver::kDataInput, inputs.train->files(), out.inputs);
   if (inputs.test.has_value()) {
@@ -139,7 +177,8 @@ absl::Status CheckInputs(Kind kind, const RunInputs& inputs) {
                              .tokenizer = inputs.tokenizer.get(),
                              .train = *inputs.train,
                              .test = inputs.test.has_value() ? &*inputs.test : nullptr,
-                             .reinforcement = kind == Kind::kReinforcement}));
+                             .reinforcement = kind == Kind::kReinforcement,
+                             .samples_test = inputs.rewarder != nullptr}));
   for (const std::string& warning : warnings) Warn(warning);
   return absl::OkStatus();
 }
@@ -177,6 +216,7 @@ absl::Status RunTraining(Kind kind, const RunOptions& options, DryRunOptions dry
   ASSIGN_OR_RETURN(RunInputs inputs, ReadInputs(kind, options));
   if (options.dry_run) {
     PrintPlan(inputs.config, inputs.spec, *inputs.train, dry_run.supervised);
+    absl::FPrintF(stderr, "%s", DescribeData(*inputs.train, inputs.tokenizer.get()));
     RETURN_IF_ERROR(CheckInputs(kind, inputs));
     return PlanHere(inputs.config, inputs.places, inputs.spec, dry_run);
   }
@@ -186,7 +226,7 @@ absl::Status RunTraining(Kind kind, const RunOptions& options, DryRunOptions dry
   PrintPlan(config, inputs.spec, *inputs.train, dry_run.supervised);
 
   const bool evaluates = inputs.test.has_value();
-  const bool needs_rollouts = kind == Kind::kReinforcement || evaluates;
+  const bool needs_rollouts = inputs.rewarder != nullptr;
   RETURN_IF_ERROR(CheckInputs(kind, inputs));
   RETURN_IF_ERROR(CheckMachine(options, inputs, dry_run, needs_rollouts));
   const std::string command = NameOf(kind);
@@ -239,11 +279,9 @@ absl::Status RunTraining(Kind kind, const RunOptions& options, DryRunOptions dry
                      const driver::Metrics& metrics) { run_metrics->OnStep(step, metrics); },
   };
   absl::StatusOr<driver::RunSummary> summary =
-      kind == Kind::kSupervised
-          ? driver::RunSupervised(context, *inputs.tokenizer, inputs.eos_token_id)
-      : kind == Kind::kPreference
-          ? driver::RunPreference(context, *inputs.tokenizer, inputs.eos_token_id)
-          : driver::RunReinforcement(context);
+      kind == Kind::kSupervised   ? driver::RunSupervised(context)
+      : kind == Kind::kPreference ? driver::RunPreference(context)
+                                  : driver::RunReinforcement(context);
   // If the folder is no longer the run's, that is why the run failed.
   if (!summary.ok()) {
     const absl::Status folder = start.folder.Check();

@@ -10,6 +10,7 @@
 #include "common/model/compare_parameters.h"
 #include "common/tokenizer/tokenizer.h"
 #include "tools/tandem/driver/prompt_source.h"
+#include "tools/tandem/driver/reward_parts.h"
 #include "tools/tandem/driver/sample_builder.h"
 
 namespace tandem::doctor {
@@ -83,21 +84,49 @@ std::optional<model::ModelSpec> CheckModel(const config::v1::RunConfig& config,
   return *std::move(spec);
 }
 
+namespace {
+
+// Rows with answers for `train`, else rows of prompts, else pairs for `dpo`, whose completions may
+// hold the prompt. The error is the first one.
+absl::StatusOr<driver::PromptSource> LoadRows(const config::v1::RunConfig& config,
+                                              const std::vector<std::string>& files,
+                                              const tokenizer::Tokenizer* tokenizer,
+                                              bool& has_answers) {
+  const auto load = [&](const driver::RowNeeds& needs) {
+    return driver::PromptSource::Load(files, config.data(), tokenizer, config.seed(), needs);
+  };
+  absl::StatusOr<driver::PromptSource> first = load({.answer = true});
+  has_answers = first.ok();
+  if (first.ok()) return first;
+  if (auto prompts = load({}); prompts.ok()) return prompts;
+  auto pairs = load({.given = driver::RowNeeds::Given::kPair, .generation = false, .end_ids = {0}});
+  return pairs.ok() ? std::move(pairs) : std::move(first);
+}
+
+}  // namespace
+
 void CheckData(const config::v1::RunConfig& config, Findings& findings) {
   const auto tokenizer = driver::LoadTokenizerIfAny(config.model().path());
   for (const auto& [key, files] : {std::pair{"data.train_files", &config.data().train_files()},
                                    std::pair{"data.test_files", &config.data().test_files()}}) {
     if (files->empty()) continue;
-    const auto source =
-        driver::PromptSource::Load({files->begin(), files->end()}, config.data(),
-                                   tokenizer.ok() ? tokenizer->get() : nullptr, config.seed());
+    bool has_answers = false;
+    const auto source = LoadRows(config, {files->begin(), files->end()},
+                                 tokenizer.ok() ? tokenizer->get() : nullptr, has_answers);
     if (!source.ok()) {
       findings.Fail(key, std::string(source.status().message()),
                     "correct the line, or data.prompt_key and data.answer_key");
-    } else {
-      findings.Ok(key, absl::StrCat(Count(static_cast<int64_t>(source->prompts().size()), "prompt"),
-                                    "; ", source->num_too_long(), " too long are skipped"));
+      continue;
     }
+    const bool lacks_answers = !has_answers && driver::NeedsAnswer(config.reward());
+    findings.Ok(
+        key,
+        absl::StrCat(Count(static_cast<int64_t>(source->prompts().size()), "prompt"), "; ",
+                     source->num_too_long(), " too long are skipped; ", source->files()[0].form,
+                     lacks_answers ? absl::StrCat(": `tandem train` refuses rows without the "
+                                                  "answer that the reward ",
+                                                  driver::RewardLabel(config.reward()), " needs")
+                                   : ""));
   }
 }
 

@@ -21,6 +21,10 @@ absl::Status Find(const config::v1::RunConfig& config) {
 }  // namespace
 
 void CheckReward(const config::v1::RunConfig& config, Findings& findings) {
+  if (config.reward().name() == driver::kNoReward) {
+    findings.Ok("reward", "none: tandem sft and tandem dpo evaluate by the loss alone");
+    return;
+  }
   const absl::Status found = Find(config);
   if (found.ok()) {
     findings.Ok("reward", driver::RewardLabel(config.reward()) + " is there");

@@ -14,12 +14,23 @@
 
 namespace tandem::driver {
 
+// Tokens that are either trained on or given.
+struct TokenRun {
+  std::vector<uint32_t> token_ids;
+  bool is_trained = false;
+};
+
+// A sequence that the data set gives whole: prompt and completion, over several turns.
+using GivenSequence = std::vector<TokenRun>;
+
 struct Prompt {
   int64_t row = 0;                  // line of the data set, from 0, over all files
   std::vector<uint32_t> token_ids;  // what the model sees; empty: the rollout tokenises `text`
   std::string text;                 // rendered; empty if the row gave ids
   std::string answer;
   nlohmann::json fields;  // the whole row
+  // Supervised training: the row's sequences. Preferences: the chosen and the rejected one.
+  std::vector<GivenSequence> given;
 };
 
 struct Completion {

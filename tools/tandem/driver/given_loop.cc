@@ -1,10 +1,10 @@
 // Supervised training and direct preference optimisation: both train on the rows' own completions.
-#include <functional>
 #include <utility>
 
 #include "absl/strings/str_format.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/trace.h"
+#include "tools/tandem/driver/held_out_loss.h"
 #include "tools/tandem/driver/sample_builder.h"
 #include "tools/tandem/driver/step_loop.h"
 
@@ -15,8 +15,8 @@ namespace {
 class GivenLoop : public StepLoop {
  public:
   // The samples of a row, the index-th of its step.
-  using MakeSamples = std::function<absl::StatusOr<std::vector<common::v1::Sample>>(
-      int64_t step, int64_t index, const Prompt&)>;
+  using MakeSamples = std::vector<common::v1::Sample> (*)(int64_t step, int64_t index,
+                                                          const Prompt&);
 
   // `shown` is the metric of the progress line.
   GivenLoop(const LoopContext& context, const char* command, trainer::v1::Objective objective,
@@ -24,7 +24,13 @@ class GivenLoop : public StepLoop {
       : StepLoop(context, command),
         objective_(objective),
         shown_(shown),
-        make_samples_(std::move(make_samples)) {}
+        make_samples_(make_samples),
+        held_out_(context.config,
+                  context.test == nullptr ? std::vector<Prompt>() : context.test->prompts(),
+                  objective == trainer::v1::OBJECTIVE_PREFERENCE,
+                  [&context](const trainer::v1::ComputeLogProbsRequest& request) {
+                    return context.trainer.ComputeLogProbs(request);
+                  }) {}
 
   absl::StatusOr<RunSummary> Run() {
     absl::StatusOr<RunSummary> summary = RunToEnd();
@@ -38,9 +44,7 @@ class GivenLoop : public StepLoop {
     const bool evaluates = c_.test != nullptr && c_.config.trainer().test_freq() > 0;
     if (evaluates && !resumed()) {
       Metrics initial;
-      RETURN_IF_ERROR(Publish(initial));
-      const int64_t version = c_.fleet->version();
-      RETURN_IF_ERROR(RunEvaluation(0, version, initial));
+      RETURN_IF_ERROR(EvaluateGiven(0, initial));
       RETURN_IF_ERROR(WriteInitial(initial));
     }
     for (int64_t step = first_step_; step <= total_steps_; ++step) {
@@ -65,9 +69,7 @@ class GivenLoop : public StepLoop {
     int64_t tokens = 0;
     int64_t index = 0;
     for (const Prompt& prompt : c_.train.Next(c_.config.data().train_batch_size())) {
-      ASSIGN_OR_RETURN(std::vector<common::v1::Sample> of_row,
-                       make_samples_(step, index++, prompt));
-      for (common::v1::Sample& sample : of_row) {
+      for (common::v1::Sample& sample : make_samples_(step, index++, prompt)) {
         for (const auto& segment : sample.segments()) tokens += segment.token_ids_size();
         samples.push_back(std::move(sample));
       }
@@ -83,41 +85,41 @@ class GivenLoop : public StepLoop {
     c_.progress.AddTokens(tokens);
     if (response.has_checkpoint()) checkpoints_.Note(response.checkpoint(), metrics);
     if (EvaluationIsDue(step)) {
-      RETURN_IF_ERROR(Publish(metrics));
-      RETURN_IF_ERROR(RunEvaluation(step, response.policy_version(), metrics));
+      RETURN_IF_ERROR(EvaluateGiven(step, metrics));
     }
     return absl::OkStatus();
+  }
+
+  // Measures the loss on the test rows, and rewards their completions if the run has rollouts.
+  absl::Status EvaluateGiven(int64_t step, Metrics& metrics) {
+    Stopwatch watch;
+    RETURN_IF_ERROR(held_out_.Measure(metrics));
+    if (const auto loss = metrics.find("val/loss"); loss != metrics.end()) {
+      metrics["timing_s/val_loss"] = watch.Lap();
+      c_.progress.Note(absl::StrFormat("step %4d  held-out loss %.4f", step, loss->second));
+    }
+    if (c_.fleet == nullptr) return absl::OkStatus();
+    RETURN_IF_ERROR(Publish(metrics));
+    return RunEvaluation(step, c_.fleet->version(), metrics);
   }
 
   const trainer::v1::Objective objective_;
   const char* const shown_;
   const MakeSamples make_samples_;
+  HeldOutLoss held_out_;
 };
 
 }  // namespace
 
-absl::StatusOr<RunSummary> RunSupervised(const LoopContext& context,
-                                         const tokenizer::Tokenizer& tokenizer,
-                                         uint32_t eos_token_id) {
+absl::StatusOr<RunSummary> RunSupervised(const LoopContext& context) {
   return GivenLoop(context, "sft", trainer::v1::OBJECTIVE_SUPERVISED, "actor/grad_norm",
-                   [&](int64_t step, int64_t index,
-                       const Prompt& prompt) -> absl::StatusOr<std::vector<common::v1::Sample>> {
-                     ASSIGN_OR_RETURN(
-                         common::v1::Sample sample,
-                         ToSupervisedSample(step, index, prompt, tokenizer, eos_token_id));
-                     return std::vector<common::v1::Sample>{std::move(sample)};
-                   })
+                   ToSupervisedSamples)
       .Run();
 }
 
-absl::StatusOr<RunSummary> RunPreference(const LoopContext& context,
-                                         const tokenizer::Tokenizer& tokenizer,
-                                         uint32_t eos_token_id) {
+absl::StatusOr<RunSummary> RunPreference(const LoopContext& context) {
   return GivenLoop(context, "dpo", trainer::v1::OBJECTIVE_PREFERENCE, "rewards/accuracies",
-                   [&](int64_t step, int64_t index, const Prompt& prompt) {
-                     return ToPreferenceSamples(step, index, prompt, context.config.data(),
-                                                tokenizer, eos_token_id);
-                   })
+                   ToPreferenceSamples)
       .Run();
 }
 

@@ -1,5 +1,7 @@
 #include "tools/tandem/driver/prompt_source.h"
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <numeric>
 #include <random>
@@ -7,83 +9,20 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/hash/hasher.h"
-#include "common/io/jsonl.h"
 #include "common/status/status_macros.h"
+#include "tools/tandem/dataset/data_files.h"
+#include "tools/tandem/dataset/row_form.h"
+#include "tools/tandem/dataset/row_reader.h"
 
 namespace tandem::driver {
 namespace {
 
-using nlohmann::json;
-using nlohmann::ordered_json;
+constexpr uint64_t kSeedFactor = 0x9E3779B97F4A7C15ULL;
 
-ordered_json AsMessages(const json& prompt, const config::v1::DataConfig& config) {
-  ordered_json messages = ordered_json::array();
-  const bool has_system = prompt.is_array() && !prompt.empty() && prompt[0].is_object() &&
-                          prompt[0].value("role", "") == "system";
-  if (!config.system_prompt().empty() && !has_system) {
-    messages.push_back({{"role", "system"}, {"content", config.system_prompt()}});
-  }
-  if (prompt.is_string()) {
-    messages.push_back({{"role", "user"},
-                        {"content", absl::StrCat(config.prompt_prefix(), prompt.get<std::string>(),
-                                                 config.prompt_suffix())}});
-  } else {
-    for (const json& message : prompt) messages.push_back(ordered_json(message));
-  }
-  return messages;
-}
-
-bool IsIdList(const json& value) {
-  if (!value.is_array() || value.empty()) return false;
-  for (const json& id : value) {
-    if (!id.is_number_unsigned()) return false;
-  }
-  return true;
-}
-
-absl::StatusOr<Prompt> MakePrompt(const json& row, const config::v1::DataConfig& config,
-                                  const tokenizer::Tokenizer* tokenizer) {
-  Prompt prompt;
-  prompt.fields = row;
-  const auto found = row.find(config.prompt_key());
-  if (found == row.end()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("expected the key '", config.prompt_key(), "' (data.prompt_key), found none"));
-  }
-  if (const auto answer = row.find(config.answer_key()); answer != row.end()) {
-    prompt.answer = answer->is_string() ? answer->get<std::string>() : answer->dump();
-  }
-  if (IsIdList(*found)) {
-    prompt.token_ids = found->get<std::vector<uint32_t>>();
-    return prompt;
-  }
-  const bool is_chat = found->is_array();
-  if (!found->is_string() && !is_chat) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(config.prompt_key(), ": expected a string, a list of messages or a list of ",
-                     "token ids, found ", found->type_name()));
-  }
-  if (tokenizer == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        config.prompt_key(), ": text needs a tokenizer, and the model's folder has none"));
-  }
-  std::vector<int32_t> ids;
-  if (is_chat || config.chat_template()) {
-    tokenizer::ChatOptions options;
-    options.add_generation_prompt = true;
-    ASSIGN_OR_RETURN(prompt.text, tokenizer->RenderChat(AsMessages(*found, config), options));
-    ASSIGN_OR_RETURN(ids, tokenizer->Encode(prompt.text, /*add_special_tokens=*/false));
-  } else {
-    prompt.text =
-        absl::StrCat(config.prompt_prefix(), found->get<std::string>(), config.prompt_suffix());
-    ASSIGN_OR_RETURN(ids, tokenizer->Encode(prompt.text, /*add_special_tokens=*/true));
-  }
-  prompt.token_ids.assign(ids.begin(), ids.end());
-  if (prompt.token_ids.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(config.prompt_key(), ": the prompt has no tokens"));
-  }
-  return prompt;
+// Fisher-Yates by hand: std::shuffle's use of the generator differs between standard libraries.
+void Shuffle(std::vector<int64_t>& order, uint64_t seed) {
+  std::mt19937_64 generator(seed);
+  for (size_t i = order.size() - 1; i > 0; --i) std::swap(order[i], order[generator() % (i + 1)]);
 }
 
 }  // namespace
@@ -91,26 +30,22 @@ absl::StatusOr<Prompt> MakePrompt(const json& row, const config::v1::DataConfig&
 absl::StatusOr<PromptSource> PromptSource::Load(const std::vector<std::string>& files,
                                                 const config::v1::DataConfig& config,
                                                 const tokenizer::Tokenizer* tokenizer,
-                                                uint64_t seed) {
+                                                uint64_t seed, const RowNeeds& needs,
+                                                const std::vector<double>& weights) {
   PromptSource source;
   source.shuffle_ = config.shuffle();
   source.seed_ = seed;
+  const RowPrompts rows(config, tokenizer, needs);
   int64_t row_number = 0;
-  for (const std::string& file : files) {
-    hash::Hasher digest;
-    RETURN_IF_ERROR(io::ForEachJsonLine(file, [&](const io::JsonFields& row) -> absl::Status {
-      digest.Update(row.source());
-      digest.Update("\n");
-      ASSIGN_OR_RETURN(Prompt prompt, MakePrompt(row.json(), config, tokenizer));
-      prompt.row = row_number++;
-      if (static_cast<int64_t>(prompt.token_ids.size()) > config.max_prompt_length()) {
-        ++source.num_too_long_;
-      } else {
-        source.prompts_.push_back(std::move(prompt));
-      }
-      return absl::OkStatus();
-    }));
-    source.files_.push_back({file, digest.Hex()});
+  for (size_t i = 0; i < files.size(); ++i) {
+    Entry entry = {.begin = static_cast<int64_t>(source.prompts_.size()),
+                   .weight = i < weights.size() ? weights[i] : 1};
+    ASSIGN_OR_RETURN(const std::vector<std::string> paths, dataset::ExpandDataFiles(files[i]));
+    for (const std::string& path : paths) {
+      RETURN_IF_ERROR(source.Read(path, rows, config, row_number));
+    }
+    entry.end = static_cast<int64_t>(source.prompts_.size());
+    source.entries_.push_back(entry);
   }
   if (source.prompts_.empty()) {
     return absl::InvalidArgumentError(
@@ -119,19 +54,60 @@ absl::StatusOr<PromptSource> PromptSource::Load(const std::vector<std::string>& 
             : absl::StrCat("all ", row_number, " prompts are longer than data.max_prompt_length = ",
                            config.max_prompt_length(), " tokens"));
   }
-  source.order_.resize(source.prompts_.size());
+  source.ShuffleEpoch();
   return source;
 }
 
-void PromptSource::ShuffleEpoch() {
-  std::iota(order_.begin(), order_.end(), 0);
-  if (!shuffle_) return;
-  const uint64_t epoch = static_cast<uint64_t>(position_) / order_.size();
-  // Fisher-Yates by hand: std::shuffle's use of the generator differs between standard libraries.
-  std::mt19937_64 generator(seed_ * 0x9E3779B97F4A7C15ULL + epoch + 1);
-  for (size_t i = order_.size() - 1; i > 0; --i) {
-    std::swap(order_[i], order_[generator() % (i + 1)]);
+absl::Status PromptSource::Read(const std::string& path, const RowPrompts& rows,
+                                const config::v1::DataConfig& config, int64_t& row_number) {
+  hash::Hasher digest;
+  DataFile& read = files_.emplace_back();
+  read.path = path;
+  RETURN_IF_ERROR(dataset::ForEachRow(path, [&](const io::JsonFields& row) -> absl::Status {
+    digest.Update(row.source());
+    digest.Update("\n");
+    const dataset::RowForm form = dataset::RecogniseForm(row.json(), config);
+    if (read.num_rows++ == 0) read.form = form.name;
+    ASSIGN_OR_RETURN(Prompt prompt, rows.Make(row, form));
+    prompt.row = row_number++;
+    if (static_cast<int64_t>(prompt.token_ids.size()) > config.max_prompt_length()) {
+      ++num_too_long_;
+    } else {
+      prompts_.push_back(std::move(prompt));
+    }
+    return absl::OkStatus();
+  }));
+  read.digest = digest.Hex();
+  return absl::OkStatus();
+}
+
+std::vector<int64_t> PromptSource::PromptsOf(size_t index, uint64_t epoch) const {
+  const Entry& entry = entries_[index];
+  const int64_t size = entry.end - entry.begin;
+  std::vector<int64_t> out;
+  for (int64_t copy = 0; copy < static_cast<int64_t>(entry.weight); ++copy) {
+    for (int64_t i = entry.begin; i < entry.end; ++i) out.push_back(i);
   }
+  const double share = entry.weight - std::floor(entry.weight);
+  if (share == 0 || size == 0) return out;
+  // The next part of a shuffle that all epochs share: every row comes equally often.
+  std::vector<int64_t> shuffled(size);
+  std::iota(shuffled.begin(), shuffled.end(), entry.begin);
+  Shuffle(shuffled, seed_ * kSeedFactor + index);
+  const uint64_t count = std::max<int64_t>(1, std::llround(share * static_cast<double>(size)));
+  for (uint64_t i = 0; i < count; ++i) out.push_back(shuffled[(epoch * count + i) % size]);
+  std::sort(out.end() - static_cast<int64_t>(count), out.end());
+  return out;
+}
+
+void PromptSource::ShuffleEpoch() {
+  const uint64_t epoch = order_.empty() ? 0 : static_cast<uint64_t>(position_) / order_.size();
+  order_.clear();
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    const std::vector<int64_t> prompts = PromptsOf(i, epoch);
+    order_.insert(order_.end(), prompts.begin(), prompts.end());
+  }
+  if (shuffle_) Shuffle(order_, seed_ * kSeedFactor + epoch + 1);
 }
 
 absl::StatusOr<std::unique_ptr<tokenizer::Tokenizer>> LoadTokenizerIfAny(

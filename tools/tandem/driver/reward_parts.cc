@@ -57,9 +57,17 @@ bool RunsPython(const config::v1::RewardConfig& config) {
                      [](const RewardPart& part) { return !part.path.empty(); });
 }
 
+bool NeedsAnswer(const config::v1::RewardConfig& config) {
+  const std::vector<RewardPart> parts = RewardParts(config);
+  return std::any_of(parts.begin(), parts.end(), [](const RewardPart& part) {
+    return reward::NeedsAnswer(part.name, {.pattern = part.pattern});
+  });
+}
+
 absl::Status CheckRewardNames(const config::v1::RewardConfig& config) {
   std::vector<std::string> known = reward::RewardNames();
   known.push_back(kServiceName);
+  if (config.rewards().empty()) known.push_back(kNoReward);
   for (const RewardPart& part : RewardParts(config)) {
     if (part.name.empty() || std::find(known.begin(), known.end(), part.name) != known.end()) {
       continue;

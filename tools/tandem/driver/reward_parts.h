@@ -10,6 +10,9 @@
 
 namespace tandem::driver {
 
+// reward.name of a run that rewards nothing.
+inline constexpr char kNoReward[] = "none";
+
 struct RewardPart {
   std::string key;    // of the configuration: "reward", "reward.rewards[1]"
   std::string label;  // in metrics; unique
@@ -32,8 +35,12 @@ std::string RewardLabel(const config::v1::RewardConfig& config);
 // Whether a reward runs in Python processes, which write into the run's logs.
 bool RunsPython(const config::v1::RewardConfig& config);
 
-// INVALID_ARGUMENT for a name that is neither a built-in reward nor `service`: the message begins
-// with the key and lists the known names.
+// Whether one of the rewards compares with the answers of rows, so that each row needs one. Python
+// functions and services read whole rows.
+bool NeedsAnswer(const config::v1::RewardConfig& config);
+
+// INVALID_ARGUMENT for a name that is neither a built-in reward nor `service`, nor `none` as the only
+// one: the message begins with the key and lists the known names.
 absl::Status CheckRewardNames(const config::v1::RewardConfig& config);
 
 }  // namespace tandem::driver

@@ -101,6 +101,11 @@ absl::StatusOr<std::unique_ptr<RewardSource>> MakeSource(const RewardPart& part,
                              .max_workers = reward.workers(),
                              .timeout = timeout});
   }
+  if (part.name == kNoReward) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        part.key, ".name: expected a reward, found ", kNoReward,
+        ", which is only for tandem sft and tandem dpo, whose evaluations can do with the loss"));
+  }
   if (!part.name.empty()) return MakeBuiltInReward(part.name, part.pattern);
   if (part.endpoint.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(part.key,

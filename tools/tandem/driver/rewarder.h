@@ -21,8 +21,8 @@ inline constexpr absl::Duration kRewardServiceWait = absl::Seconds(60);
 class Rewarder {
  public:
   // Starts no process and connects nowhere. What Python functions print is appended to `log_path`;
-  // empty: this process's stderr. INVALID_ARGUMENT for an unknown name, a bad pattern, or `service`
-  // without an endpoint; names the key.
+  // empty: this process's stderr. INVALID_ARGUMENT for an unknown name, a bad pattern, `service`
+  // without an endpoint, or `none`; names the key.
   static absl::StatusOr<std::unique_ptr<Rewarder>> Create(const config::v1::RunConfig& config,
                                                           const std::string& log_path = "");
   virtual ~Rewarder() = default;

@@ -116,8 +116,8 @@ absl::Status RunFolder::MoveEarlierRunAside() {
   const fs::path path(path_);
   if (!HasEarlierRun(path)) return absl::OkStatus();
   // Moves the files that HasEarlierRun() checks last, so that an interrupted move is repeated.
-  std::vector<std::string> names = {"run_id",        "checkpoints",   "rollouts",
-                                    "model",         "tensorboard",   "trace.json",
+  std::vector<std::string> names = {"run_id",        "checkpoints",   "rollouts",    "model",
+                                    "best",          "best.json",     "tensorboard", "trace.json",
                                     "updates.jsonl", "metrics.jsonl", "config.yaml"};
   if (previous_.empty()) {
     previous_ = MakePrevious(path);

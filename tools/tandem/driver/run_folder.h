@@ -8,6 +8,7 @@
 //   run_dir/logs/              logs of the processes, and their configuration
 //   run_dir/checkpoints/       sharded checkpoints
 //   run_dir/model/             the trained model, a Hugging Face folder
+//   run_dir/best/              the model of the best step, and best.json: trainer.save_best
 //   run_dir/run_id             the run's id, see run_id.h
 //   run_dir/run.lock           while a run is active: the process that writes here
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_RUN_FOLDER_H_
@@ -97,6 +98,7 @@ class RunFolder {
 
   const std::string& path() const { return path_; }
   std::string model_path() const { return path_ + "/model"; }
+  std::string best_path() const { return path_ + "/best"; }
   std::string checkpoint_path(int64_t step) const;
   std::string metrics_path() const { return path_ + "/metrics.jsonl"; }
   std::string updates_path() const { return path_ + "/updates.jsonl"; }

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/status/status_macros.h"
 
 namespace tandem::driver {
 namespace {
@@ -19,21 +18,18 @@ Segment* AddSegment(Sample& sample, common::v1::SegmentKind kind,
   return segment;
 }
 
-// Builds a prompt with a given completion and the end of sequence. Tokenizes them separately, as in
-// generation, where the completion begins after the prompt's last token.
-absl::StatusOr<Sample> GivenSample(const std::string& sample_id, const std::string& group_id,
-                                   const Prompt& prompt, const std::string& text,
-                                   const tokenizer::Tokenizer& tokenizer, uint32_t eos_token_id) {
-  ASSIGN_OR_RETURN(std::vector<int32_t> ids, tokenizer.Encode(text, /*add_special_tokens=*/false));
-  std::vector<uint32_t> completion(ids.begin(), ids.end());
-  completion.push_back(eos_token_id);
+Sample GivenSample(const std::string& sample_id, const std::string& group_id,
+                   const GivenSequence& sequence) {
   Sample sample;
   sample.set_sample_id(sample_id);
   sample.set_group_id(group_id);
   sample.set_temperature(1);
   sample.set_finish_reason(common::v1::FINISH_REASON_STOP);
-  AddSegment(sample, common::v1::SEGMENT_KIND_PROMPT, prompt.token_ids);
-  AddSegment(sample, common::v1::SEGMENT_KIND_SAMPLED, completion);
+  common::v1::SegmentKind given = common::v1::SEGMENT_KIND_PROMPT;
+  for (const TokenRun& run : sequence) {
+    AddSegment(sample, run.is_trained ? common::v1::SEGMENT_KIND_SAMPLED : given, run.token_ids);
+    given = common::v1::SEGMENT_KIND_ENVIRONMENT;  // between turns
+  }
   return sample;
 }
 
@@ -65,37 +61,24 @@ std::vector<Sample> ToSamples(int64_t step, const std::vector<Group>& groups, do
   return samples;
 }
 
-absl::StatusOr<Sample> ToSupervisedSample(int64_t step, int64_t index, const Prompt& prompt,
-                                          const tokenizer::Tokenizer& tokenizer,
-                                          uint32_t eos_token_id) {
-  const std::string id = absl::StrCat(step, "/", index);
-  return GivenSample(id, id, prompt, prompt.answer, tokenizer, eos_token_id);
-}
-
-absl::Status CheckPreferenceRow(const Prompt& prompt, const config::v1::DataConfig& config) {
-  for (const std::string& key : {config.chosen_key(), config.rejected_key()}) {
-    const auto found = prompt.fields.find(key);
-    if (found != prompt.fields.end() && found->is_string()) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "row ", prompt.row + 1, " of the data set: ", key, ": expected a string, found ",
-        found == prompt.fields.end() ? "nothing" : found->type_name(),
-        "; data.chosen_key and data.rejected_key name the two completions"));
-  }
-  return absl::OkStatus();
-}
-
-absl::StatusOr<std::vector<Sample>> ToPreferenceSamples(int64_t step, int64_t index,
-                                                        const Prompt& prompt,
-                                                        const config::v1::DataConfig& config,
-                                                        const tokenizer::Tokenizer& tokenizer,
-                                                        uint32_t eos_token_id) {
-  RETURN_IF_ERROR(CheckPreferenceRow(prompt, config));
+std::vector<Sample> ToSupervisedSamples(int64_t step, int64_t index, const Prompt& prompt) {
   const std::string group = absl::StrCat(step, "/", index);
   std::vector<Sample> samples;
-  for (const std::string& key : {config.chosen_key(), config.rejected_key()}) {
-    ASSIGN_OR_RETURN(Sample sample,
-                     GivenSample(absl::StrCat(group, "/", samples.size()), group, prompt,
-                                 prompt.fields[key].get<std::string>(), tokenizer, eos_token_id));
+  for (const GivenSequence& sequence : prompt.given) {
+    const std::string id =
+        prompt.given.size() == 1 ? group : absl::StrCat(group, "/", samples.size());
+    Sample sample = GivenSample(id, group, sequence);
+    sample.set_index(static_cast<int32_t>(samples.size()));
+    samples.push_back(std::move(sample));
+  }
+  return samples;
+}
+
+std::vector<Sample> ToPreferenceSamples(int64_t step, int64_t index, const Prompt& prompt) {
+  const std::string group = absl::StrCat(step, "/", index);
+  std::vector<Sample> samples;
+  for (const GivenSequence& sequence : prompt.given) {
+    Sample sample = GivenSample(absl::StrCat(group, "/", samples.size()), group, sequence);
     sample.set_index(static_cast<int32_t>(samples.size()));
     sample.set_reward(samples.empty() ? 1 : 0);
     samples.push_back(std::move(sample));

@@ -5,6 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/io/atomic_file.h"
+#include "common/io/jsonl.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/trace.h"
 #include "tools/tandem/driver/part_scores.h"
@@ -29,7 +31,8 @@ StepLoop::StepLoop(const LoopContext& context, const char* command)
       checkpoints_(context.config, context.trainer, context.folder, context.progress,
                    context.inputs),
       skipped_steps_(context.config.trainer().max_skipped_steps(),
-                     [&context](const std::string& line) { context.progress.Note(line); }) {
+                     [&context](const std::string& line) { context.progress.Note(line); }),
+      best_(context.config.trainer().save_best()) {
   if (c_.resume != nullptr) ResumeFrom(*c_.resume);
 }
 
@@ -148,10 +151,12 @@ absl::Status StepLoop::FinishStep(int64_t step, Metrics& metrics, std::vector<st
                                   Ahead* ahead) {
   RETURN_IF_ERROR(c_.folder.Begin());  // the trainer has taken the step
   if (c_.fleet != nullptr) metrics.merge(c_.fleet->TakeMetrics());
+  // Before the checkpoint, from whose metrics a resumed run knows the best step so far.
+  RETURN_IF_ERROR(SaveBest(step, metrics));
   v1::DriverState state;
   state.set_command(command_);
   state.set_seed(c_.config.seed());
-  state.set_num_prompts(static_cast<int64_t>(c_.train.prompts().size()));
+  state.set_num_prompts(c_.train.epoch_size());
   state.set_prompt_position(ahead == nullptr ? c_.train.position() : ahead->prompt_position);
   if (ahead != nullptr) *state.mutable_ahead() = std::move(ahead->generation);
   RETURN_IF_ERROR(checkpoints_.AfterStep(step, std::move(state), metrics));
@@ -170,12 +175,35 @@ absl::Status StepLoop::FinishStep(int64_t step, Metrics& metrics, std::vector<st
   return absl::OkStatus();
 }
 
+absl::Status StepLoop::SaveBest(int64_t step, Metrics& metrics) {
+  const absl::Status saved = best_.OnStep(step, metrics, [&]() -> absl::Status {
+    ASSIGN_OR_RETURN(const auto response,
+                     c_.trainer.SaveCheckpoint(c_.folder.best_path(),
+                                               trainer::v1::CHECKPOINT_FORMAT_HUGGING_FACE));
+    if (response.has_earlier()) checkpoints_.Note(response.earlier(), metrics);
+    const nlohmann::json line = {
+        {"step", step}, {"metric", best_.metric()}, {"value", metrics.at(best_.metric())}};
+    return io::WriteFileAtomically(c_.folder.best_path() + ".json", io::ToJsonLine(line));
+  });
+  if (saved.ok() || IsLeaseLost(saved)) return saved;
+  RETURN_IF_ERROR(c_.folder.Check());
+  RETURN_IF_ERROR(c_.trainer.GetModelInfo().status()) << saved.message();
+  c_.progress.Note(absl::StrCat("the best model, of step ", step, ", could not be written: ",
+                                saved.message(), "; training continues"));
+  return absl::OkStatus();
+}
+
 absl::Status StepLoop::End(absl::Status error) {
   if (c_.interrupted()) checkpoints_.SaveLast();
   return error;
 }
 
 absl::StatusOr<RunSummary> StepLoop::Finish() {
+  if (!best_.metric().empty() && !best_.step().has_value()) {
+    c_.progress.Note(absl::StrCat("no step had the metric ", best_.metric(),
+                                  " (trainer.save_best); metrics.jsonl has the names"));
+  }
+  summary_.best_step = best_.step();
   RETURN_IF_ERROR(checkpoints_.SaveModel());
   summary_.seconds = absl::ToDoubleSeconds(absl::Now() - start_);
   return std::move(summary_);
@@ -183,6 +211,7 @@ absl::StatusOr<RunSummary> StepLoop::Finish() {
 
 void StepLoop::ResumeFrom(const ResumePoint& point) {
   c_.train.Seek(point.state.prompt_position());
+  best_.ResumeFrom(point.rows);
   const std::string evaluation = EvaluationMetric(RewardLabel(c_.config.reward()));
   for (const nlohmann::json& row : point.rows) {
     const int64_t step = row["training/global_step"];

@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "common/telemetry/phase_timer.h"
 #include "common/telemetry/trace_context.h"
+#include "tools/tandem/driver/best_model.h"
 #include "tools/tandem/driver/checkpoint_schedule.h"
 #include "tools/tandem/driver/driver_state.h"
 #include "tools/tandem/driver/skipped_steps.h"
@@ -86,7 +87,12 @@ class StepLoop {
   // Restores the data set's position, and the summary of the earlier steps from their metrics.
   void ResumeFrom(const ResumePoint& point);
 
+  // Keeps the model in run_dir/best if the step is the best so far. A model that cannot be written
+  // is noted, and training continues.
+  absl::Status SaveBest(int64_t step, Metrics& metrics);
+
   SkippedSteps skipped_steps_;
+  BestModel best_;
   int64_t trained_step_ = first_step_ - 1;
   int64_t finished_step_ = first_step_ - 1;
   bool step_begun_ = false;

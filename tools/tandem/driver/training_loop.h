@@ -4,11 +4,11 @@
 #define TANDEM_TOOLS_TANDEM_DRIVER_TRAINING_LOOP_H_
 
 #include <functional>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "common/tokenizer/tokenizer.h"
 #include "tandem/config/v1/run_config.pb.h"
 #include "tools/tandem/driver/evaluator.h"
 #include "tools/tandem/driver/progress.h"
@@ -26,7 +26,7 @@ namespace tandem::driver {
 struct LoopContext {
   const config::v1::RunConfig& config;
   TrainerClient& trainer;
-  RolloutFleet* fleet;  // null: no rollouts (supervised training without evaluation)
+  RolloutFleet* fleet;  // null: no rollouts (sft and dpo that sample nothing)
   Rewarder* rewarder;   // null likewise
   PromptSource& train;
   PromptSource* test;  // null: no evaluation
@@ -47,22 +47,19 @@ struct RunSummary {
   std::vector<double> rewards;
   int64_t steps = 0;
   double seconds = 0;
+  std::optional<int64_t> best_step;  // whose model is in run_dir/best
 };
 
 // Runs trainer.total_steps steps of reinforcement learning and writes run_dir/model. CANCELLED when
 // interrupted.
 absl::StatusOr<RunSummary> RunReinforcement(const LoopContext& context);
 
-// Runs trainer.total_steps steps of supervised training on the rows' answers and writes
+// Runs trainer.total_steps steps of supervised training on the rows' completions and writes
 // run_dir/model.
-absl::StatusOr<RunSummary> RunSupervised(const LoopContext& context,
-                                         const tokenizer::Tokenizer& tokenizer,
-                                         uint32_t eos_token_id);
+absl::StatusOr<RunSummary> RunSupervised(const LoopContext& context);
 
 // Like RunSupervised(), but direct preference optimisation on the rows' pairs.
-absl::StatusOr<RunSummary> RunPreference(const LoopContext& context,
-                                         const tokenizer::Tokenizer& tokenizer,
-                                         uint32_t eos_token_id);
+absl::StatusOr<RunSummary> RunPreference(const LoopContext& context);
 
 }  // namespace tandem::driver
 

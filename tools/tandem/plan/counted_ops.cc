@@ -7,6 +7,7 @@ namespace tandem::plan {
 namespace {
 
 constexpr int64_t kFloat = 4;  // bytes
+constexpr int64_t kIndex = 8;
 
 }  // namespace
 
@@ -114,15 +115,32 @@ CountedTensor CountedOps::Linear(const Tensor& x, int weight, int bias) {
   return out;
 }
 
-CountedTensor CountedOps::ColumnParallel(const Tensor& x, int weight, int bias, const char* tag) {
-  if (batch_.tensor_ranks == 1 || x.gradient() == nullptr) return Linear(x, weight, bias);
+CountedTensor CountedOps::LinearInFloat32(const Tensor& x, int weight) {
+  // The plain operations keep x widened.
+  const bool widens = batch_.kernels != setup::Kernels::kCpu && batch_.element_bytes != kFloat;
+  const Tensor wide = New(widens ? x.bytes() / batch_.element_bytes * kFloat : 0);
+  const Tensor out = New(batch_.tokens * table_.parameter(weight).shape[0] * kFloat);
+  Record([this, x, wide, weight, gradient = out.gradient()] {
+    const Size grad = gradient->Take();
+    const Size grad_wide = Take(wide.bytes());
+    if (x.gradient() != nullptr) x.gradient()->Give(Take(x.bytes()));
+    AddMatrixGradient(weight);
+  });
+  return out;
+}
+
+CountedTensor CountedOps::CopyToRanks(const Tensor& x) {
+  if (batch_.tensor_ranks == 1 || x.gradient() == nullptr) return x;
   const Tensor copied = x.View();
-  // The gradient is summed over the ranks in a tensor of its own.
   Record([this, bytes = x.bytes(), x = x.gradient(), gradient = copied.gradient()] {
     const Size own = gradient->Take();
     x->Give(Take(bytes));
   });
-  return Linear(copied, weight, bias);
+  return copied;
+}
+
+CountedTensor CountedOps::ColumnParallel(const Tensor& x, int weight, int bias, const char* tag) {
+  return Linear(CopyToRanks(x), weight, bias);
 }
 
 CountedTensor CountedOps::SumOverRanks(const Tensor& x) {
@@ -253,6 +271,80 @@ CountedTensor CountedOps::SwiGlu(const Tensor& gate_up) {
     gate_up.gradient()->Give(Take(gate_up.bytes()));
   });
   return out;
+}
+
+CountedOps::Routing CountedOps::Route(const Tensor& x, int router, const model::RoutingSpec& spec) {
+  const Tensor logits = LinearInFloat32(x, router);
+  const int64_t rows = batch_.tokens * spec.top_k;
+  const Tensor experts = New(rows * kIndex);
+  // The plain operations keep the softmax, and sort all logits.
+  const bool plain = batch_.kernels != setup::Kernels::kCpu;
+  const Tensor softmax = New(plain ? logits.bytes() : 0);
+  Routing out{New(rows * kFloat), nullptr, rows};
+  Record([this, logits, experts, softmax, weights = out.weights.storage(),
+          gradient = out.weights.gradient()] {
+    const Size grad = gradient->Take();
+    logits.gradient()->Give(Take(logits.bytes()));
+  });
+  out.places = New(2 * rows * kIndex).storage();
+  return out;
+}
+
+CountedTensor CountedOps::Dispatch(const Tensor& x, const Routing& routing) {
+  const Tensor copied = CopyToRanks(x);
+  const Tensor out = New(routing.num_rows * batch_.hidden * batch_.element_bytes);
+  Recompute(out);
+  Record([this, bytes = x.bytes(), places = routing.places, x = copied.gradient(),
+          gradient = out.gradient()] {
+    const Size grad = gradient->Take();
+    if (x != nullptr) x->Give(Take(bytes));
+  });
+  return out;
+}
+
+CountedTensor CountedOps::ExpertProducts(const Tensor& rows, const std::vector<int>& weights,
+                                         const Routing& routing) {
+  const int64_t columns = table_.parameter(weights.front()).shape[0];
+  const Tensor out = New(routing.num_rows * columns * batch_.element_bytes);
+  Record([this, rows, weights, num_rows = routing.num_rows, gradient = out.gradient()] {
+    const Size grad = gradient->Take();
+    if (rows.gradient() != nullptr) rows.gradient()->Give(Take(rows.bytes()));
+    const auto reached = std::min(static_cast<int64_t>(weights.size()), num_rows);
+    for (int64_t e = 0; e < reached; ++e) AddMatrixGradient(weights[e]);
+  });
+  return out;
+}
+
+CountedTensor CountedOps::Combine(const Tensor& results, const Routing& routing) {
+  const Tensor weights = CopyToRanks(routing.weights);
+  // The plain operations gather the results by token, and multiply them, in float32.
+  const bool plain = batch_.kernels != setup::Kernels::kCpu;
+  const int64_t floats = results.bytes() / batch_.element_bytes * kFloat;
+  const Tensor wide = New(plain ? 2 * floats : 0);
+  const Tensor out = New(batch_.Bytes(batch_.hidden));
+  Record([this, results, weights, wide, places = routing.places, gradient = out.gradient()] {
+    const Size grad = gradient->Take();
+    results.gradient()->Give(Take(results.bytes()));
+    weights.gradient()->Give(Take(weights.bytes()));
+  });
+  return batch_.tensor_ranks == 1 ? out : SumOverRanks(out);
+}
+
+CountedTensor CountedOps::AddGated(const Tensor& routed, const Tensor& shared, const Tensor& x,
+                                   int gate) {
+  const Tensor logits = LinearInFloat32(x, gate);
+  const Tensor weights = New(logits.bytes());
+  Record([this, logits, weights = weights.storage(), gradient = weights.gradient()] {
+    const Size grad = gradient->Take();
+    logits.gradient()->Give(Take(logits.bytes()));
+  });
+  const Tensor scaled = New(shared.bytes());
+  Record([this, shared, weights, gradient = scaled.gradient()] {
+    const Size grad = gradient->Take();
+    shared.gradient()->Give(Take(shared.bytes()));
+    weights.gradient()->Give(Take(weights.bytes()));
+  });
+  return Sum({routed, scaled});
 }
 
 CountedTensor CountedOps::Sum(const Residual& in) {

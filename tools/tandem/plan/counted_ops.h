@@ -6,6 +6,10 @@
 // linear.cc its input; rotary.cc the projection if q and k are normed; packed_attention.cc q, k, v,
 // its result and log-sum-exp; swiglu.cc its input. A GPU uses the plain operations of eager_ops.cc,
 // which compute in float32 and save more.
+//
+// Experts: a token has top_k rows whatever the router chooses, so the sizes of all tensors are
+// known. Only the gradients of experts without rows do not exist; the count assumes as many experts
+// with rows as the batch can reach.
 #ifndef TANDEM_TOOLS_TANDEM_PLAN_COUNTED_OPS_H_
 #define TANDEM_TOOLS_TANDEM_PLAN_COUNTED_OPS_H_
 
@@ -65,6 +69,11 @@ class CountedOps {
   struct Normed {
     Tensor residual, normed;
   };
+  struct Routing {
+    Tensor weights;
+    CountedStorage places;  // of the tokens' rows, and the token of each row
+    int64_t num_rows = 0;
+  };
 
   // `tape`: null if there is no graph. `recomputation`: null if all results are kept. `gradients`
   // receives those of parameters in the backward pass. The arguments must outlive the backward
@@ -78,6 +87,12 @@ class CountedOps {
   Tensor RowParallel(const Tensor& x, int weight, int bias, const char* tag);
   Tensor Attend(const Tensor& qkv, int q_norm, int k_norm);
   Tensor SwiGlu(const Tensor& gate_up);
+  Routing Route(const Tensor& x, int router, const model::RoutingSpec& spec);
+  Tensor Dispatch(const Tensor& x, const Routing& routing);
+  Tensor ExpertProducts(const Tensor& rows, const std::vector<int>& weights,
+                        const Routing& routing);
+  Tensor Combine(const Tensor& results, const Routing& routing);
+  Tensor AddGated(const Tensor& routed, const Tensor& shared, const Tensor& x, int gate);
   Tensor Sum(const Residual& in);
 
  private:
@@ -97,6 +112,9 @@ class CountedOps {
   void AddRowSumGradient(int parameter);
 
   Tensor Linear(const Tensor& x, int weight, int bias);
+  Tensor LinearInFloat32(const Tensor& x, int weight);
+  // x, whose gradient is summed over the ranks in a tensor of its own.
+  Tensor CopyToRanks(const Tensor& x);
   Tensor SumOverRanks(const Tensor& x);
   Heads Rotate(const Tensor& qkv, int q_norm, int k_norm);
   // Sends tokens' heads to the ranks that compute them.

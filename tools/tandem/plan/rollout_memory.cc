@@ -27,6 +27,17 @@ int64_t SequencesInCache(const config::v1::RunConfig& config, const model::Model
   return num_blocks / blocks_at_once(1);
 }
 
+// Elements per token that a feed-forward layer holds beside its input and its result.
+int64_t FeedForwardRow(const model::LayerSpec& layer, int64_t hidden_size, int64_t tp) {
+  if (!layer.experts.has_value()) return 3 * layer.feed_forward.intermediate_size / tp;
+  const model::ExpertSpec& experts = *layer.experts;
+  const int64_t of_expert = 2 * hidden_size + 3 * experts.intermediate_size / tp;
+  const int64_t of_shared = experts.shared_intermediate_size > 0
+                                ? 2 * hidden_size + 3 * experts.shared_intermediate_size / tp
+                                : 0;
+  return experts.routing.top_k * of_expert + of_shared;
+}
+
 }  // namespace
 
 RolloutMemory PredictRolloutMemory(const config::v1::RunConfig& config,
@@ -49,10 +60,10 @@ RolloutMemory PredictRolloutMemory(const config::v1::RunConfig& config,
   // A step's tensors live until their layer's end.
   int64_t row = 0;
   for (const model::LayerSpec& layer : spec.layers) {
-    row = std::max(row, 2 * layer.attention.q_size() + 2 * layer.attention.kv_size() +
-                            3 * layer.feed_forward.intermediate_size);
+    const int64_t attention = 2 * layer.attention.q_size() + 2 * layer.attention.kv_size();
+    row = std::max(row, attention / tp + FeedForwardRow(layer, spec.hidden_size, tp));
   }
-  row = 4 * spec.hidden_size + row / tp;
+  row += 4 * spec.hidden_size;
   memory.temporaries = tokens * row * element + sequences * spec.vocab_size * 4;
   memory.sequences = SequencesInCache(config, spec, memory.kv_cache, element, on_gpu);
   return memory;

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/model/frozen_parameters.h"
+#include "common/model/parallel_fit.h"
 #include "common/rank_setup/mesh_shape.h"
 #include "common/rank_setup/rank_setup.h"
 #include "common/status/status_macros.h"
@@ -30,6 +31,12 @@ absl::StatusOr<RunPlan> EvaluatePlan(const PlanRequest& request,
   for (const MeshProblem& problem : FindMeshProblems(plan.mesh, request.spec)) {
     return absl::InvalidArgumentError(
         WithPlace(request.places, absl::StrCat(problem.key, ": ", problem.problem)));
+  }
+  if (request.with_rollouts) {
+    const absl::Status device = model::CheckRolloutDevice(request.spec, config.rollout().device());
+    if (!device.ok()) {
+      return absl::Status(device.code(), WithPlace(request.places, std::string(device.message())));
+    }
   }
   plan.setup = setup::SetupOf(config, request.spec, plan.mesh,
                               {.on_gpu = request.hardware.is_gpu,

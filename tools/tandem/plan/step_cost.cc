@@ -16,14 +16,14 @@ double MeanKeys(double length, int64_t window) {
   return static_cast<double>(window) * (1.0 - 0.5 * static_cast<double>(window) / length);
 }
 
-// `parameters`: spec.num_parameters(), for which that builds the whole parameter table.
-double FlopsPerToken(const model::ModelSpec& spec, double parameters, int64_t length) {
+// `active`: spec.num_active_parameters(), which builds the whole parameter table.
+double FlopsPerToken(const model::ModelSpec& spec, double active, int64_t length) {
   double attention = 0;
   for (const model::LayerSpec& layer : spec.layers) {
     attention += 12.0 * static_cast<double>(layer.attention.q_size()) *
                  MeanKeys(static_cast<double>(length), layer.attention.window);
   }
-  return 6.0 * parameters + attention;
+  return 6.0 * active + attention;
 }
 
 }  // namespace
@@ -33,7 +33,7 @@ double StepCost::total() const {
 }
 
 double TrainingFlopsPerToken(const model::ModelSpec& spec, int64_t length) {
-  return FlopsPerToken(spec, static_cast<double>(spec.num_parameters()), length);
+  return FlopsPerToken(spec, static_cast<double>(spec.num_active_parameters()), length);
 }
 
 StepCost EstimateStep(const model::ModelSpec& spec, const setup::RankSetup& setup,
@@ -52,7 +52,8 @@ StepCost EstimateStep(const model::ModelSpec& spec, const setup::RankSetup& setu
   const bool selective = setup.checkpointing == config::v1::ACTIVATION_CHECKPOINTING_SELECTIVE;
   const double share = 1.0 / static_cast<double>(setup.checkpointing_interval);
 
-  const double once = FlopsPerToken(spec, parameters, batch.longest_sequence);
+  const double active = parameters - static_cast<double>(spec.num_idle_parameters());
+  const double once = FlopsPerToken(spec, active, batch.longest_sequence);
   const double training =
       once * (1.0 + (full ? share / 3 : 0.0) + (selective ? 0.03 * share : 0.0));
   const int64_t passes = (setup.has_reference ? 1 : 0) + (batch.optimizer_steps > 1 ? 1 : 0);

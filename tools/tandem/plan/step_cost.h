@@ -1,7 +1,7 @@
 // Estimates how long a training step takes, roughly: enough to rank plans that all fit.
 //
-// compute   6 flops per parameter and token forward and backward (2001.08361, section 2.1), 12 x
-//           layers x q_size x length for attention, of which a causal mask leaves half (2204.02311,
+// compute   6 flops per parameter that a token reaches forward and backward (2001.08361, section
+//           2.1), 12 x layers x q_size x length for attention, of which a causal mask leaves half (2204.02311,
 //           appendix B) and a sliding window less; a third more with full recomputation; with
 //           selective recomputation, which repeats the element-wise ops alone, 3% (2205.05198: 2.7%
 //           of the flops); 2 more for each pass without gradients.

@@ -1,25 +1,18 @@
 #include "tools/tandem/plan/update_plan.h"
 
-#include <algorithm>
 #include <map>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "common/config/nearest.h"
 #include "common/host/process_memory.h"
 #include "common/rank_setup/unit_limits.h"
 #include "common/status/status_macros.h"
 #include "common/weights/reshard_check.h"
 #include "common/weights/split_wants.h"
 #include "tools/tandem/plan/model_shape.h"
-#include "tools/tandem/plan/moe_shape.h"
 
 namespace tandem::plan {
 namespace {
@@ -78,25 +71,9 @@ absl::StatusOr<Layouts> LayoutsOf(const UpdatePlanRequest& request, const comm::
                                   int64_t element_bytes) {
   const int rollout_tp = static_cast<int>(request.rollout_tensor_parallel);
   Layouts out;
-  const std::vector<std::string> moe_names = MoeShapeNames();
-  const std::string name = absl::AsciiStrToLower(request.model_shape);
-  if (std::find(moe_names.begin(), moe_names.end(), name) != moe_names.end()) {
-    const std::vector<weights::TensorRule> tensors = MoeTensors(MoeShape(name));
-    ASSIGN_OR_RETURN(out.trainer, weights::LayoutOf(tensors, mesh.tp));
-    ASSIGN_OR_RETURN(out.rollout, weights::LayoutOf(tensors, rollout_tp));
-    return out;
-  }
-  const absl::StatusOr<model::ModelSpec> spec = FindModelShape(request.model_shape);
-  if (!spec.ok()) {
-    const std::string nearest = config::Nearest(name, moe_names);
-    // The flag's name in place of the configuration's key.
-    absl::string_view message = spec.status().message();
-    absl::ConsumePrefix(&message, "model.path: ");
-    return absl::Status(
-        spec.status().code(),
-        absl::StrCat("--model-shape: ", message, "; with experts: ", absl::StrJoin(moe_names, ", "),
-                     nearest.empty() ? "" : absl::StrCat("; did you mean '", nearest, "'?")));
-  }
+  const absl::StatusOr<model::ModelSpec> spec =
+      FindModelShape(request.model_shape, "--model-shape");
+  if (!spec.ok()) return spec.status();
   const model::UnitLimits limits = setup::UnitLimitsOf({}, *spec, mesh, element_bytes);
   ASSIGN_OR_RETURN(out.trainer, weights::LayoutOf(*spec, limits, mesh.tp));
   ASSIGN_OR_RETURN(out.rollout, weights::LayoutOf(*spec, {}, rollout_tp));

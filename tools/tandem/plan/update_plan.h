@@ -16,7 +16,7 @@
 namespace tandem::plan {
 
 struct UpdatePlanRequest {
-  std::string model_shape;  // path for FindModelShape(), or one of MoeShapeNames()
+  std::string model_shape;  // path for FindModelShape()
   int64_t trainer_ranks = 0;
   int64_t trainer_tensor_parallel = 1;
   int64_t dp_replicate = 1;

@@ -1,5 +1,6 @@
 #include "tools/tandem/reward/code_points.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -29,6 +30,13 @@ size_t DecodeOne(absl::string_view text, char32_t* code_point) {
   return length;
 }
 
+// Unicode's White_Space.
+bool IsSpace(char32_t c) {
+  return (c >= 0x09 && c <= 0x0D) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
+         c == 0x3000;
+}
+
 }  // namespace
 
 std::vector<char32_t> CodePoints(absl::string_view text) {
@@ -40,6 +48,13 @@ std::vector<char32_t> CodePoints(absl::string_view text) {
     out.push_back(code_point);
   }
   return out;
+}
+
+std::vector<char32_t> Trimmed(absl::string_view text) {
+  std::vector<char32_t> points = CodePoints(text);
+  while (!points.empty() && IsSpace(points.back())) points.pop_back();
+  points.erase(points.begin(), std::find_if_not(points.begin(), points.end(), IsSpace));
+  return points;
 }
 
 }  // namespace tandem::reward

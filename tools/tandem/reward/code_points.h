@@ -12,6 +12,9 @@ namespace tandem::reward {
 // Overlong forms and surrogates are decoded as they stand: only equality matters here.
 std::vector<char32_t> CodePoints(absl::string_view text);
 
+// The same without white space (Unicode's White_Space) at both ends.
+std::vector<char32_t> Trimmed(absl::string_view text);
+
 }  // namespace tandem::reward
 
 #endif  // TANDEM_TOOLS_TANDEM_REWARD_CODE_POINTS_H_

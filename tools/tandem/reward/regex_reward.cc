@@ -1,5 +1,6 @@
 // regex: 1 if the completion contains a match of the pattern (PCRE2): the option's or, without it,
-// the row's answer.
+// the row's answer. An option with a group: 1 if group 1 of the first match equals the row's
+// answer, except for surrounding white space.
 //
 // Bounds the work of each search, so that no pattern or completion can hang a run: a search that
 // reaches the bound counts as not found. The bound is a count, not a time, so that the same input
@@ -17,6 +18,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/status/status_macros.h"
+#include "tools/tandem/reward/code_points.h"
 #include "tools/tandem/reward/registry.h"
 
 namespace tandem::reward {
@@ -76,13 +78,25 @@ int CountWork(pcre2_callout_block* block, void* data) {
   return work->done > kMaxSearchWork ? PCRE2_ERROR_CALLOUT : 0;
 }
 
-absl::StatusOr<double> Search(const pcre2_code* code, const std::string& text) {
+int NumGroups(const pcre2_code* code) {
+  uint32_t count = 0;
+  pcre2_pattern_info(code, PCRE2_INFO_CAPTURECOUNT, &count);
+  return static_cast<int>(count);
+}
+
+// The first match of a search.
+struct Match {
+  bool is_found = false;
+  std::string group;  // group 1; empty if it took no part in the match
+};
+
+absl::StatusOr<Match> Search(const pcre2_code* code, const std::string& text) {
   struct Free {
     void operator()(pcre2_match_data* data) const { pcre2_match_data_free(data); }
     void operator()(pcre2_match_context* context) const { pcre2_match_context_free(context); }
   };
-  // Only whether there is a match matters: one pair of offsets.
-  const std::unique_ptr<pcre2_match_data, Free> match(pcre2_match_data_create(1, nullptr));
+  // Two pairs of offsets: the match and group 1.
+  const std::unique_ptr<pcre2_match_data, Free> match(pcre2_match_data_create(2, nullptr));
   const std::unique_ptr<pcre2_match_context, Free> context(pcre2_match_context_create(nullptr));
   if (match == nullptr || context == nullptr) {
     return absl::ResourceExhaustedError("regex: no memory for a search");
@@ -91,9 +105,15 @@ absl::StatusOr<double> Search(const pcre2_code* code, const std::string& text) {
   pcre2_set_callout(context.get(), CountWork, &work);
   pcre2_set_heap_limit(context.get(), kMaxHeapKibibytes);
   const int found = pcre2_match(code, Units(text), text.size(), 0, 0, match.get(), context.get());
-  // 0: a match with more groups than the one pair of offsets holds. Negative: no match, or the
+  // 0: a match with more groups than the two pairs of offsets hold. Negative: no match, or the
   // model's text reached a limit, which counts as no match.
-  return found >= 0 ? 1.0 : 0.0;
+  Match out;
+  out.is_found = found >= 0;
+  if (found == 0 || found > 1) {
+    const PCRE2_SIZE* const offsets = pcre2_get_ovector_pointer(match.get());
+    if (offsets[2] != PCRE2_UNSET) out.group = text.substr(offsets[2], offsets[3] - offsets[2]);
+  }
+  return out;
 }
 
 absl::StatusOr<RewardFn> MakeRegex(const RewardOptions& options) {
@@ -106,17 +126,28 @@ absl::StatusOr<RewardFn> MakeRegex(const RewardOptions& options) {
             "the row or set reward.pattern");
       }
       ASSIGN_OR_RETURN(const Code code, Compile(input.answer, "answer"));
-      return Search(code.get(), input.completion);
+      ASSIGN_OR_RETURN(const Match match, Search(code.get(), input.completion));
+      return match.is_found ? 1.0 : 0.0;
     });
   }
   ASSIGN_OR_RETURN(Code code, Compile(options.pattern, "reward.pattern"));
-  return RewardFn([code = std::move(code)](const RewardInput& input) {
-    return Search(code.get(), input.completion);
+  return RewardFn([code = std::move(code)](const RewardInput& input) -> absl::StatusOr<double> {
+    ASSIGN_OR_RETURN(const Match match, Search(code.get(), input.completion));
+    if (!match.is_found) return 0.0;
+    if (NumGroups(code.get()) == 0 || input.answer.empty()) return 1.0;
+    return Trimmed(match.group) == Trimmed(input.answer) ? 1.0 : 0.0;
   });
+}
+
+bool RegexNeedsAnswer(const RewardOptions& options) {
+  if (options.pattern.empty()) return true;
+  const absl::StatusOr<Code> code = Compile(options.pattern, "reward.pattern");
+  return code.ok() && NumGroups(code->get()) > 0;
 }
 
 }  // namespace
 
-const RewardKind kRegexReward = {.name = "regex", .make = MakeRegex, .has_pattern = true};
+const RewardKind kRegexReward = {
+    .name = "regex", .make = MakeRegex, .has_pattern = true, .needs_answer = RegexNeedsAnswer};
 
 }  // namespace tandem::reward

@@ -34,6 +34,13 @@ std::vector<std::string> RewardNames() {
   return names;
 }
 
+bool NeedsAnswer(absl::string_view name, const RewardOptions& options) {
+  for (const RewardKind* kind : kKinds) {
+    if (kind->name == name) return kind->needs_answer == nullptr || kind->needs_answer(options);
+  }
+  return false;
+}
+
 absl::StatusOr<RewardFn> FindReward(absl::string_view name, const RewardOptions& options) {
   for (const RewardKind* kind : kKinds) {
     if (kind->name != name) continue;

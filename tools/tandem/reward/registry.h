@@ -25,6 +25,10 @@ extern const RewardKind kRegexReward;
 // that the reward does not support.
 absl::StatusOr<RewardFn> FindReward(absl::string_view name, const RewardOptions& options = {});
 
+// Whether a reward of these names and options compares with the row's answer; false for an unknown
+// name.
+bool NeedsAnswer(absl::string_view name, const RewardOptions& options = {});
+
 // In alphabetical order.
 std::vector<std::string> RewardNames();
 

@@ -29,6 +29,8 @@ struct RewardKind {
   // INVALID_ARGUMENT if an option is invalid; names the option.
   absl::StatusOr<RewardFn> (*make)(const RewardOptions& options);
   bool has_pattern = false;  // supports reward.pattern
+  // Whether rows need an answer, with options that make() accepts; null: always.
+  bool (*needs_answer)(const RewardOptions& options) = nullptr;
 };
 
 }  // namespace tandem::reward

@@ -9,6 +9,10 @@ namespace tandem::model::attention_spec_example {
 extern ParameterDeclarations& declarations;
 }  // namespace tandem::model::attention_spec_example
 
+namespace tandem::model::expert_spec_example {
+extern ParameterDeclarations& declarations;
+}  // namespace tandem::model::expert_spec_example
+
 namespace tandem::model::layer_forward_example {
 extern OpContext context;
 extern LayerAttention attention;

@@ -116,6 +116,44 @@ INSTANTIATE_TEST_SUITE_P(Types, ActivationCheckpointingOf,
                          ::testing::Combine(::testing::Values(at::kFloat, at::kBFloat16),
                                             ::testing::Bool()));
 
+TEST(ActivationCheckpointing, GivesTheSameBitsWithExperts) {
+  model::ModelSpec spec = Spec(/*qk_norm=*/true);
+  constexpr int64_t kTopK = 3;
+  const model::ExpertSpec experts = {.num_experts = 8,
+                                     .intermediate_size = 24,
+                                     .routing = {.top_k = kTopK, .normalize = true},
+                                     .shared_intermediate_size = 40};
+  for (model::LayerSpec& layer : spec.layers) layer.experts = experts;
+  using Mode = ActivationCheckpointing;
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    const Outcome none = TrainOnce(spec, dtype, Mode::kNone, 1);
+    const Outcome selective = TrainOnce(spec, dtype, Mode::kSelective, 1);
+    const Outcome full = TrainOnce(spec, dtype, Mode::kFull, 1);
+    for (const Outcome* other : {&selective, &full}) {
+      EXPECT_EQ(other->loss, none.loss);
+      ASSERT_EQ(other->gradients.size(), none.gradients.size());
+      for (size_t u = 0; u < none.gradients.size(); ++u) {
+        EXPECT_TRUE(other->gradients[u].equal(none.gradients[u])) << "unit " << u;
+      }
+    }
+    // Besides what a dense layer drops: the rows by expert, and both SwiGLUs' results. The token of
+    // each row is kept, to make the rows again.
+    const int64_t dropped =
+        (2 * spec.hidden_size +
+         (spec.layers.front().attention.num_heads + spec.layers.front().attention.num_kv_heads) *
+             16 +
+         kTopK * (spec.hidden_size + experts.intermediate_size) +
+         experts.shared_intermediate_size) *
+            kTokens * static_cast<int64_t>(c10::elementSize(dtype)) -
+        kTopK * kTokens * static_cast<int64_t>(sizeof(int64_t));
+    // Nearly: the peaks need not be at the same operation of the last block's backward.
+    const auto expected = static_cast<double>((spec.num_layers() - 1) * dropped);
+    EXPECT_NEAR(static_cast<double>(none.activation_bytes - selective.activation_bytes), expected,
+                0.01 * expected);
+    EXPECT_LT(full.activation_bytes, selective.activation_bytes);
+  }
+}
+
 TEST(ActivationCheckpointing, GivesTheSameBitsOnSeveralRanks) {
   const model::ModelSpec spec = SmallSpec();
   const std::vector<TokenSequence> sequences = RandomSequences(7, 9, spec.vocab_size, 4);

@@ -30,6 +30,7 @@ struct Case {
   bool checkpointing = false;
   int64_t prefetch = 1;
   int64_t kv_heads = 2;
+  bool experts = false;  // in all layers but the first
   model::UnitLimits limits;
   bool reshard = true;
   at::ScalarType reduce_dtype = at::kFloat;
@@ -44,6 +45,13 @@ model::ModelSpec SpecOf(const Case& c) {
     layer.attention.output_bias = c.bias && c.qk_norm;
     layer.feed_forward.bias = c.bias && c.qk_norm;
     layer.attention.num_kv_heads = c.kv_heads;
+  }
+  for (size_t i = 1; c.experts && i < spec.layers.size(); ++i) {
+    // More than a short sequence reaches.
+    spec.layers[i].experts = {.num_experts = 12,
+                              .intermediate_size = 9,
+                              .routing = {.top_k = 2, .normalize = i == 1},
+                              .shared_intermediate_size = i == 1 ? 0 : 10};
   }
   return spec;
 }
@@ -197,6 +205,19 @@ INSTANTIATE_TEST_SUITE_P(
              .sequence = 2,
              .qk_norm = true,
              .kv_heads = 4},
+        Case{.name = "ExpertsOneRankMicroBatches", .ranks = 1, .micro_batches = 3, .experts = true},
+        Case{.name = "ExpertsThreeRanksEmptyBatches",
+             .ranks = 3,
+             .micro_batches = 2,
+             .sequences = 4,
+             .checkpointing = true,
+             .experts = true},
+        Case{.name = "ExpertsTensorTwo",
+             .ranks = 2,
+             .tensor = 2,
+             .experts = true,
+             .limits = {.max_elements = 700}},
+        Case{.name = "ExpertsSequenceTwo", .ranks = 2, .sequence = 2, .experts = true},
         Case{.name = "OneRank", .ranks = 1},
         Case{.name = "OneRankTiedMicroBatches", .ranks = 1, .micro_batches = 3, .tied = true},
         Case{.name = "OneRankCheckpointing", .ranks = 1, .checkpointing = true},

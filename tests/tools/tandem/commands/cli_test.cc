@@ -104,6 +104,43 @@ TEST(Cli, DryRunChecksDataAndPrintsTheArithmetic) {
 
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.err, HasSubstr("4 prompts x 8 samples = 32 samples"));
+  EXPECT_THAT(result.err, HasSubstr(data + ": 1 rows, prompt, answer\n"));
+  EXPECT_THAT(result.err, HasSubstr("  prompt   1+2=\n  answer   3\n"));
+}
+
+TEST(Cli, RowsWithoutTheConfiguredAnswerAreRefusedBeforeTheRun) {
+  const TempFolder folder;
+  const std::string model = WriteTinyModel(folder);
+  const std::string data = folder.Write("train.jsonl", R"({"prompt": "1+2=", "answer": "3"})");
+  const std::string config = folder.Write("run.yaml", "data: {train_batch_size: 1}\n");
+  for (const std::string command : {"train", "sft"}) {
+    const ProgramResult result =
+        RunProgram("tandem", {command, "--config", config, "--set", "model.path=" + model, "--set",
+                              "data.train_files=[" + data + "]", "--set", "data.answer_key=anwser",
+                              "--dry-run"});
+
+    EXPECT_EQ(result.exit_code, 1) << command;
+    EXPECT_THAT(result.err, AllOf(HasSubstr("train.jsonl:1"), HasSubstr("data.answer_key"),
+                                  HasSubstr("did you mean 'answer'?")))
+        << command;
+  }
+}
+
+TEST(Cli, EpochsBecomeSteps) {
+  const TempFolder folder;
+  const std::string model = WriteTinyModel(folder);
+  std::string rows;
+  for (int i = 0; i < 10; ++i) rows += "{\"prompt\": \"1+2=\", \"answer\": \"3\"}\n";
+  const std::string data = folder.Write("train.jsonl", rows);
+  const std::string config =
+      folder.Write("run.yaml", "data: {train_batch_size: 4}\ntrainer: {total_epochs: 2}\n");
+
+  const ProgramResult result =
+      RunProgram("tandem", {"sft", "--config", config, "--set", "model.path=" + model, "--set",
+                            "data.train_files=[" + data + "]", "--dry-run"});
+
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("5 steps (2 epochs)"));
 }
 
 TEST(Cli, DryRunNamesSettingsThatAreProbablyNotMeant) {

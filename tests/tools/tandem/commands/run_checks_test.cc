@@ -46,7 +46,8 @@ class RunChecks : public ::testing::Test {
                      .tokenizer = tokenizer_.get(),
                      .train = train,
                      .test = test.has_value() ? &*test : nullptr,
-                     .reinforcement = reinforcement});
+                     .reinforcement = reinforcement,
+                     .samples_test = samples_test_});
   }
 
   const TempFolder folder_;
@@ -55,6 +56,7 @@ class RunChecks : public ::testing::Test {
   std::unique_ptr<tokenizer::Tokenizer> tokenizer_;
   std::string train_ = "{\"prompt\": [1, 2]}\n{\"prompt\": [1, 3]}\n";
   std::string test_;
+  bool samples_test_ = true;
 };
 
 TEST_F(RunChecks, FindNothingInAnOrdinaryRun) {
@@ -91,6 +93,17 @@ TEST_F(RunChecks, NameCompletionsThatTheModelHasNoPositionsFor) {
   EXPECT_THAT(warnings,
               ElementsAre(AllOf(HasSubstr("rollout.max_tokens"), HasSubstr("64 positions"),
                                 HasSubstr("after 62 tokens, not 63"))));
+}
+
+TEST_F(RunChecks, IgnoreCompletionsThatNothingSamples) {
+  config_.mutable_rollout()->set_max_tokens(63);
+  test_ = "{\"prompt\": [1, 4]}\n";
+
+  ASSERT_OK_AND_ASSIGN(const auto sampled, Check(/*reinforcement=*/false));
+  EXPECT_THAT(sampled, ElementsAre(HasSubstr("rollout.max_tokens")));
+  samples_test_ = false;
+  ASSERT_OK_AND_ASSIGN(const auto warnings, Check(/*reinforcement=*/false));
+  EXPECT_THAT(warnings, IsEmpty());
 }
 
 TEST_F(RunChecks, NameEvaluationsOnTrainingData) {

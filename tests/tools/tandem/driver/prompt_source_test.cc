@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 #include "tests/support/status_matchers.h"
@@ -89,6 +90,41 @@ TEST(PromptSource, GoesOnFromAPositionAsIfItHadGivenWhatWasBefore) {
   }
 }
 
+TEST(PromptSource, RepeatsAndSharesTheRowsOfWeightedFiles) {
+  const TempFolder folder;
+  const std::string twice = folder.Write("a.jsonl", "{\"prompt\": [1]}\n");
+  std::string text;
+  for (int i = 0; i < 4; ++i) text += "{\"prompt\": [2]}\n";
+  const std::string half = folder.Write("b.jsonl", text);
+
+  ASSERT_OK_AND_ASSIGN(PromptSource source,
+                       PromptSource::Load({twice, half}, DataConfig(), nullptr, 3, {}, {2, 0.5}));
+
+  ASSERT_EQ(source.epoch_size(), 4);
+  std::multiset<int64_t> rows;
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    const std::vector<int64_t> of_epoch = Rows(source.Next(4));
+    EXPECT_EQ(std::count(of_epoch.begin(), of_epoch.end(), 0), 2);
+    rows.insert(of_epoch.begin(), of_epoch.end());
+  }
+  // Two epochs take each half once.
+  EXPECT_THAT(rows, ElementsAre(0, 0, 0, 0, 1, 2, 3, 4));
+}
+
+TEST(PromptSource, ReadsFoldersAndNamesTheFormOfEachFile) {
+  const TempFolder folder;
+  folder.Write("data/a.jsonl", "{\"prompt\": [1], \"answer\": \"2\"}\n");
+  folder.Write("data/b.json", R"([{"prompt": [1], "reward_model": {"ground_truth": "2"}}])");
+
+  ASSERT_OK_AND_ASSIGN(PromptSource source, PromptSource::Load({folder / "data"}, DataConfig(),
+                                                               nullptr, 0, {.answer = true}));
+
+  ASSERT_EQ(source.files().size(), 2u);
+  EXPECT_EQ(source.files()[0].form, "prompt (token ids), answer");
+  EXPECT_EQ(source.files()[1].form, "verl: prompt, reward_model.ground_truth");
+  EXPECT_EQ(source.prompts().size(), 2u);
+}
+
 TEST(PromptSource, LeavesLongPromptsOutAndCountsThem) {
   const TempFolder folder;
   const std::string data = folder.Write("data.jsonl", R"({"prompt": [1, 2, 3, 4, 5, 6, 7, 8, 9]})"
@@ -112,6 +148,49 @@ TEST(PromptSource, NamesFileLineAndKeyOfABadRow) {
   EXPECT_THAT(PromptSource::Load({data}, DataConfig(), nullptr, 0).status(),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        ::testing::AllOf(HasSubstr(data + ":2"), HasSubstr("'prompt'"))));
+}
+
+TEST(PromptSource, NamesFileRowAndKeysWhereAnAnswerIsMissing) {
+  const TempFolder folder;
+  const std::string data = folder.Write("data.jsonl", R"({"prompt": [1], "answer": "3"})"
+                                                      "\n"
+                                                      R"({"prompt": [1], "anwser": "3"})"
+                                                      "\n");
+
+  EXPECT_THAT(
+      PromptSource::Load({data}, DataConfig(), nullptr, 0, {.answer = true}).status(),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               ::testing::AllOf(HasSubstr(data + ":2: expected the key 'answer' (data.answer_key)"),
+                                HasSubstr("found anwser, prompt"),
+                                HasSubstr("did you mean 'anwser'?"))));
+}
+
+TEST(PromptSource, ReadsTheAnswerOfADottedKey) {
+  const TempFolder folder;
+  const std::string data = folder.Write(
+      "data.jsonl", R"({"prompt": [1], "reward_model": {"ground_truth": "72", "style": "rule"}})");
+  config::v1::DataConfig config = DataConfig();
+  config.set_answer_key("reward_model.ground_truth");
+  for (const config::v1::DataConfig& one : {config, DataConfig()}) {  // named, and recognised
+    ASSERT_OK_AND_ASSIGN(PromptSource source,
+                         PromptSource::Load({data}, one, nullptr, 0, {.answer = true}));
+    EXPECT_EQ(source.prompts()[0].answer, "72");
+  }
+  config.set_answer_key("reward_model.truth");
+  EXPECT_THAT(PromptSource::Load({data}, config, nullptr, 0, {.answer = true}).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("reward_model.ground_truth, reward_model.style")));
+}
+
+TEST(PromptSource, NeverLearnsAGroundTruthAsACompletion) {
+  const TempFolder folder;
+  const std::string data =
+      folder.Write("data.jsonl", R"({"prompt": [1], "reward_model": {"ground_truth": "72"}})");
+
+  EXPECT_THAT(PromptSource::Load({data}, DataConfig(), nullptr, 0,
+                                 {.given = RowNeeds::Given::kCompletion, .end_ids = {0}})
+                  .status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("data.answer_key")));
 }
 
 TEST(PromptSource, RefusesTextWithoutATokenizer) {

@@ -287,6 +287,37 @@ TEST(RewardParts, EqualNamesGetLabelsOfTheirOwn) {
                        AllOf(StartsWith("reward.rewards[2].name: "), HasSubstr("mean regex?"))));
 }
 
+TEST(RewardParts, NeedAnAnswerIfOneOfThemDoes) {
+  config::v1::RewardConfig config;
+  config.set_name("exact_match");
+  EXPECT_TRUE(NeedsAnswer(config));
+  config.set_path("rewards/format.py");  // wins over the default name
+  EXPECT_FALSE(NeedsAnswer(config));
+  config.clear_path();
+  config.add_rewards()->set_endpoint("localhost:1");
+  config.add_rewards()->set_path("rewards/format.py");
+  EXPECT_FALSE(NeedsAnswer(config));
+  auto* regex = config.add_rewards();
+  regex->set_name("regex");
+  regex->set_pattern("(?:yes|no)");
+  EXPECT_FALSE(NeedsAnswer(config));
+  regex->set_pattern("answer: (.*)");
+  EXPECT_TRUE(NeedsAnswer(config));
+}
+
+TEST(RewardParts, NoneStandsAlone) {
+  config::v1::RunConfig config;
+  config.mutable_reward()->set_name(kNoReward);
+  EXPECT_OK(CheckRewardNames(config.reward()));
+  EXPECT_FALSE(NeedsAnswer(config.reward()));
+  EXPECT_THAT(
+      Rewarder::Create(config).status(),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("reward.name: expected a reward")));
+  config.mutable_reward()->add_rewards()->set_name(kNoReward);
+  EXPECT_THAT(CheckRewardNames(config.reward()),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("reward.rewards[0].name")));
+}
+
 TEST(Rewarder, AServiceWithoutAnAddressIsRefused) {
   config::v1::RunConfig config;
   config.mutable_reward()->set_name("service");

@@ -3,18 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/support/status_matchers.h"
-#include "tests/support/tiny_model.h"
-#include "tools/tandem/driver/prompt_source.h"
-
 namespace tandem::driver {
 namespace {
 
-using ::tandem::testing::StatusIs;
-using ::tandem::testing::TempFolder;
-using ::tandem::testing::WriteTinyModel;
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 TEST(SampleBuilder, KeepsGroupsTogetherAndCarriesProcessedLogProbs) {
   std::vector<Group> groups(2);
@@ -41,31 +33,31 @@ TEST(SampleBuilder, KeepsGroupsTogetherAndCarriesProcessedLogProbs) {
   EXPECT_THAT(samples[0].segments(1).token_rewards(), ElementsAre(0.5, 0.25));
 }
 
-TEST(SampleBuilder, EndsASupervisedCompletionWithTheEndOfSequence) {
-  const TempFolder folder;
-  ASSERT_OK_AND_ASSIGN(auto tokenizer, LoadTokenizerIfAny(WriteTinyModel(folder)));
+TEST(SampleBuilder, TrainsOnTheTrainedRunsOfARow) {
   Prompt prompt;
-  prompt.token_ids = {3, 12, 4, 13};
-  prompt.answer = "3";
+  prompt.given = {{{{3, 12}, false}, {{5, 0}, true}, {{14}, false}, {{6, 0}, true}}};
 
-  ASSERT_OK_AND_ASSIGN(const common::v1::Sample sample,
-                       ToSupervisedSample(1, 0, prompt, *tokenizer, 0));
+  const std::vector<common::v1::Sample> samples = ToSupervisedSamples(1, 2, prompt);
 
-  EXPECT_THAT(sample.segments(0).token_ids(), ElementsAre(3, 12, 4, 13));
-  EXPECT_THAT(sample.segments(1).token_ids(), ElementsAre(5, 0));
-  EXPECT_EQ(sample.segments(1).kind(), common::v1::SEGMENT_KIND_SAMPLED);
+  ASSERT_EQ(samples.size(), 1u);
+  EXPECT_EQ(samples[0].sample_id(), "1/2");
+  ASSERT_EQ(samples[0].segments_size(), 4);
+  EXPECT_THAT(samples[0].segments(0).token_ids(), ElementsAre(3, 12));
+  EXPECT_EQ(samples[0].segments(0).kind(), common::v1::SEGMENT_KIND_PROMPT);
+  EXPECT_EQ(samples[0].segments(1).kind(), common::v1::SEGMENT_KIND_SAMPLED);
+  EXPECT_EQ(samples[0].segments(2).kind(), common::v1::SEGMENT_KIND_ENVIRONMENT);
+  EXPECT_THAT(samples[0].segments(3).token_ids(), ElementsAre(6, 0));
 }
 
-TEST(SampleBuilder, TrainsAnEmptyAnswerOnTheEndOfSequenceAlone) {
-  const TempFolder folder;
-  ASSERT_OK_AND_ASSIGN(auto tokenizer, LoadTokenizerIfAny(WriteTinyModel(folder)));
+TEST(SampleBuilder, KeepsTheSequencesOfARowInOneGroup) {
   Prompt prompt;
-  prompt.token_ids = {3};
+  prompt.given = {{{{3}, false}, {{5}, true}}, {{{4}, false}, {{6}, true}}};
 
-  ASSERT_OK_AND_ASSIGN(const common::v1::Sample sample,
-                       ToSupervisedSample(1, 0, prompt, *tokenizer, 0));
+  const std::vector<common::v1::Sample> samples = ToSupervisedSamples(1, 0, prompt);
 
-  EXPECT_THAT(sample.segments(1).token_ids(), ElementsAre(0));
+  ASSERT_EQ(samples.size(), 2u);
+  EXPECT_EQ(samples[0].group_id(), samples[1].group_id());
+  EXPECT_NE(samples[0].sample_id(), samples[1].sample_id());
 }
 
 TEST(SampleBuilder, CarriesTheRewardOfTheGreedyCompletion) {
@@ -82,17 +74,10 @@ TEST(SampleBuilder, CarriesTheRewardOfTheGreedyCompletion) {
 }
 
 TEST(SampleBuilder, MakesAPairOfOneGroupOutOfChosenAndRejected) {
-  const TempFolder folder;
-  ASSERT_OK_AND_ASSIGN(auto tokenizer, LoadTokenizerIfAny(WriteTinyModel(folder)));
-  config::v1::DataConfig config;
-  config.set_chosen_key("good");
-  config.set_rejected_key("bad");
   Prompt prompt;
-  prompt.token_ids = {3, 12, 4, 13};
-  prompt.fields = {{"good", "3"}, {"bad", "12"}};
+  prompt.given = {{{{3, 12}, false}, {{5, 0}, true}}, {{{3, 12}, false}, {{3, 4, 0}, true}}};
 
-  ASSERT_OK_AND_ASSIGN(const std::vector<common::v1::Sample> samples,
-                       ToPreferenceSamples(1, 4, prompt, config, *tokenizer, 0));
+  const std::vector<common::v1::Sample> samples = ToPreferenceSamples(1, 4, prompt);
 
   ASSERT_EQ(samples.size(), 2u);
   EXPECT_EQ(samples[0].group_id(), samples[1].group_id());
@@ -100,18 +85,6 @@ TEST(SampleBuilder, MakesAPairOfOneGroupOutOfChosenAndRejected) {
   EXPECT_GT(samples[0].reward(), samples[1].reward());
   EXPECT_THAT(samples[0].segments(1).token_ids(), ElementsAre(5, 0));
   EXPECT_THAT(samples[1].segments(1).token_ids(), ElementsAre(3, 4, 0));
-}
-
-TEST(SampleBuilder, NamesRowAndKeyOfAPairThatIsNone) {
-  config::v1::DataConfig config;
-  config.set_chosen_key("chosen");
-  config.set_rejected_key("rejected");
-  Prompt prompt;
-  prompt.row = 6;
-  prompt.fields = {{"chosen", "3"}};
-  EXPECT_THAT(CheckPreferenceRow(prompt, config),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("row 7 of the data set: rejected: expected a string, found")));
 }
 
 }  // namespace

@@ -24,8 +24,8 @@ model::ModelSpec TwoLayers() {
 
 // The gradients that a layer's backward pass returns, that of its input last.
 std::vector<Size> Gradients(MemoryLedger& ledger, const std::vector<std::string>& frozen,
-                            int64_t layer, int64_t tensor_ranks, sharding::Saves saves) {
-  const model::ModelSpec spec = TwoLayers();
+                            int64_t layer, int64_t tensor_ranks, sharding::Saves saves,
+                            const model::ModelSpec& spec = TwoLayers()) {
   const model::ParameterTable table(spec, {.frozen_parameters = frozen},
                                     {0, static_cast<int>(tensor_ranks)});
   const CountedBatch batch = {.tokens = 32,
@@ -62,6 +62,25 @@ TEST(LayerMemory, HasGradientsOfTrainableParametersAndOfAnInputThatEarlierStages
           Gradients(ledger, {"model.embed_tokens.weight"}, 0, tensor_ranks, saves);
       EXPECT_EQ(norm.size(), 7U);
       EXPECT_EQ(norm.back(), nullptr);
+    }
+  }
+}
+
+TEST(LayerMemory, HasGradientsOfTheExpertsThatTheBatchCanReach) {
+  MemoryLedger ledger;
+  model::ModelSpec spec = TwoLayers();
+  for (const int64_t tensor_ranks : {1, 2}) {
+    for (const sharding::Saves saves : {sharding::Saves::kEverything, sharding::Saves::kSelected}) {
+      // Two norms, two matrices of attention, the router, two matrices of each expert, the input.
+      spec.layers.front().experts = {
+          .num_experts = 6, .intermediate_size = 16, .routing = {.top_k = 2}};
+      EXPECT_EQ(Gradients(ledger, {}, 0, tensor_ranks, saves, spec).size(), 5U + 2 * 6 + 1);
+      // 32 tokens reach at most 64 experts; a shared expert has two matrices and a gate.
+      spec.layers.front().experts = {.num_experts = 100,
+                                     .intermediate_size = 16,
+                                     .routing = {.top_k = 2},
+                                     .shared_intermediate_size = 8};
+      EXPECT_EQ(Gradients(ledger, {}, 0, tensor_ranks, saves, spec).size(), 5U + 2 * 64 + 3 + 1);
     }
   }
 }

@@ -41,12 +41,13 @@ TEST(UpdatePlan, PredictsThatLessOnTheWireTakesLessTime) {
 
 TEST(UpdatePlan, CoversAModelOfExperts) {
   UpdatePlanRequest request = UpdateRequest();
-  request.model_shape = "moe-1t";
+  request.model_shape = "qwen3-235b-a22b";
   request.trainer_ranks = 64;
-  request.trainer_tensor_parallel = 8;
+  request.trainer_tensor_parallel = 4;
   const absl::StatusOr<UpdatePlan> plan = MakeUpdatePlan(request);
   ASSERT_THAT(plan.status(), IsOk());
-  EXPECT_NEAR(static_cast<double>(plan->parameters), 1.03e12, 0.01e12);
+  EXPECT_EQ(plan->parameters, 235093634560);
+  EXPECT_EQ(FindModelShape("qwen3-235b-a22b")->num_active_parameters(), 22190763520);
 }
 
 TEST(UpdatePlan, NamesTheFlagThatIsWrong) {
@@ -59,7 +60,7 @@ TEST(UpdatePlan, NamesTheFlagThatIsWrong) {
   };
   using R = UpdatePlanRequest;
   refuses([](R& r) { r.model_shape = "llama-7c"; }, "did you mean 'llama-7b'?");
-  refuses([](R& r) { r.model_shape = "moe-1x"; }, "did you mean 'moe-1t'?");
+  refuses([](R& r) { r.model_shape = "qwen3-30b-a4b"; }, "did you mean 'qwen3-30b-a3b'?");
   refuses([](R& r) { r.trainer_ranks = 0; }, "--trainer-ranks 0");
   refuses([](R& r) { r.rollout_ranks = -8; }, "--rollout-ranks -8");
   refuses([](R& r) { r.rollout_ranks = 30; }, "multiple of --tensor-model-parallel-size");

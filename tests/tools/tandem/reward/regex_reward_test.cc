@@ -32,6 +32,26 @@ TEST(RegexReward, SearchesForTheRowsAnswerWithoutAnOption) {
   EXPECT_THAT(reward({"", "^$"}), IsOkAndHolds(1.0));
 }
 
+TEST(RegexReward, ComparesTheFirstGroupWithTheAnswer) {
+  ASSERT_OK_AND_ASSIGN(const RewardFn reward, MakeRegexReward("answer is (\\d+|none)(\\.)?"));
+  EXPECT_THAT(reward({"The answer is 6.", "5"}), IsOkAndHolds(0.0));
+  EXPECT_THAT(reward({"The answer is 5.", " 5\n"}), IsOkAndHolds(1.0));
+  EXPECT_THAT(reward({"The answer is 5. The answer is 6.", "6"}), IsOkAndHolds(0.0));
+  EXPECT_THAT(reward({"It is 5.", "5"}), IsOkAndHolds(0.0));
+}
+
+TEST(RegexReward, AGroupThatIsNotInTheMatchEqualsNoAnswer) {
+  ASSERT_OK_AND_ASSIGN(const RewardFn reward, MakeRegexReward("is (5)|so"));
+  EXPECT_THAT(reward({"so", "5"}), IsOkAndHolds(0.0));
+}
+
+TEST(RegexReward, NeedsAnswersForAGroupOrWithoutAnOption) {
+  EXPECT_TRUE(NeedsAnswer("regex"));
+  EXPECT_TRUE(NeedsAnswer("regex", {.pattern = "(\\d)"}));
+  EXPECT_FALSE(NeedsAnswer("regex", {.pattern = "(?:a|b)"}));
+  EXPECT_TRUE(NeedsAnswer("exact_match"));
+}
+
 TEST(RegexReward, RefusesWhatIsNoPattern) {
   EXPECT_THAT(MakeRegexReward("a(b"),
               StatusIs(absl::StatusCode::kInvalidArgument,

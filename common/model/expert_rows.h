@@ -1,0 +1,43 @@
+// The rows that experts compute: a batch's tokens, once for each of their experts, grouped by
+// expert.
+//
+//   const ExpertRows rows = GroupByExpert(experts, num_experts);
+//   const at::Tensor by_expert = DispatchRows(x, rows);
+//   const at::Tensor results = GroupedLinear(by_expert, rows, weights, packed);
+//   const at::Tensor out = CombineRows(results, token_weights, rows);
+#ifndef TANDEM_COMMON_MODEL_EXPERT_ROWS_H_
+#define TANDEM_COMMON_MODEL_EXPERT_ROWS_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+namespace tandem::model {
+
+struct ExpertRows {
+  // int64 [num_experts + 1], on the CPU: expert e computes the rows [first[e], first[e + 1]).
+  at::Tensor first;
+  at::Tensor tokens;  // int64 [num_tokens * top_k]: the token of each row
+  at::Tensor places;  // int64 [num_tokens, top_k]: the rows of each token, by ascending expert
+};
+
+// Within an expert, rows are in the order of tokens. experts: int64 [num_tokens, top_k], ascending
+// in each row (ChooseExperts()). On a GPU, waits for it.
+ExpertRows GroupByExpert(const at::Tensor& experts, int64_t num_experts);
+
+// Returns the tokens' rows by expert, [num_tokens * top_k, size]. x: [num_tokens, size].
+// Differentiable.
+at::Tensor DispatchRows(const at::Tensor& x, const ExpertRows& rows);
+
+// Returns the weighted sum of each token's rows, [num_tokens, size]: in float32 in the order of
+// experts, rounded once, so that a token's bits do not depend on the batch. results:
+// [num_tokens * top_k, size] by expert; weights: [num_tokens, top_k]. Differentiable.
+at::Tensor CombineRows(const at::Tensor& results, const at::Tensor& weights,
+                       const ExpertRows& rows);
+
+// Returns each row times its weight, [num_tokens, 1]. Differentiable.
+at::Tensor ScaleRows(const at::Tensor& x, const at::Tensor& weights);
+
+}  // namespace tandem::model
+
+#endif  // TANDEM_COMMON_MODEL_EXPERT_ROWS_H_

@@ -1,0 +1,94 @@
+#include "common/model/grouped_linear.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty_like.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "common/model/cpu_dispatch.h"
+#include "common/model/linear.h"
+#include "common/model/step_memory.h"
+
+namespace tandem::model {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// The rows of each expert that has any.
+template <typename Body>
+void ForExperts(const at::Tensor& first, const Body& body) {
+  const int64_t* const begin = first.const_data_ptr<int64_t>();
+  for (int64_t e = 0; e + 1 < first.numel(); ++e) {
+    const int64_t count = begin[e + 1] - begin[e];
+    if (count > 0) body(e, begin[e], count);
+  }
+}
+
+at::Tensor Forward(const at::Tensor& x, const at::Tensor& first,
+                   const std::vector<at::Tensor>& weights,
+                   const std::vector<const kernels::PackedMatrix*>& packed) {
+  at::Tensor out =
+      EmptyTensor({x.size(0), weights.front().size(0)}, x.options().requires_grad(false));
+  ForExperts(first, [&](int64_t e, int64_t begin, int64_t count) {
+    at::Tensor of_expert = out.narrow(0, begin, count);
+    const at::Tensor weight = packed[e] == nullptr ? weights[e].contiguous() : weights[e];
+    MultiplyTransposed(x.narrow(0, begin, count), weight, of_expert, packed[e]);
+  });
+  return out;
+}
+
+struct GroupedLinearFunction : torch::autograd::Function<GroupedLinearFunction> {
+  // inputs: x, then the weights.
+  static at::Tensor forward(AutogradContext* ctx, at::TensorList inputs, const at::Tensor& first) {
+    variable_list saved = inputs.vec();
+    const std::vector<at::Tensor> weights(saved.begin() + 1, saved.end());
+    const at::Tensor out =
+        Forward(saved[0], first, weights,
+                std::vector<const kernels::PackedMatrix*>(weights.size(), nullptr));
+    saved.push_back(first);
+    ctx->save_for_backward(std::move(saved));
+    return out;
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const variable_list saved = ctx->get_saved_variables();
+    const at::Tensor& x = saved.front();
+    const at::Tensor& first = saved.back();
+    const at::Tensor grad = grads[0].contiguous();
+    variable_list result(saved.size());
+    if (ctx->needs_input_grad(0)) result[0] = at::empty_like(x);
+    ForExperts(first, [&](int64_t e, int64_t begin, int64_t count) {
+      const at::Tensor weight = saved[e + 1].contiguous();
+      const at::Tensor of_expert = grad.narrow(0, begin, count);
+      if (ctx->needs_input_grad(0)) {
+        at::Tensor grad_x = result[0].narrow(0, begin, count);
+        MultiplyPlain(of_expert, weight, grad_x);
+      }
+      if (ctx->needs_input_grad(e + 1)) {
+        result[e + 1] = at::empty_like(weight);
+        MultiplyOverRows(of_expert, x.narrow(0, begin, count), result[e + 1]);
+      }
+    });
+    return result;
+  }
+};
+
+}  // namespace
+
+at::Tensor GroupedLinear(const at::Tensor& x, const ExpertRows& rows,
+                         const std::vector<at::Tensor>& weights,
+                         const std::vector<const kernels::PackedMatrix*>& packed) {
+  const at::Tensor in = x.contiguous();
+  variable_list inputs = {in};
+  inputs.insert(inputs.end(), weights.begin(), weights.end());
+  const bool records =
+      at::GradMode::is_enabled() &&
+      std::any_of(inputs.begin(), inputs.end(), [](const auto& t) { return t.requires_grad(); });
+  if (records) return GroupedLinearFunction::apply(at::TensorList(inputs), rows.first);
+  return Forward(in, rows.first, weights, packed);
+}
+
+}  // namespace tandem::model

@@ -1,0 +1,38 @@
+#include "tools/tandem/driver/best_model.h"
+
+#include <cmath>
+
+#include "absl/strings/match.h"
+#include "common/status/status_macros.h"
+
+namespace tandem::driver {
+
+bool BestModel::IsBetter(double value) const {
+  if (!std::isfinite(value)) return false;
+  if (!step_.has_value()) return true;
+  return absl::StrContains(metric_, "loss") ? value < value_ : value > value_;
+}
+
+void BestModel::ResumeFrom(const std::vector<nlohmann::json>& rows) {
+  if (metric_.empty()) return;
+  for (const nlohmann::json& row : rows) {
+    const int64_t step = row["training/global_step"];
+    const auto found = row.find(metric_);
+    if (step == 0 || found == row.end() || !found->is_number()) continue;
+    if (!IsBetter(*found)) continue;
+    step_ = step;
+    value_ = *found;
+  }
+}
+
+absl::Status BestModel::OnStep(int64_t step, const Metrics& metrics,
+                               const std::function<absl::Status()>& save) {
+  const auto found = metric_.empty() ? metrics.end() : metrics.find(metric_);
+  if (found == metrics.end() || !IsBetter(found->second)) return absl::OkStatus();
+  RETURN_IF_ERROR(save());
+  step_ = step;
+  value_ = found->second;
+  return absl::OkStatus();
+}
+
+}  // namespace tandem::driver

@@ -1,0 +1,46 @@
+// BestModel: keeps the model of the step with the best value of a metric, in run_dir/best.
+#ifndef TANDEM_TOOLS_TANDEM_DRIVER_BEST_MODEL_H_
+#define TANDEM_TOOLS_TANDEM_DRIVER_BEST_MODEL_H_
+
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "tools/tandem/driver/run_folder.h"
+
+namespace tandem::driver {
+
+// Used by one thread.
+class BestModel {
+ public:
+  // `metric` is trainer.save_best; empty: keeps none. Smaller is better for names with "loss".
+  explicit BestModel(std::string metric) : metric_(std::move(metric)) {}
+
+  // Continues after the steps of a resumed run, whose lines of metrics.jsonl these are.
+  void ResumeFrom(const std::vector<nlohmann::json>& rows);
+
+  // Calls `save` if the step's value is better than every earlier one. Only a successful save
+  // counts.
+  absl::Status OnStep(int64_t step, const Metrics& metrics,
+                      const std::function<absl::Status()>& save);
+
+  const std::string& metric() const { return metric_; }
+  std::optional<int64_t> step() const { return step_; }  // of the best value so far
+  double value() const { return value_; }
+
+ private:
+  bool IsBetter(double value) const;
+
+  const std::string metric_;
+  std::optional<int64_t> step_;
+  double value_ = 0;
+};
+
+}  // namespace tandem::driver
+
+#endif  // TANDEM_TOOLS_TANDEM_DRIVER_BEST_MODEL_H_

@@ -1,0 +1,149 @@
+#include "tools/tandem/driver/held_out_loss.h"
+
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/status_macros.h"
+
+namespace tandem::driver {
+namespace {
+
+// Tokens of one call: small enough for any deadline, large enough to fill the ranks.
+constexpr int64_t kTokensPerCall = 65536;
+
+using trainer::v1::ComputeLogProbsRequest;
+
+void AddSequence(const GivenSequence& sequence, ComputeLogProbsRequest& request) {
+  auto* ids = request.add_sequences()->mutable_token_ids();
+  for (const TokenRun& run : sequence) ids->Add(run.token_ids.begin(), run.token_ids.end());
+}
+
+int64_t NumTokens(const GivenSequence& sequence) {
+  int64_t count = 0;
+  for (const TokenRun& run : sequence) count += static_cast<int64_t>(run.token_ids.size());
+  return count;
+}
+
+// log-prob t is that of token t + 1: the first token has none.
+int64_t NumTrained(const GivenSequence& sequence) {
+  int64_t count = 0;
+  int64_t position = 0;
+  for (const TokenRun& run : sequence) {
+    const int64_t size = static_cast<int64_t>(run.token_ids.size());
+    if (run.is_trained) count += position == 0 ? size - 1 : size;
+    position += size;
+  }
+  return count;
+}
+
+double SumTrained(const GivenSequence& sequence,
+                  const trainer::v1::ComputeLogProbsResponse::Sequence& scored) {
+  double sum = 0;
+  int64_t position = 0;
+  for (const TokenRun& run : sequence) {
+    for (size_t i = 0; i < run.token_ids.size(); ++i, ++position) {
+      if (run.is_trained && position > 0) sum += scored.logprobs(static_cast<int>(position - 1));
+    }
+  }
+  return sum;
+}
+
+// log(sigmoid(x)), exact for large |x|.
+double LogSigmoid(double x) {
+  return x < 0 ? x - std::log1p(std::exp(x)) : -std::log1p(std::exp(-x));
+}
+
+}  // namespace
+
+HeldOutLoss::HeldOutLoss(const config::v1::RunConfig& config, const std::vector<Prompt>& rows,
+                         bool by_preference, Score score)
+    : dpo_(config.dpo()), by_preference_(by_preference), score_(std::move(score)) {
+  const size_t limit = static_cast<size_t>(config.data().test_limit());
+  for (const Prompt& row : rows) {
+    if (limit > 0 && rows_.size() == limit) break;
+    if (!row.given.empty()) rows_.push_back(row.given);
+  }
+}
+
+absl::StatusOr<std::vector<double>> HeldOutLoss::SumLogProbs(bool of_reference) {
+  std::vector<double> sums;
+  std::vector<const GivenSequence*> asked;
+  ComputeLogProbsRequest request;
+  int64_t tokens = 0;
+  const auto flush = [&]() -> absl::Status {
+    if (asked.empty()) return absl::OkStatus();
+    request.set_reference(of_reference);
+    ASSIGN_OR_RETURN(const auto response, score_(request));
+    if (response.sequences_size() != static_cast<int>(asked.size())) {
+      return absl::InternalError(absl::StrCat("the trainer returned log-probs of ",
+                                              response.sequences_size(), " sequences; expected ",
+                                              asked.size()));
+    }
+    for (size_t i = 0; i < asked.size(); ++i) {
+      const auto& scored = response.sequences(static_cast<int>(i));
+      if (scored.logprobs_size() != NumTokens(*asked[i]) - 1) {
+        return absl::InternalError(absl::StrCat("the trainer returned ", scored.logprobs_size(),
+                                                " log-probs of a sequence of ",
+                                                NumTokens(*asked[i]), " tokens"));
+      }
+      sums.push_back(SumTrained(*asked[i], scored));
+    }
+    asked.clear();
+    request.Clear();
+    tokens = 0;
+    return absl::OkStatus();
+  };
+  for (const std::vector<GivenSequence>& row : rows_) {
+    for (const GivenSequence& sequence : row) {
+      asked.push_back(&sequence);
+      AddSequence(sequence, request);
+      tokens += NumTokens(sequence);
+      if (tokens >= kTokensPerCall) {
+        RETURN_IF_ERROR(flush());
+      }
+    }
+  }
+  RETURN_IF_ERROR(flush());
+  return sums;
+}
+
+absl::Status HeldOutLoss::Measure(Metrics& metrics) {
+  if (empty()) return absl::OkStatus();
+  return by_preference_ ? MeasurePairs(metrics) : MeasureTokens(metrics);
+}
+
+absl::Status HeldOutLoss::MeasureTokens(Metrics& metrics) {
+  ASSIGN_OR_RETURN(const std::vector<double> sums, SumLogProbs(/*of_reference=*/false));
+  double sum = 0;
+  int64_t tokens = 0;
+  for (const double one : sums) sum += one;
+  for (const std::vector<GivenSequence>& row : rows_) {
+    for (const GivenSequence& sequence : row) tokens += NumTrained(sequence);
+  }
+  if (tokens > 0) metrics["val/loss"] = -sum / static_cast<double>(tokens);
+  return absl::OkStatus();
+}
+
+absl::Status HeldOutLoss::MeasurePairs(Metrics& metrics) {
+  if (reference_.empty()) {
+    ASSIGN_OR_RETURN(reference_, SumLogProbs(/*of_reference=*/true));
+  }
+  ASSIGN_OR_RETURN(const std::vector<double> sums, SumLogProbs(/*of_reference=*/false));
+  double loss = 0;
+  double preferred = 0;
+  for (size_t chosen = 0; chosen < sums.size(); chosen += 2) {
+    const size_t rejected = chosen + 1;
+    const double margin = dpo_.beta() * ((sums[chosen] - reference_[chosen]) -
+                                         (sums[rejected] - reference_[rejected]));
+    loss -= (1 - dpo_.label_smoothing()) * LogSigmoid(margin) +
+            dpo_.label_smoothing() * LogSigmoid(-margin);
+    if (margin > 0) ++preferred;
+  }
+  const double pairs = static_cast<double>(rows_.size());
+  metrics["val/loss"] = loss / pairs;
+  metrics["val/accuracy"] = preferred / pairs;
+  return absl::OkStatus();
+}
+
+}  // namespace tandem::driver
