@@ -43,7 +43,7 @@ std::string Rows(bool as_pairs, int first, int count) {
   return rows;
 }
 
-std::vector<json> Run(const TempFolder& folder, const std::string& command) {
+std::vector<json> RunJob(const TempFolder& folder, const std::string& command) {
   const bool as_pairs = command == "dpo";
   const std::string model = WriteTinyModel(folder);
   folder.Write("model/chat_template.jinja",
@@ -79,7 +79,7 @@ void ExpectBestModel(const TempFolder& folder, const std::vector<json>& metrics)
 
 TEST(HeldOutRun, SupervisedTrainingLowersTheLossOfHeldOutConversations) {
   const TempFolder folder;
-  const std::vector<json> metrics = Run(folder, "sft");
+  const std::vector<json> metrics = RunCommand(folder, "sft");
 
   ASSERT_EQ(metrics.size(), 7u);  // step 0, and three epochs of two steps
   EXPECT_LT(metrics[6].at("val/loss").get<double>(), metrics[0].at("val/loss").get<double>());
@@ -90,7 +90,7 @@ TEST(HeldOutRun, SupervisedTrainingLowersTheLossOfHeldOutConversations) {
 
 TEST(HeldOutRun, PreferencesBeginAtTheReference) {
   const TempFolder folder;
-  const std::vector<json> metrics = Run(folder, "dpo");
+  const std::vector<json> metrics = RunCommand(folder, "dpo");
 
   ASSERT_EQ(metrics.size(), 7u);
   EXPECT_NEAR(metrics[0].at("val/loss").get<double>(), std::log(2.0), 1e-6);
