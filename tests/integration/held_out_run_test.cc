@@ -43,7 +43,7 @@ std::string Rows(bool as_pairs, int first, int count) {
   return rows;
 }
 
-std::vector<json> RunJob(const TempFolder& folder, const std::string& command) {
+std::vector<json> RunCommand(const TempFolder& folder, const std::string& command) {
   const bool as_pairs = command == "dpo";
   const std::string model = WriteTinyModel(folder);
   folder.Write("model/chat_template.jinja",
