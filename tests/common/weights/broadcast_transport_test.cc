@@ -5,6 +5,8 @@
 #include <set>
 #include <thread>
 
+#include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
 #include "common/status/status_macros.h"
 #include "common/weights/tensor_digests.h"
 #include "common/weights/tensor_sink.h"
@@ -168,12 +170,15 @@ TEST(BroadcastTransport, AFlippedBitChangesTheDigestOfItsTensorOnly) {
 TEST(BroadcastTransport, AReceiverThatLeavesEndsTheSendWithTheBucketsName) {
   const TestModel model = TestModel::Small();
   ASSERT_OK_AND_ASSIGN(const TransferPlan plan, MakeTransferPlan(model.manifest(), 8));
+  absl::Notification sender_is_connected;
   const auto results =
       comm::RunRanks(2, comm::kGloo, [&](comm::ProcessGroup& group) -> absl::Status {
         if (group.rank() == 1) {
+          sender_is_connected.WaitForNotificationWithTimeout(absl::Seconds(30));
           group.Abort("leaves");
           return absl::OkStatus();
         }
+        sender_is_connected.Notify();
         BroadcastTransport transport;
         ModelSource source(model, plan);
         PhaseTimes times;

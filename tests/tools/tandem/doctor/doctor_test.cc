@@ -174,7 +174,7 @@ TEST_F(DoctorTest, ARewardThatIsNotThere) {
 }
 
 TEST_F(DoctorTest, ALineOfTheDataThatIsNone) {
-  folder_.Write("data.jsonl", "{\"prompt\": \"Once\"}\n{\"prompt\": \n");
+  folder_.Write("data.jsonl", "{\"prompt\": \"Once\", \"answer\": \"1\"}\n{\"prompt\": \n");
   ExpectOnly(Examine({}), "data.train_files", "data.jsonl:2", "correct the line");
 }
 
