@@ -128,10 +128,11 @@ int main(int argc, char** argv) {
   tandem::rpc::AddServiceFlags(app, command_line);
   app.add_option("--model", command_line.model,
                  "Hugging Face folder to serve as version 0, without a trainer");
-  app.add_option("--dtype", command_line.dtype, "Element type of the computation")
+  app.add_option("--dtype", command_line.dtype,
+                 "Element type of the computation; without it that of --config, or float32")
       ->check(CLI::IsMember({"float32", "bfloat16"}));
   app.add_option("--openai-listen", command_line.openai.listen,
-                 "HOST:PORT of an OpenAI-compatible HTTP endpoint; default none")
+                 "HOST:PORT of an OpenAI-compatible HTTP endpoint")
       ->envname("TANDEM_OPENAI_LISTEN");
   app.add_option("--served-model-name", command_line.served_model_names,
                  "Name of the model in the OpenAI API, instead of its folder's (rollout."
