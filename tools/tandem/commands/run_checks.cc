@@ -59,8 +59,7 @@ void CheckLengths(const CheckedRun& run, std::vector<std::string>& warnings) {
   if (room >= max_tokens) return;
   warnings.push_back(
       absl::StrFormat("rollout.max_tokens: the longest prompt has %s and the model %s, so its "
-                      "completions end after "
-                      "%s, not %d",
+                      "completions end after %s, not %d",
                       Count(longest, "token"), Count(positions, "position"),
                       Count(std::max<int64_t>(0, room), "token"), max_tokens));
 }

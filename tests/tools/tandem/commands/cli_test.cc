@@ -10,6 +10,7 @@
 #include "common/rpc/process.h"
 #include "nlohmann/json.hpp"
 #include "tests/support/addition_data.h"
+#include "tests/support/http_get.h"
 #include "tests/support/program.h"
 #include "tests/support/test_data.h"
 #include "tests/support/tiny_model.h"
@@ -22,6 +23,7 @@ using ::tandem::testing::RunProgram;
 using ::tandem::testing::TempFolder;
 using ::tandem::testing::WriteTinyModel;
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -62,7 +64,7 @@ TEST(Cli, AQuietRunSaysWhereItsResultsAreAndWhatIsWrong) {
   const TempFolder folder;
   std::vector<std::string> args = testing::TinyRun(folder, "train");
   // Fewer prompts than a batch has.
-  args.insert(args.end(), {"--quiet", "--set", "data.train_batch_size=25"});
+  args.insert(args.end(), {"--quiet", "--set", "data.train_batch_size=26"});
 
   const ProgramResult result = RunProgram("tandem", args);
 
@@ -74,7 +76,7 @@ TEST(Cli, AQuietRunSaysWhereItsResultsAreAndWhatIsWrong) {
   int num_warnings = 0;
   for (std::string line; std::getline(messages, line);) {
     EXPECT_THAT(line, HasSubstr("warning"));
-    num_warnings += line.find("data.train_batch_size: 25") != std::string::npos ? 1 : 0;
+    num_warnings += line.find("data.train_batch_size: 26") != std::string::npos ? 1 : 0;
   }
   EXPECT_EQ(num_warnings, 1) << result.err;
 }
@@ -404,6 +406,33 @@ TEST(Cli, HealthSaysByItsExitStatusWhetherAProcessServes) {
   const ProgramResult gone = ask({"--wait", "--timeout", "0.5"});
   EXPECT_EQ(gone.exit_code, 1);
   EXPECT_THAT(gone.err, HasSubstr(endpoint));
+}
+
+TEST(Cli, ARolloutServesItsModelUnderTheNamesOfItsFlags) {
+  const TempFolder folder;
+  const std::string model = WriteTinyModel(folder);
+  auto rollout = rpc::ChildProcess::Start(
+      {.argv = {testing::BinaryPath("tandem-rollout"), "--set", "model.path=" + model,
+                "--openai-listen", "127.0.0.1:0", "--served-model-name", "policy,org/policy",
+                "--served-model-name", "third", "--ready-file", folder / "ready"},
+       .log_path = folder / "rollout.log"});
+  ASSERT_TRUE(rollout.ok()) << rollout.status();
+  const auto ready = rpc::WaitForReadyFile(folder / "ready", **rollout, absl::Seconds(60));
+  ASSERT_TRUE(ready.ok()) << ready.status();
+  const std::string log = testing::ReadWhole(folder / "rollout.log");
+  static const std::regex endpoint("OpenAI-compatible endpoint.*address=127.0.0.1:([0-9]+)");
+  std::smatch port;
+  ASSERT_TRUE(std::regex_search(log, port, endpoint)) << log;
+
+  const testing::HttpAnswer answer = testing::HttpGet(std::stoi(port[1]), "/v1/models");
+
+  ASSERT_EQ(answer.code, 200) << answer.body;
+  std::vector<std::string> names;
+  for (const auto& served : nlohmann::json::parse(answer.body)["data"]) {
+    names.push_back(served["id"]);
+  }
+  EXPECT_THAT(names, ElementsAre("policy", "org/policy", "third"));
+  (*rollout)->Stop(absl::Seconds(30));
 }
 
 TEST(Cli, TheLogThatAnErrorCitesIsThereAfterwards) {
