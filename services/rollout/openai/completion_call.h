@@ -26,8 +26,8 @@ struct CallContext {
   RolloutMetrics* metrics = nullptr;                // may be null
   // The model's names, at least one. /v1/models lists them; responses carry the first.
   std::vector<std::string> model_names;
-  std::string model_path;     // its folder
-  bool path_is_name = false;  // requests may name it by model_path too
+  std::string model_path;          // its folder
+  bool path_is_name = false;       // requests may name it by model_path too
   absl::Duration timeout;          // per request
   std::function<bool()> stopping;  // true when the server stops: calls must end
 };
