@@ -3,15 +3,9 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/text/count.h"
 
 namespace tandem::config {
-namespace {
-
-std::string Count(int64_t count, const char* noun) {
-  return absl::StrCat(count, " ", noun, count == 1 ? "" : "s");
-}
-
-}  // namespace
 
 BatchArithmetic ComputeBatch(const v1::RunConfig& config) {
   BatchArithmetic out;
@@ -29,6 +23,7 @@ BatchArithmetic ComputeBatch(const v1::RunConfig& config) {
 
 std::string DescribeBatch(const v1::RunConfig& config) {
   const BatchArithmetic batch = ComputeBatch(config);
+  using text::Count;
   return absl::StrCat(Count(batch.prompts, "prompt"), " x ", Count(config.rollout().n(), "sample"),
                       " = ", Count(batch.samples, "sample"), " = ",
                       Count(batch.optimizer_steps, "optimizer step"));

@@ -216,6 +216,9 @@ void CheckRollout(const v1::RolloutConfig& rollout, Checker* check) {
   for (const std::string& stop : rollout.stop()) {
     if (stop.empty()) check->Fail("rollout.stop", "expected text, found \"\"");
   }
+  for (const std::string& name : rollout.served_model_name()) {
+    if (name.empty()) check->Fail("rollout.served_model_name", "expected a name, found \"\"");
+  }
   for (const int64_t id : rollout.stop_token_ids()) {
     check->Integer("rollout.stop_token_ids", id, 0, INT32_MAX);
   }

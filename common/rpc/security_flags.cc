@@ -68,7 +68,7 @@ void AddSecurityFlags(CLI::App& app, SecurityOptions& options) {
       ->group(group);
   app.add_option("--max-calls-per-client", options.max_calls_per_client,
                  "Maximum calls in flight per client, or per connection if clients are not "
-                 "authenticated; default 4096")
+                 "authenticated")
       ->check(CLI::PositiveNumber)
       ->group(group);
 }

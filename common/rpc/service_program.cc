@@ -16,6 +16,7 @@
 #include "common/telemetry/log.h"
 #include "common/telemetry/trace.h"
 #include "common/telemetry/uncaught_exceptions.h"
+#include "common/text/flag_help.h"
 #include "common/text/printable.h"
 
 namespace tandem::rpc {
@@ -35,6 +36,7 @@ void UseMoreFileDescriptors() {
 }  // namespace
 
 void AddServiceFlags(CLI::App& app, ServiceFlags& flags) {
+  text::ShowDefaults(app);
   app.add_option("--config", flags.configs, "Configuration file; repeatable, later files win");
   app.add_option("--set", flags.overrides, "Override KEY=VALUE; repeatable");
   app.add_option("--listen", flags.listen, "HOST:PORT to serve on; port 0 takes a free one");
@@ -42,8 +44,7 @@ void AddServiceFlags(CLI::App& app, ServiceFlags& flags) {
                  "HOST:PORT of a plaintext port for probes, which serves grpc.health.v1 only");
   app.add_option("--ready-file", flags.ready_file,
                  "Writes the address to this file once the process serves");
-  app.add_option("--metrics", flags.metrics,
-                 "HOST:PORT for Prometheus (GET /metrics); default none");
+  app.add_option("--metrics", flags.metrics, "HOST:PORT for Prometheus (GET /metrics)");
   app.add_option("--trace", flags.trace,
                  "Writes a trace of the process to this file at its end; open it with Perfetto");
   app.add_flag("--die-with-parent", flags.die_with_parent, "Exit when the parent process exits");

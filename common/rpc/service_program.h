@@ -36,6 +36,7 @@ struct ServiceFlags {
   SecurityOptions security;
 };
 
+// Call before other flags are added, so that their help shows their defaults.
 void AddServiceFlags(CLI::App& app, ServiceFlags& flags);
 
 // Parses the arguments, ties the process to its parent if asked to (by the flag or by

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/text/count.h"
 #include "common/weights/network_resources.h"
 
 namespace tandem::weights {
@@ -107,8 +108,8 @@ int RolloutRanks(const FleetPlan& fleet) { return fleet.num_ranks() - fleet.trai
 void Finish(const Network& network, double seconds, double core_seconds, Prediction& out) {
   if (core_seconds > seconds) {
     out.busy_seconds = core_seconds;
-    out.critical_path =
-        absl::StrFormat("copies on %d cores: %.4g s", network.cores_per_host, core_seconds);
+    out.critical_path = absl::StrFormat("copies on %s: %.4g s",
+                                        text::Count(network.cores_per_host, "core"), core_seconds);
   }
   out.seconds = std::max(seconds, core_seconds) + network.fixed;
   if (network.fixed > 0) {
@@ -134,9 +135,9 @@ Prediction PredictPlan(const FleetPlan& fleet, const Network& network, const Wir
   Prediction out;
   const NetworkResources::Busiest busiest = resources.FindBusiest();
   out.busy_seconds = busiest.seconds;
-  out.critical_path = absl::StrFormat("%s: %.4g s; latency and the chain of %d replicas: %.4g s",
-                                      busiest.name, busiest.seconds, fleet.chain.size(),
-                                      std::max(0.0, seconds - busiest.seconds));
+  out.critical_path = absl::StrFormat(
+      "%s: %.4g s; latency and the chain of %s: %.4g s", busiest.name, busiest.seconds,
+      text::Count(fleet.chain.size(), "replica"), std::max(0.0, seconds - busiest.seconds));
   out.trainer_nics = resources.TrainerNicsOut();
   out.rollout_nics = resources.RolloutNicsIn();
   Finish(network, seconds, resources.CoreSeconds(), out);
@@ -203,9 +204,9 @@ Prediction PredictBroadcast(const FleetPlan& fleet, const Network& network, int6
 
   Prediction out;
   out.busy_seconds = buckets * slowest.seconds;
-  out.critical_path =
-      absl::StrFormat("%s: %.4g s; latency and the chain of %d ranks: %.4g s", slowest.name,
-                      out.busy_seconds, static_cast<int>(rollouts), seconds - out.busy_seconds);
+  out.critical_path = absl::StrFormat(
+      "%s: %.4g s; latency and the chain of %s: %.4g s", slowest.name, out.busy_seconds,
+      text::Count(static_cast<int64_t>(rollouts), "rank"), seconds - out.busy_seconds);
   if (crosses) {
     const double nics = network.collective_nics;
     const double share = all / nics;

@@ -80,6 +80,21 @@ def word(enum_name, value):
     return value.name.removeprefix(prefix).lower()
 
 
+def shown_default(field, value):
+    """As a configuration file writes it. PyYAML takes 1e-5 for text."""
+    is_number = field.type in (field.TYPE_DOUBLE, field.TYPE_FLOAT, field.TYPE_INT64, field.TYPE_INT32)
+    return value if is_number and isinstance(value, str) else json.dumps(value)
+
+
+def without_stated_default(comment, value):
+    """The comment without "Default X.", as the column shows what applies: a message that several sections
+    share states the default of one of them. A default that is computed (run_dir) is empty there, and stays."""
+    stated = re.search(r" ?\bDefault (.+?)\.(?= |$)", comment)
+    if stated is None or (value == "" and stated[1] != "empty"):
+        return comment
+    return comment[:stated.start()] + comment[stated.end():]
+
+
 def config_reference(protos):
     defaults = yaml.safe_load((ROOT / "common/config/defaults.yaml").read_text())
     lines = [NOTE, "# Configuration keys\n",
@@ -96,11 +111,13 @@ def config_reference(protos):
                 inner.append((field.type_name, f"{prefix}{field.name}{'[]' * is_list(field)}.", value))
                 if not is_list(field):
                     continue
+            if value is not None:
+                comment = without_stated_default(comment, value)
             if field.type == field.TYPE_ENUM:
                 choices = "; ".join(f"`{word(field.type_name, v)}`: {c.rstrip('.')}"
                                     for v, c in protos.values(field.type_name))
-                comment = f"{comment} {choices}."
-            shown = "" if value is None else f"`{json.dumps(value)}`"
+                comment = f"{comment} {choices}.".lstrip()
+            shown = "" if value is None else f"`{shown_default(field, value)}`"
             lines.append(f"| `{prefix}{field.name}` | {shown} | {comment} |")
         for name, path, value in inner:
             section(name, path, value)

@@ -13,6 +13,7 @@
 #include "common/rpc/security_flags.h"
 #include "common/status/exceptions.h"
 #include "common/telemetry/uncaught_exceptions.h"
+#include "common/text/flag_help.h"
 #include "common/text/printable.h"
 #include "tools/tandem/commands/command.h"
 
@@ -59,6 +60,7 @@ std::string ExplainParseError(const CLI::App& app, const CLI::ParseError& error)
 int Run(int argc, char** argv) {
   using namespace tandem::commands;  // NOLINT: the Add functions
   CLI::App app("Tandem: reinforcement learning of language models with a trainer and rollouts");
+  tandem::text::ShowDefaults(app);
   app.set_version_flag("--version", "tandem " TANDEM_VERSION);
   app.require_subcommand(1);
   tandem::rpc::SecurityOptions security;

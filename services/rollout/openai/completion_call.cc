@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
@@ -59,8 +60,9 @@ absl::Status Call::Run(bool chat) {
     ASSIGN_OR_RETURN(scores, Score());
   }
   const EngineInfo info = context_.engine->Info();
-  CompletionFormat format(request_, context_.tokenizer, context_.model, std::move(scores),
-                          info.policy_version, info.policy_version < 0 ? 0 : info.incarnation);
+  CompletionFormat format(request_, context_.tokenizer, context_.model_names.front(),
+                          std::move(scores), info.policy_version,
+                          info.policy_version < 0 ? 0 : info.incarnation);
   GenerationCalls calls(*context_.engine, context_.metrics);
   if (request_.generates) {
     RETURN_IF_ERROR(Submit(calls));
@@ -165,11 +167,16 @@ absl::Status Call::ReplyStream(GenerationCalls& calls, CompletionFormat& format)
 }  // namespace
 
 absl::Status CheckModel(const CallContext& context, const std::string& name) {
-  if (name.empty() || name == context.model || name == context.model_path) return absl::OkStatus();
-  return rpc::WithReason(absl::NotFoundError(absl::StrCat("the model \"", name.substr(0, 200),
-                                                          "\" does not exist here; expected \"",
-                                                          context.model, "\", see GET /v1/models")),
-                         "MODEL_NOT_FOUND");
+  const std::vector<std::string>& names = context.model_names;
+  if (name.empty() || (context.path_is_name && name == context.model_path) ||
+      std::find(names.begin(), names.end(), name) != names.end()) {
+    return absl::OkStatus();
+  }
+  return rpc::WithReason(
+      absl::NotFoundError(absl::StrCat("the model \"", name.substr(0, 200),
+                                       "\" does not exist here; expected \"",
+                                       absl::StrJoin(names, "\" or \""), "\", see GET /v1/models")),
+      "MODEL_NOT_FOUND");
 }
 
 void ServeCompletion(const CallContext& context, bool chat, HttpExchange& exchange) {

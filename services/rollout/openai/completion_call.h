@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -23,9 +24,10 @@ struct CallContext {
   Engine* engine = nullptr;
   const tokenizer::Tokenizer* tokenizer = nullptr;  // may be null
   RolloutMetrics* metrics = nullptr;                // may be null
-  // The model's names: the folder's last component, and the full path.
-  std::string model;
-  std::string model_path;
+  // The model's names, at least one. /v1/models lists them; responses carry the first.
+  std::vector<std::string> model_names;
+  std::string model_path;          // its folder
+  bool path_is_name = false;       // requests may name it by model_path too
   absl::Duration timeout;          // per request
   std::function<bool()> stopping;  // true when the server stops: calls must end
 };

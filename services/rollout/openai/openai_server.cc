@@ -4,6 +4,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "common/rpc/status_conversion.h"
@@ -71,9 +72,10 @@ absl::StatusOr<std::unique_ptr<OpenAiServer>> OpenAiServer::Start(const OpenAiOp
   }
   if (!server.ok()) return server.status();
   out->server_ = *std::move(server);
-  telemetry::LogInfo("serving the OpenAI-compatible endpoint", {{"address", out->address()},
-                                                                {"model", out->context_.model},
-                                                                {"token", !out->token_.empty()}});
+  telemetry::LogInfo("serving the OpenAI-compatible endpoint",
+                     {{"address", out->address()},
+                      {"model", absl::StrJoin(out->context_.model_names, ",")},
+                      {"token", !out->token_.empty()}});
   return out;
 }
 
@@ -143,16 +145,24 @@ void OpenAiServer::Serve(http::Exchange& http) {
 void OpenAiServer::ServeModels(HttpExchange& exchange, const std::string& name) const {
   const absl::Status known = CheckModel(context_, name);
   if (!known.ok()) return exchange.ReplyError(known);
-  nlohmann::ordered_json model;
-  model["id"] = context_.model;
-  model["object"] = "model";
-  model["created"] = started_;
-  model["owned_by"] = "tandem";
-  model["root"] = context_.model_path;
-  model["max_model_len"] = context_.engine->limits().max_model_len;
-  model["policy_version"] = context_.engine->Info().policy_version;
-  if (!name.empty()) return exchange.Reply(200, model);
-  exchange.Reply(200, {{"object", "list"}, {"data", nlohmann::ordered_json::array({model})}});
+  const auto describe = [&](const std::string& id) {
+    nlohmann::ordered_json model;
+    model["id"] = id;
+    model["object"] = "model";
+    model["created"] = started_;
+    model["owned_by"] = "tandem";
+    model["root"] = context_.model_path;
+    model["max_model_len"] = context_.engine->limits().max_model_len;
+    model["policy_version"] = context_.engine->Info().policy_version;
+    return model;
+  };
+  if (!name.empty()) {
+    return exchange.Reply(
+        200, describe(name == context_.model_path ? context_.model_names.front() : name));
+  }
+  nlohmann::ordered_json models = nlohmann::ordered_json::array();
+  for (const std::string& id : context_.model_names) models.push_back(describe(id));
+  exchange.Reply(200, {{"object", "list"}, {"data", std::move(models)}});
 }
 
 void OpenAiServer::ServeHealth(HttpExchange& exchange) const {

@@ -2,7 +2,7 @@
 // evaluation tools that use them.
 //
 //   POST /v1/completions, /v1/chat/completions   complete or streamed (completion_request.h)
-//   GET  /v1/models, /v1/models/NAME             the model, and its live version
+//   GET  /v1/models, /v1/models/NAME             the model by each of its names, with its version
 //   GET  /health                                 200 while a version is live, 503 otherwise
 //
 // Uses the plain HTTP/1.1 server of common/http, which limits what clients may cost. Errors are

@@ -13,6 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "common/comm/launch_environment.h"
 #include "common/config/load.h"
@@ -36,6 +38,7 @@ constexpr absl::Duration kFailureGrace = absl::Seconds(3);
 struct CommandLine : rpc::ServiceFlags {
   std::string model;
   std::string dtype;
+  std::vector<std::string> served_model_names;
   openai::OpenAiOptions openai;
 };
 
@@ -45,6 +48,10 @@ absl::StatusOr<RolloutProcessOptions> MakeOptions(const CommandLine& command_lin
   // A folder on its own is computed as its reference is.
   if (dtype.empty() && command_line.configs.empty()) dtype = "float32";
   if (!dtype.empty()) overrides.push_back("model.dtype=" + dtype);
+  if (!command_line.served_model_names.empty()) {
+    overrides.push_back(absl::StrCat("rollout.served_model_name=['",
+                                     absl::StrJoin(command_line.served_model_names, "', '"), "']"));
+  }
   RolloutProcessOptions options;
   auto config = config::LoadRunConfig(command_line.configs, overrides);
   if (!config.ok()) return config.status();
@@ -121,11 +128,18 @@ int main(int argc, char** argv) {
   tandem::rpc::AddServiceFlags(app, command_line);
   app.add_option("--model", command_line.model,
                  "Hugging Face folder to serve as version 0, without a trainer");
-  app.add_option("--dtype", command_line.dtype, "Element type of the computation")
+  app.add_option("--dtype", command_line.dtype,
+                 "Element type of the computation; without it that of --config, or float32")
       ->check(CLI::IsMember({"float32", "bfloat16"}));
   app.add_option("--openai-listen", command_line.openai.listen,
-                 "HOST:PORT of an OpenAI-compatible HTTP endpoint; default none")
+                 "HOST:PORT of an OpenAI-compatible HTTP endpoint")
       ->envname("TANDEM_OPENAI_LISTEN");
+  app.add_option("--served-model-name", command_line.served_model_names,
+                 "Name of the model in the OpenAI API, instead of its folder's (rollout."
+                 "served_model_name); repeatable, or NAME,NAME: responses carry the first")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("NAME,...");
   app.add_option("--openai-token-file", command_line.openai.token_file,
                  "File with the token that HTTP clients must send; or TANDEM_OPENAI_TOKEN");
   app.add_flag("--openai-insecure", command_line.openai.insecure,

@@ -124,14 +124,18 @@ absl::Status RolloutProcess::Build(const RolloutProcessOptions& options) {
     RETURN_IF_ERROR(LoadLocalWeights(weights, model_->table(), *receiver_));
   }
   if (!options.openai.listen.empty()) {
+    const auto& served = options.config.rollout().served_model_name();
+    std::vector<std::string> names(served.begin(), served.end());
+    if (names.empty()) names.push_back(std::filesystem::weakly_canonical(path).filename());
     ASSIGN_OR_RETURN(openai_server_,
                      openai::OpenAiServer::Start(
                          options.openai,
                          {.engine = engine_.get(),
                           .tokenizer = tokenizer_.get(),
                           .metrics = metrics_.get(),
-                          .model = std::filesystem::weakly_canonical(path).filename(),
+                          .model_names = std::move(names),
                           .model_path = path,
+                          .path_is_name = served.empty(),
                           .timeout = absl::Seconds(options.config.rollout().request_timeout_s())}));
   }
   server_->SetServing(kWeightServiceName, true);

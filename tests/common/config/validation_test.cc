@@ -101,6 +101,7 @@ TEST_F(ValidationTest, ValuesOutOfRangeAreRefusedWithTheKey) {
                                  "algorithm.rollout_correction.rollout_rs=token_k4",
                                  "reward.name=",
                                  "reward.name=service",
+                                 "rollout.served_model_name=['']",
                                  "reward.timeout_s=0",
                                  "reward.function=f",
                                  "reward.python=",

@@ -4,6 +4,10 @@
 
 #include <cstdio>
 
+namespace tandem::text::flag_help_example {
+extern int port;
+}  // namespace tandem::text::flag_help_example
+
 namespace tandem::text::printable_example {
 extern absl::Status status;
 }  // namespace tandem::text::printable_example

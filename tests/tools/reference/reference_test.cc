@@ -39,6 +39,14 @@ TEST(Reference, IsThatOfTheCodeAndDescribesWhatARunReports) {
   EXPECT_EQ(live.exit_code, 0) << live.err;
 }
 
+TEST(Reference, StatesOneDefaultWhereSectionsShareAMessage) {
+  const std::string page =
+      testing::ReadWhole(std::string(std::getenv("TANDEM_SOURCE")) + "/tools/reference/config.md");
+
+  EXPECT_THAT(page, ::testing::HasSubstr("| `actor.optim.lr` | `1e-6` | Peak learning rate. |\n"));
+  EXPECT_THAT(page, ::testing::HasSubstr("| `critic.optim.lr` | `1e-5` | Peak learning rate. |\n"));
+}
+
 TEST(Reference, AMetricWithoutADescriptionIsNamed) {
   const TempFolder folder;
   const std::string run = folder.Write("metrics.jsonl", R"({"actor/no_such_thing": 1})");

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/text/count.h"
 #include "common/weights/reshard_check.h"
 #include "nlohmann/json.hpp"
 #include "tools/tandem/bench/bench.h"
@@ -60,12 +61,13 @@ std::string Table(const plan::UpdatePlanRequest& request, const plan::UpdatePlan
   std::string text =
       absl::StrFormat("model     %s: %.2f billion parameters, %s in %s\n", request.model_shape,
                       update.parameters / 1e9, Bytes(update.model_bytes), request.dtype);
-  absl::StrAppendFormat(&text,
-                        "trainer   %d ranks: dp_replicate %d x dp_shard %d x tp %d\n"
-                        "rollout   %d ranks: %d replicas of %d, in a chain\n",
-                        update.mesh.size(), update.mesh.dp_replicate, update.mesh.dp_shard,
-                        update.mesh.tp, request.rollout_ranks, update.fleet.replica_ranks.size(),
-                        request.rollout_tensor_parallel);
+  absl::StrAppendFormat(
+      &text,
+      "trainer   %s: dp_replicate %d x dp_shard %d x tp %d\n"
+      "rollout   %s: %s of %d, in a chain\n",
+      text::Count(update.mesh.size(), "rank"), update.mesh.dp_replicate, update.mesh.dp_shard,
+      update.mesh.tp, text::Count(request.rollout_ranks, "rank"),
+      text::Count(update.fleet.replica_ranks.size(), "replica"), request.rollout_tensor_parallel);
   absl::StrAppendFormat(
       &text,
       "plan      %.3f s, %.0f MiB resident; %d messages of at most %s, %d pieces; "

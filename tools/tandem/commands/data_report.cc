@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "common/text/count.h"
 #include "common/text/printable.h"
 
 namespace tandem::commands {
@@ -39,11 +40,12 @@ std::string DescribeData(const driver::PromptSource& source,
   std::string out;
   for (size_t i = 0; i < source.files().size() && i < kMaxShownFiles; ++i) {
     const driver::DataFile& file = source.files()[i];
-    absl::StrAppend(&out, "file     ", text::PrintableLine(file.path), ": ", file.num_rows,
-                    " rows, ", text::PrintableLine(file.form), "\n");
+    absl::StrAppend(&out, "file     ", text::PrintableLine(file.path), ": ",
+                    text::Count(file.num_rows, "row"), ", ", text::PrintableLine(file.form), "\n");
   }
   if (source.files().size() > kMaxShownFiles) {
-    absl::StrAppend(&out, "         and ", source.files().size() - kMaxShownFiles, " more files\n");
+    absl::StrAppend(&out, "         and ",
+                    text::Count(source.files().size() - kMaxShownFiles, "more file"), "\n");
   }
   const driver::Prompt& first = source.prompts().front();
   absl::StrAppend(&out, "row      ", first.row + 1, ", as the model sees it\n");

@@ -100,13 +100,16 @@ absl::Status PlanHere(const config::v1::RunConfig& config, const config::Places&
 }
 
 absl::Status ResolveAutoMesh(const config::Places& places, const model::ModelSpec& spec,
-                             const DryRunOptions& options, config::v1::RunConfig& config) {
+                             const DryRunOptions& options, bool quiet,
+                             config::v1::RunConfig& config) {
   if (config.trainer().mesh() != "auto") return absl::OkStatus();
   ASSIGN_OR_RETURN(const plan::PlanRequest request, RequestHere(config, places, spec, options));
   absl::StatusOr<plan::RunPlan> plan = plan::PlanRun(request);
   if (!plan.ok()) return Misuse(plan.status());
-  for (const std::string& reason : plan->reasons) {
-    absl::FPrintF(stderr, "plan     %s\n", reason);
+  if (!quiet) {
+    for (const std::string& reason : plan->reasons) {
+      absl::FPrintF(stderr, "plan     %s\n", reason);
+    }
   }
   if (!plan->fits()) return absl::ResourceExhaustedError(plan->problem);
   config = std::move(plan->config);

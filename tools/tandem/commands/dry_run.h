@@ -31,10 +31,12 @@ absl::Status PlanElsewhere(const RunOptions& run, const DryRunOptions& options);
 absl::Status PlanHere(const config::v1::RunConfig& config, const config::Places& places,
                       const model::ModelSpec& spec, const DryRunOptions& options);
 
-// Replaces `trainer.mesh: auto` by the plan's values and prints the reasons to stderr; reads only
-// the kind of run from `options`. Does nothing without auto. RESOURCE_EXHAUSTED if nothing fits.
+// Replaces `trainer.mesh: auto` by the plan's values and, unless `quiet`, prints the reasons to
+// stderr; reads only the kind of run from `options`. Does nothing without auto. RESOURCE_EXHAUSTED
+// if nothing fits.
 absl::Status ResolveAutoMesh(const config::Places& places, const model::ModelSpec& spec,
-                             const DryRunOptions& options, config::v1::RunConfig& config);
+                             const DryRunOptions& options, bool quiet,
+                             config::v1::RunConfig& config);
 
 // For a run that is about to start: RESOURCE_EXHAUSTED if the plan of --dry-run does not fit, with
 // options.force a warning on stderr. Checks what can be known here: services that run elsewhere only

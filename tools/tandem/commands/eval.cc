@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/status/status_macros.h"
+#include "common/text/count.h"
 #include "nlohmann/json.hpp"
 #include "tools/tandem/commands/command.h"
 #include "tools/tandem/commands/run_options.h"
@@ -69,10 +70,13 @@ absl::Status RunEval(const EvalOptions& options) {
   absl::StatusOr<driver::EvalResult> result =
       driver::Evaluate(config, source, session.fleet(), **rewarder);
   RETURN_IF_ERROR(session.Explain(result.status()));
-  absl::FPrintF(stderr, "%s: mean %s %.4f over %d prompts x %d samples, temperature %g\n",
-                config.model().path(), driver::RewardLabel(config.reward()), result->mean_reward,
-                result->groups.size(), config.rollout().val_kwargs().n(),
-                config.rollout().val_kwargs().temperature());
+  if (!options.run.quiet) {
+    absl::FPrintF(stderr, "%s: mean %s %.4f over %s x %s, temperature %g\n", config.model().path(),
+                  driver::RewardLabel(config.reward()), result->mean_reward,
+                  text::Count(result->groups.size(), "prompt"),
+                  text::Count(config.rollout().val_kwargs().n(), "sample"),
+                  config.rollout().val_kwargs().temperature());
+  }
   nlohmann::json line = {{"reward", result->mean_reward},
                          {"prompts", result->groups.size()},
                          {"samples", result->groups.size() * config.rollout().val_kwargs().n()}};
@@ -89,6 +93,7 @@ void AddEval(CLI::App& app, Runner& runner) {
   CLI::App* command = app.add_subcommand("eval", "Mean reward of a model on a data set");
   auto options = std::make_shared<EvalOptions>();
   AddRunOptions(*command, options->run);
+  AddQuietOption(*command, options->run);
   command->get_option("--config")->required(false);
   command->add_option("--model", options->model, "Hugging Face folder (model.path)");
   command->add_option("--data", options->data, "File, folder or pattern (data.test_files)")

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "common/config/load.h"
 #include "common/io/jsonl.h"
 #include "common/status/status_macros.h"
 #include "common/text/printable.h"
@@ -13,6 +14,7 @@
 #include "nlohmann/json.hpp"
 #include "tools/tandem/commands/command.h"
 #include "tools/tandem/commands/model_session.h"
+#include "tools/tandem/commands/prompt_row.h"
 #include "tools/tandem/driver/completion.h"
 #include "tools/tandem/driver/prompt_source.h"
 
@@ -38,37 +40,6 @@ struct GenerateOptions {
   std::vector<std::string> stop;
 };
 
-absl::StatusOr<driver::Prompt> ReadPrompt(const io::JsonFields& row,
-                                          const tokenizer::Tokenizer* tokenizer) {
-  driver::Prompt prompt;
-  if (row.Has("ids")) {
-    ASSIGN_OR_RETURN(const std::vector<int64_t> ids, row.IntList("ids"));
-    for (size_t i = 0; i < ids.size(); ++i) {
-      if (ids[i] < 0 || ids[i] > UINT32_MAX) {
-        return row.Error("ids", absl::StrCat("[", i, "]: ", ids[i], " is not a token id"));
-      }
-      prompt.token_ids.push_back(static_cast<uint32_t>(ids[i]));
-    }
-    return prompt;
-  }
-  if (row.Has("prompt")) {
-    ASSIGN_OR_RETURN(prompt.text, row.String("prompt"));
-    return prompt;
-  }
-  if (!row.Has("messages")) return row.Error("prompt", "expected prompt, ids or messages");
-  if (tokenizer == nullptr) {
-    return row.Error("messages", "messages need the model's chat template: give --model DIR");
-  }
-  tokenizer::ChatOptions chat;
-  chat.add_generation_prompt = true;
-  ASSIGN_OR_RETURN(prompt.text, tokenizer->RenderChat(
-                                    nlohmann::ordered_json::parse(row.source())["messages"], chat));
-  ASSIGN_OR_RETURN(const std::vector<int32_t> ids,
-                   tokenizer->Encode(prompt.text, /*add_special_tokens=*/false));
-  prompt.token_ids.assign(ids.begin(), ids.end());
-  return prompt;
-}
-
 json ToJson(const driver::Completion& completion, size_t index, bool has_text, bool processed) {
   json line = {{"ids", completion.token_ids},
                {"text", has_text ? json(completion.text) : json()},
@@ -92,12 +63,16 @@ absl::Status RunGenerate(const GenerateOptions& options) {
   if (!options.model.model.empty()) {
     ASSIGN_OR_RETURN(tokenizer, driver::LoadTokenizerIfAny(options.model.model));
   }
+  const absl::StatusOr<config::v1::RunConfig> stated =
+      config::LoadRunConfig({}, options.model.overrides);
+  if (!stated.ok()) return Misuse(stated.status());
   std::vector<driver::Prompt> prompts;
   if (!options.prompt.empty()) {
     prompts.emplace_back().text = options.prompt;
   } else {
     RETURN_IF_ERROR(io::ForEachJsonLine(options.input, [&](const io::JsonFields& row) {
-      absl::StatusOr<driver::Prompt> prompt = ReadPrompt(row, tokenizer.get());
+      absl::StatusOr<driver::Prompt> prompt =
+          ReadPromptRow(row, tokenizer.get(), stated->data().chat_template_kwargs());
       if (prompt.ok()) prompts.push_back(*std::move(prompt));
       return prompt.status();
     }));
@@ -148,7 +123,8 @@ void AddGenerate(CLI::App& app, Runner& runner) {
   AddModelOptions(*command, options->model);
   command->add_option("--prompt", options->prompt, "One prompt as text");
   command->add_option("--input", options->input,
-                      R"(JSONL of {"prompt"}, {"ids"} or {"messages"}; /dev/stdin for a pipe)");
+                      R"(JSONL of {"prompt"}, {"ids"} or {"messages"}, with "tools" and )"
+                      R"("chat_template_kwargs" as in train; /dev/stdin for a pipe)");
   command->add_option("--max-tokens", options->max_tokens, "Longest completion")
       ->capture_default_str();
   command->add_option("--temperature", options->temperature, "0 is greedy")->capture_default_str();

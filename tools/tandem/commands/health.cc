@@ -57,7 +57,7 @@ void AddHealth(CLI::App& app, Runner& runner) {
   command->add_flag("--wait", options->wait, "Waits until the process serves, at most --timeout");
   command->add_flag("--plaintext", options->plaintext,
                     "Connects without TLS, for a --health-listen port");
-  command->add_option("--timeout", options->timeout_s, "Timeout in seconds, default 5")
+  command->add_option("--timeout", options->timeout_s, "Timeout in seconds")
       ->check(CLI::PositiveNumber);
   command->callback([&runner, options] { runner = [options] { return RunHealth(*options); }; });
 }

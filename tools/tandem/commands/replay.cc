@@ -41,7 +41,7 @@ absl::Status RunReplay(const ReplayOptions& options) {
                                   ? config.trainer().total_steps()
                                   : static_cast<int64_t>(steps.size());
   config.mutable_trainer()->set_total_steps(total_steps);
-  driver::Progress progress("replay", total_steps);
+  driver::Progress progress("replay", total_steps, options.run.quiet);
   AllowResumeFolder(options.run, config);
   ASSIGN_OR_RETURN(RunStart start, PrepareRunFolder(options.run, config, session, progress));
   driver::RunFolder& folder = start.folder;
@@ -93,12 +93,20 @@ absl::Status RunReplay(const ReplayOptions& options) {
     RETURN_IF_ERROR(folder.WriteMetrics(step, metrics));
     progress.AddTokens(static_cast<int64_t>(metrics["perf/total_num_tokens"]));
     progress.Update(step, {absl::StrFormat("loss %.4f", metrics["actor/loss"])});
+    if (options.run.quiet) continue;
     json line = {{"training/global_step", step}};
     for (const auto& [name, value] : metrics) line[name] = value;
     std::printf("%s", io::ToJsonLine(line).c_str());
     std::fflush(stdout);
   }
-  return session.Explain(checkpoints.SaveModel());
+  RETURN_IF_ERROR(session.Explain(checkpoints.SaveModel()));
+  if (options.run.quiet) {
+    std::printf("%s", io::ToJsonLine({{"steps", total_steps},
+                                      {"run_dir", folder.path()},
+                                      {"model", folder.model_path()}})
+                          .c_str());
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -107,6 +115,7 @@ void AddReplay(CLI::App& app, Runner& runner) {
   CLI::App* command = app.add_subcommand("replay", "Trains on recorded samples");
   auto options = std::make_shared<ReplayOptions>();
   AddRunOptions(*command, options->run);
+  AddQuietOption(*command, options->run);
   AddResumeOption(*command, options->run);
   command
       ->add_option("--input", options->input,

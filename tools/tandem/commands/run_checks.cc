@@ -10,9 +10,12 @@
 #include "absl/strings/str_format.h"
 #include "common/config/scalar.h"
 #include "common/status/status_macros.h"
+#include "common/text/count.h"
 
 namespace tandem::commands {
 namespace {
+
+using text::Count;
 
 // Beyond this the processes spend their time on being switched, and memory runs out first.
 constexpr int64_t kMostProcessesPerCore = 16;
@@ -54,10 +57,11 @@ void CheckLengths(const CheckedRun& run, std::vector<std::string>& warnings) {
   if (SamplesTest(run)) longest = std::max(longest, LongestPrompt(*run.test));
   const int64_t room = positions - longest;
   if (room >= max_tokens) return;
-  warnings.push_back(absl::StrFormat(
-      "rollout.max_tokens: the longest prompt has %d tokens and the model %d positions, so its "
-      "completions end after %d tokens, not %d",
-      longest, positions, std::max<int64_t>(0, room), max_tokens));
+  warnings.push_back(
+      absl::StrFormat("rollout.max_tokens: the longest prompt has %s and the model %s, so its "
+                      "completions end after %s, not %d",
+                      Count(longest, "token"), Count(positions, "position"),
+                      Count(std::max<int64_t>(0, room), "token"), max_tokens));
 }
 
 // Two prompts with the same hash are the same, but for one chance in 2^64.
@@ -74,10 +78,10 @@ void CheckOverlap(const CheckedRun& run, std::vector<std::string>& warnings) {
     return seen.contains(HashOf(prompt.token_ids));
   });
   if (shared == 0) return;
-  warnings.push_back(
-      absl::StrFormat("data.test_files: %d of %d prompts are also in data.train_files; the "
-                      "evaluation does not measure what was not trained on",
-                      shared, test.size()));
+  warnings.push_back(absl::StrFormat(
+      "data.test_files: %d of %s %s also in data.train_files; the evaluation does "
+      "not measure what was not trained on",
+      shared, Count(static_cast<int64_t>(test.size()), "prompt"), shared == 1 ? "is" : "are"));
 }
 
 }  // namespace
@@ -99,9 +103,9 @@ absl::StatusOr<std::vector<std::string>> CheckRun(const CheckedRun& run) {
   const int64_t batch = run.config.data().train_batch_size();
   if (num_prompts < batch) {
     warnings.push_back(absl::StrFormat(
-        "data.train_batch_size: %d, but there are %d prompts; every step repeats each about %d "
-        "times",
-        batch, num_prompts, (batch + num_prompts - 1) / num_prompts));
+        "data.train_batch_size: %d, but there %s %s; every step repeats each about %d times", batch,
+        num_prompts == 1 ? "is" : "are", Count(num_prompts, "prompt"),
+        (batch + num_prompts - 1) / num_prompts));
   }
   const config::v1::AdvEstimator estimator = run.config.algorithm().adv_estimator();
   if (run.reinforcement && run.config.rollout().n() == 1 && ComparesSamples(estimator)) {
@@ -130,8 +134,8 @@ absl::StatusOr<std::string> CheckProcesses(const LocalProcesses& processes, bool
       processes.trainer_ranks >= processes.rollout_ranks ? "trainer.ranks" : "rollout.replicas";
   if (most <= processes.cores) return "";
   std::string problem =
-      absl::StrFormat("%s: --local starts %d processes that compute at once, on %d cores", key,
-                      most, processes.cores);
+      absl::StrFormat("%s: --local starts %s that compute at once, on %s", key,
+                      Count(most, "process", "processes"), Count(processes.cores, "core"));
   if (most > kMostProcessesPerCore * processes.cores && !force) {
     return absl::ResourceExhaustedError(
         absl::StrCat(problem, "; lower it, or start the run all the same with --force"));

@@ -47,6 +47,12 @@ void AddRunOptions(CLI::App& command, RunOptions& options) {
                    "Starts the configured trainer ranks and rollout replicas on this machine");
 }
 
+void AddQuietOption(CLI::App& command, RunOptions& options) {
+  command.add_flag(
+      "--quiet", options.quiet,
+      "Shows errors, warnings and the last line, which names the results; no progress");
+}
+
 void AddReplicaRanksOption(CLI::App& command, RunOptions& options) {
   command
       .add_option("--replica-ranks", options.replica_ranks,

@@ -18,6 +18,7 @@ struct RunOptions {
   std::vector<std::string> overrides;
   bool local = false;
   bool dry_run = false;
+  bool quiet = false;                  // shows errors, warnings and the result only
   std::string metrics;                 // HOST:PORT to serve metrics on; empty: none
   std::string openai_listen;           // HOST:PORT; see LocalClusterOptions
   std::vector<int64_t> replica_ranks;  // of each replica; see LocalClusterOptions
@@ -30,6 +31,8 @@ struct RunOptions {
 };
 
 void AddRunOptions(CLI::App& command, RunOptions& options);
+// Adds --quiet, for commands that show their progress.
+void AddQuietOption(CLI::App& command, RunOptions& options);
 // Adds --metrics HOST:PORT, --openai-listen HOST:PORT and --trace, for commands that train.
 void AddObservationOptions(CLI::App& command, RunOptions& options);
 // Adds --replica-ranks, for commands that pass it on to their session.

@@ -7,9 +7,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/config/summary.h"
+#include "common/text/count.h"
 #include "nlohmann/json.hpp"
 
 namespace tandem::commands {
+
+using text::Count;
 
 void PrintPlan(const config::v1::RunConfig& config, const model::ModelSpec& spec,
                const driver::PromptSource& train, bool supervised) {
@@ -19,24 +22,25 @@ void PrintPlan(const config::v1::RunConfig& config, const model::ModelSpec& spec
   // Float32 masters, gradients and two moments; in bfloat16 a copy of the shard besides.
   const double shard_mib = parameters / ranks * (bf16 ? 18 : 16) / (1 << 20);
   absl::FPrintF(stderr,
-                "model    %s, %.2fM parameters, %s; on %d ranks %.1f MiB each of parameters, "
-                "gradients and optimizer\n",
-                spec.architecture, parameters / 1e6, bf16 ? "bfloat16" : "float32", ranks,
-                shard_mib);
-  absl::FPrintF(stderr, "data     %d prompts", train.prompts().size());
+                "model    %s, %.2fM parameters, %s; on %s %.1f MiB%s of parameters, gradients and "
+                "optimizer\n",
+                spec.architecture, parameters / 1e6, bf16 ? "bfloat16" : "float32",
+                Count(ranks, "rank"), shard_mib, ranks == 1 ? "" : " each");
+  absl::FPrintF(stderr, "data     %s",
+                Count(static_cast<int64_t>(train.prompts().size()), "prompt"));
   if (train.num_too_long() > 0) {
     absl::FPrintF(stderr, " (skipped %d longer than data.max_prompt_length = %d tokens)",
                   train.num_too_long(), config.data().max_prompt_length());
   }
   absl::FPrintF(stderr, "\nstep     %s\n",
-                supervised
-                    ? absl::StrCat(config.data().train_batch_size(), " rows = 1 optimizer step")
-                    : config::DescribeBatch(config));
+                supervised ? absl::StrCat(Count(config.data().train_batch_size(), "row"),
+                                          " = 1 optimizer step")
+                           : config::DescribeBatch(config));
   const double epochs = static_cast<double>(config.trainer().total_steps()) *
                         static_cast<double>(config.data().train_batch_size()) /
                         static_cast<double>(train.epoch_size());
-  absl::FPrintF(stderr, "run      %d steps (%.3g epochs) into %s\n", config.trainer().total_steps(),
-                epochs, config.run_dir());
+  absl::FPrintF(stderr, "run      %s (%.3g epochs) into %s\n",
+                Count(config.trainer().total_steps(), "step"), epochs, config.run_dir());
 }
 
 std::string PlotPoints(const std::vector<std::pair<double, double>>& points, int width,
@@ -72,7 +76,10 @@ std::string PlotPoints(const std::vector<std::pair<double, double>>& points, int
   return text;
 }
 
-void PrintSummary(const config::v1::RunConfig& config, const driver::RunSummary& summary) {
+namespace {
+
+// The rewards by step as a plot, and the evaluations as a table.
+void PrintCurves(const driver::RunSummary& summary) {
   std::vector<std::pair<double, double>> points;
   for (size_t i = 0; i < summary.rewards.size(); ++i) {
     points.emplace_back(static_cast<double>(i + 1), summary.rewards[i]);
@@ -80,6 +87,18 @@ void PrintSummary(const config::v1::RunConfig& config, const driver::RunSummary&
   if (points.size() > 1) {
     absl::FPrintF(stderr, "\ntraining reward by step\n%s\n", PlotPoints(points, 64, 12));
   }
+  if (summary.evaluations.empty()) return;
+  absl::FPrintF(stderr, "%8s  %s\n", "step", "evaluation reward");
+  for (const auto& [step, reward] : summary.evaluations) {
+    absl::FPrintF(stderr, "%8d  %.4f\n", step, reward);
+  }
+}
+
+}  // namespace
+
+void PrintSummary(const config::v1::RunConfig& config, const driver::RunSummary& summary,
+                  bool quiet) {
+  if (!quiet) PrintCurves(summary);
   nlohmann::json line = {{"steps", summary.steps},
                          {"seconds", summary.seconds},
                          {"run_dir", config.run_dir()},
@@ -89,12 +108,8 @@ void PrintSummary(const config::v1::RunConfig& config, const driver::RunSummary&
     line["best_step"] = *summary.best_step;
   }
   if (!summary.evaluations.empty()) {
-    absl::FPrintF(stderr, "%8s  %s\n", "step", "evaluation reward");
     double best = summary.evaluations[0].second;
-    for (const auto& [step, reward] : summary.evaluations) {
-      absl::FPrintF(stderr, "%8d  %.4f\n", step, reward);
-      best = std::max(best, reward);
-    }
+    for (const auto& [step, reward] : summary.evaluations) best = std::max(best, reward);
     line["reward_before"] = summary.evaluations.front().second;
     line["reward_after"] = summary.evaluations.back().second;
     line["reward_best"] = best;

@@ -17,8 +17,10 @@ namespace tandem::commands {
 void PrintPlan(const config::v1::RunConfig& config, const model::ModelSpec& spec,
                const driver::PromptSource& train, bool supervised);
 
-// Prints evaluations to stderr, as a plot and a table, and one JSON object to stdout.
-void PrintSummary(const config::v1::RunConfig& config, const driver::RunSummary& summary);
+// Prints rewards and evaluations to stderr, as a plot and a table, unless `quiet`, and one JSON
+// object to stdout.
+void PrintSummary(const config::v1::RunConfig& config, const driver::RunSummary& summary,
+                  bool quiet);
 
 // Plots points (x, y) as text in `width` columns and `height` rows, with labelled axes.
 std::string PlotPoints(const std::vector<std::pair<double, double>>& points, int width, int height);

@@ -10,6 +10,7 @@
 #include "common/rpc/enum_check.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
+#include "common/text/count.h"
 #include "common/text/printable.h"
 #include "nlohmann/json.hpp"
 #include "tandem/rollout/v1/rollout_service.grpc.pb.h"
@@ -127,7 +128,8 @@ absl::Status RunStatus(const StatusOptions& options) {
   if (!options.trainer.empty()) report(AskTrainer(options.trainer));
   for (const std::string& address : options.rollouts) report(AskRollout(address));
   if (unreachable > 0) {
-    return absl::UnavailableError(absl::StrCat(unreachable, " services do not respond"));
+    return absl::UnavailableError(absl::StrCat(text::Count(unreachable, "service"),
+                                               unreachable == 1 ? " does" : " do", " not respond"));
   }
   return absl::OkStatus();
 }

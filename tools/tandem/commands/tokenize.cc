@@ -8,6 +8,7 @@
 #include "common/tokenizer/tokenizer.h"
 #include "nlohmann/json.hpp"
 #include "tools/tandem/commands/command.h"
+#include "tools/tandem/dataset/chat_options.h"
 
 namespace tandem::commands {
 namespace {
@@ -42,9 +43,10 @@ absl::StatusOr<json> EncodeChat(const tokenizer::Tokenizer& tokenizer, const io:
   const auto request = nlohmann::ordered_json::parse(row.source());
   const auto messages = request.find("messages");
   if (messages == request.end()) return row.Error("messages", "expected a list of messages");
-  tokenizer::ChatOptions options;
+  ASSIGN_OR_RETURN(
+      tokenizer::ChatOptions options,
+      dataset::ReadChatOptions(request, row.Has("tools") ? "tools" : "", /*variables=*/""));
   ASSIGN_OR_RETURN(options.add_generation_prompt, row.BoolOr("add_generation_prompt", false));
-  if (row.Has("tools")) options.tools = request["tools"];
   ASSIGN_OR_RETURN(std::string text, tokenizer.RenderChat(*messages, options));
   ASSIGN_OR_RETURN(std::vector<int32_t> ids, tokenizer.Encode(text, false));
   return json{{"ids", ids}, {"text", std::move(text)}};

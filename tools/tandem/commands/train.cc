@@ -220,17 +220,18 @@ absl::Status RunTraining(Kind kind, const RunOptions& options, DryRunOptions dry
     RETURN_IF_ERROR(CheckInputs(kind, inputs));
     return PlanHere(inputs.config, inputs.places, inputs.spec, dry_run);
   }
-  RETURN_IF_ERROR(ResolveAutoMesh(inputs.places, inputs.spec, dry_run, inputs.config));
+  RETURN_IF_ERROR(
+      ResolveAutoMesh(inputs.places, inputs.spec, dry_run, options.quiet, inputs.config));
   AllowResumeFolder(options, inputs.config);
   const config::v1::RunConfig& config = inputs.config;
-  PrintPlan(config, inputs.spec, *inputs.train, dry_run.supervised);
+  if (!options.quiet) PrintPlan(config, inputs.spec, *inputs.train, dry_run.supervised);
 
   const bool evaluates = inputs.test.has_value();
   const bool needs_rollouts = inputs.rewarder != nullptr;
   RETURN_IF_ERROR(CheckInputs(kind, inputs));
   RETURN_IF_ERROR(CheckMachine(options, inputs, dry_run, needs_rollouts));
   const std::string command = NameOf(kind);
-  driver::Progress progress(command, config.trainer().total_steps());
+  driver::Progress progress(command, config.trainer().total_steps(), options.quiet);
   ASSIGN_OR_RETURN(RunStart start, PrepareRunFolder(options, config, session, progress));
   if (options.trace) driver::StartRunTrace(config.run_dir());
   std::unique_ptr<metrics::MetricsServer> metrics_server;
@@ -298,7 +299,7 @@ absl::Status RunTraining(Kind kind, const RunOptions& options, DryRunOptions dry
     }
   }
   if (!summary.ok()) return session.Explain(summary.status());
-  PrintSummary(config, *summary);
+  PrintSummary(config, *summary, options.quiet);
   return absl::OkStatus();
 }
 
@@ -306,6 +307,7 @@ void Add(CLI::App& app, Runner& runner, Kind kind, const char* description) {
   CLI::App* command = app.add_subcommand(NameOf(kind), description);
   auto options = std::make_shared<RunOptions>();
   AddRunOptions(*command, *options);
+  AddQuietOption(*command, *options);
   AddReplicaRanksOption(*command, *options);
   AddResumeOption(*command, *options);
   AddObservationOptions(*command, *options);

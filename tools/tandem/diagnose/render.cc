@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/text/count.h"
 #include "tools/tandem/diagnose/render_links.h"
 #include "tools/tandem/diagnose/report.h"
 
@@ -180,9 +181,9 @@ json ToJson(const Report& report) {
 }
 
 std::string ToText(const Report& report) {
-  std::string out =
-      absl::StrFormat("%s: %d steps of %.3f s (median %.3f, 95 %% below %.3f)\n", report.run,
-                      report.num_steps, report.step.mean, report.step.p50, report.step.p95);
+  std::string out = absl::StrFormat("%s: %s of %.3f s (median %.3f, 95 %% below %.3f)\n",
+                                    report.run, text::Count(report.num_steps, "step"),
+                                    report.step.mean, report.step.p50, report.step.p95);
   absl::StrAppend(&out, "\nDriver: seconds per step\n");
   for (const auto& [phase, times] : report.driver_phases) {
     absl::StrAppendFormat(&out, "  %-18s %8.3f  %s\n", phase, times.mean,
@@ -248,8 +249,9 @@ std::string ToHtml(const Report& report) {
   std::string out = absl::StrCat("<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>",
                                  Escape(report.run), " - communication</title><style>", kStyle,
                                  "</style><h1>", Escape(report.run), "</h1>");
-  absl::StrAppendFormat(&out, "<p>%d steps of %.3f s (median %.3f s, 95 %% below %.3f s)</p>",
-                        report.num_steps, report.step.mean, report.step.p50, report.step.p95);
+  absl::StrAppendFormat(&out, "<p>%s of %.3f s (median %.3f s, 95 %% below %.3f s)</p>",
+                        text::Count(report.num_steps, "step"), report.step.mean, report.step.p50,
+                        report.step.p95);
   if (!report.advice.empty()) {
     absl::StrAppend(&out, "<h2>Advice</h2><ul>");
     for (const Advice& advice : report.advice) {

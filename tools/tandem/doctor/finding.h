@@ -10,13 +10,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "common/text/count.h"
 
 namespace tandem::doctor {
 
 // "1 core", "2 cores".
-inline std::string Count(int64_t count, absl::string_view noun) {
-  return absl::StrCat(count, " ", noun, count == 1 ? "" : "s");
-}
+using text::Count;
 
 enum class Severity { kOk, kWarning, kError };
 

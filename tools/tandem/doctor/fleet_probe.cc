@@ -272,7 +272,7 @@ void AddFigures(const Probe& probe, const std::vector<RankProbe>& ranks,
   finding.what = absl::StrCat("all-reduce by ", probe.backend());
   const std::string transport = ranks.empty() ? "" : ranks.front().transport();
   finding.found =
-      absl::StrFormat("%d processes%s, every sum right: %s", probe.size(),
+      absl::StrFormat("%s%s, every sum right: %s", Count(probe.size(), "process", "processes"),
                       transport == "tls" ? " over TLS" : "", absl::StrJoin(texts, ", "));
   if (!round_trips.empty()) {
     absl::StrAppendFormat(&finding.found, "; round trip %.3f ms, at most %.3f ms",

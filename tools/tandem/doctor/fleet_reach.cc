@@ -211,8 +211,9 @@ void AddSummary(const std::vector<FleetProcess>& processes, const std::vector<As
   }
   Finding finding;
   finding.what = "reach";
-  finding.found = absl::StrFormat("%d of %d pairs of %d processes on %d hosts reach each other",
-                                  good.size(), pairs.size(), processes.size(), machines.size());
+  finding.found = absl::StrFormat(
+      "%d of %s of %s on %s reach each other", good.size(), Count(pairs.size(), "pair"),
+      Count(processes.size(), "process", "processes"), Count(machines.size(), "host"));
   if (!good.empty()) {
     std::sort(good.begin(), good.end(), [](const Pair* a, const Pair* b) {
       return a->reached->connect_seconds() < b->reached->connect_seconds();
@@ -222,7 +223,10 @@ void AddSummary(const std::vector<FleetProcess>& processes, const std::vector<As
                           1e3 * good[good.size() / 2]->reached->connect_seconds(),
                           1e3 * last.reached->connect_seconds(), last.from->name(), last.to_name());
   }
-  if (busy > 0) absl::StrAppendFormat(&finding.found, "; %d trainer ranks were busy", busy);
+  if (busy > 0)
+    absl::StrAppendFormat(
+        &finding.found, "; %s busy",
+        busy == 1 ? "1 trainer rank was" : absl::StrCat(busy, " trainer ranks were"));
   finding.measured = ToJson(pairs);
   finding.table = TableOf(processes, targets, pairs);
   findings.Add(std::move(finding));

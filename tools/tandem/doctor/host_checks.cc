@@ -73,10 +73,10 @@ void CheckProcessor(const config::v1::RunConfig& config, Findings& findings) {
   for (const auto& [key, threads] :
        {std::pair{"trainer.threads", trainer}, std::pair{"rollout.threads", rollouts}}) {
     if (threads <= cores) continue;
-    findings.Warn(
-        "processor",
-        absl::StrFormat("%s requests %d threads in all, on %s", key, threads, Count(cores, "core")),
-        absl::StrCat("if all processes run here, set ", key, "=0 to share the cores"));
+    findings.Warn("processor",
+                  absl::StrFormat("%s requests %s in all, on %s", key, Count(threads, "thread"),
+                                  Count(cores, "core")),
+                  absl::StrCat("if all processes run here, set ", key, "=0 to share the cores"));
   }
 }
 

@@ -38,7 +38,7 @@ void CheckWeights(const config::v1::RunConfig& config, const model::ModelSpec& s
     return;
   }
   findings.Ok("weights",
-              absl::StrCat(folder->names().size(), " tensors, as config.json describes"));
+              absl::StrCat(Count(folder->names().size(), "tensor"), ", as config.json describes"));
 }
 
 void CheckTokenizer(const config::v1::RunConfig& config, const model::ModelSpec& spec,

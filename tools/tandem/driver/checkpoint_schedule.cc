@@ -78,8 +78,8 @@ absl::Status CheckpointSchedule::TrySaveLast() {
     return absl::FailedPreconditionError(
         absl::StrCat("the trainer is at step ", info.step(), ", not at step ", step));
   }
-  progress_.Note(absl::StrCat("interrupted: saving a checkpoint of step ", step,
-                              " (a second interrupt ends at once, without it)"));
+  progress_.Report(absl::StrCat("interrupted: saving a checkpoint of step ", step,
+                                " (a second interrupt ends at once, without it)"));
   RETURN_IF_ERROR(folder_.SyncMetrics());
   return trainer_
       .SaveSharded(folder_.checkpoint_path(step), last_->SerializeAsString(),

@@ -96,7 +96,7 @@ class GivenLoop : public StepLoop {
     RETURN_IF_ERROR(held_out_.Measure(metrics));
     if (const auto loss = metrics.find("val/loss"); loss != metrics.end()) {
       metrics["timing_s/val_loss"] = watch.Lap();
-      c_.progress.Note(absl::StrFormat("step %4d  held-out loss %.4f", step, loss->second));
+      c_.progress.Report(absl::StrFormat("step %4d  held-out loss %.4f", step, loss->second));
     }
     if (c_.fleet == nullptr) return absl::OkStatus();
     RETURN_IF_ERROR(Publish(metrics));

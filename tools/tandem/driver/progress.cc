@@ -24,11 +24,12 @@ std::string Remaining(absl::Duration duration) {
 
 }  // namespace
 
-Progress::Progress(std::string title, int64_t total_steps)
+Progress::Progress(std::string title, int64_t total_steps, bool quiet)
     : title_(std::move(title)),
       total_steps_(total_steps),
       start_(absl::Now()),
       terminal_(isatty(STDERR_FILENO) == 1),
+      quiet_(quiet),
       last_shown_(absl::InfinitePast()) {}
 
 Progress::~Progress() {
@@ -52,7 +53,12 @@ void Progress::Note(const std::string& text) {
   absl::FPrintF(stderr, "%s\n", text::Printable(text));
 }
 
+void Progress::Report(const std::string& text) {
+  if (!quiet_) Note(text);
+}
+
 void Progress::Update(int64_t step, const std::vector<std::string>& facts) {
+  if (quiet_) return;
   const absl::Time now = absl::Now();
   if (first_step_ < 0) first_step_ = step - 1;
   const bool last = step == total_steps_;

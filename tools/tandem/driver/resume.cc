@@ -66,8 +66,8 @@ absl::StatusOr<ResumePoint> Resume(const std::vector<checkpoint::RunCheckpoint>&
     point.policy_version = loaded->policy_version();
     ASSIGN_OR_RETURN(point.rows, folder.Truncate(*state));
     point.state = *std::move(state);
-    progress.Note(absl::StrCat("resuming after step ", point.state.step(), ", from ",
-                               candidate.path, ", as version ", point.policy_version));
+    progress.Report(absl::StrCat("resuming after step ", point.state.step(), ", from ",
+                                 candidate.path, ", as version ", point.policy_version));
     return point;
   }
   return absl::DataLossError(

@@ -7,6 +7,7 @@
 #include "common/io/parse_json.h"
 #include "common/status/status_macros.h"
 #include "tools/tandem/dataset/chat_messages.h"
+#include "tools/tandem/dataset/chat_options.h"
 #include "tools/tandem/dataset/conversation.h"
 #include "tools/tandem/dataset/row_keys.h"
 
@@ -183,17 +184,8 @@ class RowPrompts::Builder {
 
   absl::Status ReadOptions() {
     ASSIGN_OR_RETURN(const ordered_json* row, Ordered());
-    if (!form_.tools_key.empty()) {
-      ASSIGN_OR_RETURN(options_.tools,
-                       dataset::ReadTools(*FindKey(*row, form_.tools_key), form_.tools_key));
-    }
-    ASSIGN_OR_RETURN(options_.extra, dataset::ReadTemplateVariables(config_.chat_template_kwargs(),
-                                                                    "data.chat_template_kwargs"));
-    const std::string key = "chat_template_kwargs";
-    if (const auto own = row->find(key); own != row->end()) {
-      ASSIGN_OR_RETURN(const ordered_json variables, dataset::ReadTemplateVariables(*own, key));
-      for (const auto& [name, value] : variables.items()) options_.extra[name] = value;
-    }
+    ASSIGN_OR_RETURN(
+        options_, dataset::ReadChatOptions(*row, form_.tools_key, config_.chat_template_kwargs()));
     return absl::OkStatus();
   }
 

@@ -9,6 +9,7 @@
 #include "common/io/jsonl.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/trace.h"
+#include "common/text/count.h"
 #include "tools/tandem/driver/part_scores.h"
 #include "tools/tandem/driver/publish_retry.h"
 #include "tools/tandem/driver/reward_parts.h"
@@ -135,9 +136,9 @@ absl::Status StepLoop::RunEvaluation(int64_t step, int64_t version, Metrics& met
   summary_.evaluations.emplace_back(step, result.mean_reward);
   // A bar shows how the reward changes from line to line.
   const int bar = static_cast<int>(std::clamp(result.mean_reward, 0.0, 1.0) * 40);
-  c_.progress.Note(absl::StrFormat("step %4d  evaluation %.4f |%-40s| %d prompts", step,
-                                   result.mean_reward, std::string(bar, '#'),
-                                   result.groups.size()));
+  c_.progress.Report(absl::StrFormat("step %4d  evaluation %.4f |%-40s| %s", step,
+                                     result.mean_reward, std::string(bar, '#'),
+                                     text::Count(result.groups.size(), "prompt")));
   return absl::OkStatus();
 }
 

@@ -10,6 +10,7 @@
 #include "common/config/validation.h"
 #include "common/rank_setup/mesh_shape.h"
 #include "common/status/status_macros.h"
+#include "common/text/count.h"
 #include "tools/tandem/plan/mesh_fit.h"
 
 namespace tandem::plan {
@@ -216,7 +217,7 @@ class Search {
     }
     const size_t shown = reasons.size() + (best_.has_value() ? 1 : 0);
     if (tried_.size() > shown) {
-      reasons.push_back(absl::StrCat("... and ", tried_.size() - shown, " others."));
+      reasons.push_back(absl::StrCat("... and ", text::Count(tried_.size() - shown, "other"), "."));
     }
     if (best_.has_value()) {
       reasons.push_back(absl::StrFormat(
@@ -232,8 +233,9 @@ class Search {
     if (!least.budget.problem.empty()) return least.problem;
     std::string problem = absl::StrCat(
         WithPlace(request_.places, "trainer.mesh"), ": no plan fits: the smallest one needs ",
-        FormatBytes(least.rank.peak.total()), " for each of ", least.mesh.size(),
-        " ranks, but a rank has ", FormatBytes(std::max<int64_t>(0, least.budget.rank_bytes)));
+        FormatBytes(least.rank.peak.total()),
+        least.mesh.size() == 1 ? "" : absl::StrCat(" for each of ", least.mesh.size(), " ranks"),
+        ", but a rank has ", FormatBytes(std::max<int64_t>(0, least.budget.rank_bytes)));
     RunConfig config = least.config;
     for (int64_t ranks = 2 * least.mesh.size(); ranks <= 65536; ranks *= 2) {
       comm::MeshShape mesh = least.mesh;

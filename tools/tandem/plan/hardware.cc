@@ -18,6 +18,7 @@
 #include "common/config/nearest.h"
 #include "common/host/process_memory.h"
 #include "common/status/status_macros.h"
+#include "common/text/count.h"
 #include "tools/tandem/plan/data.h"
 
 namespace tandem::plan {
@@ -155,10 +156,10 @@ absl::StatusOr<int64_t> Memory(const std::string& text, absl::string_view part) 
 std::string Hardware::Describe() const {
   const double gib = static_cast<double>(memory_bytes) / kGib;
   if (is_gpu) {
-    return absl::StrFormat("%s x %d x %d: %d accelerators of %.1f GiB", name, per_host, hosts,
-                           total(), gib);
+    return absl::StrFormat("%s x %d x %d: %s of %.1f GiB", name, per_host, hosts,
+                           text::Count(total(), "accelerator"), gib);
   }
-  return absl::StrFormat("%s: %d %s of %.1f GiB", name, hosts, hosts == 1 ? "host" : "hosts", gib);
+  return absl::StrFormat("%s: %s of %.1f GiB", name, text::Count(hosts, "host"), gib);
 }
 
 absl::StatusOr<Hardware> ParseHardware(const std::string& text) {

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/text/count.h"
 #include "tools/tandem/plan/ceil_divide.h"
 
 namespace tandem::plan {
@@ -11,13 +12,14 @@ namespace {
 
 std::string TooLargeForRollout(const config::v1::RunConfig& config, const RolloutMemory& rollout,
                                int64_t available, const char* of_what) {
-  return absl::StrCat(
-      "rollout.tensor_model_parallel_size: a rollout rank needs ", FormatBytes(rollout.total()),
-      " (two copies of the weights ", FormatBytes(rollout.weights + rollout.packed), ", KV cache ",
-      FormatBytes(rollout.kv_cache), ", the rest ",
-      FormatBytes(rollout.transfer + rollout.temporaries), "), but ", of_what, " has ",
-      FormatBytes(available), "; use more than ", config.rollout().tensor_model_parallel_size(),
-      " ranks or lower rollout.kv_cache_megabytes");
+  return absl::StrCat("rollout.tensor_model_parallel_size: a rollout rank needs ",
+                      FormatBytes(rollout.total()), " (two copies of the weights ",
+                      FormatBytes(rollout.weights + rollout.packed), ", KV cache ",
+                      FormatBytes(rollout.kv_cache), ", the rest ",
+                      FormatBytes(rollout.transfer + rollout.temporaries), "), but ", of_what,
+                      " has ", FormatBytes(available), "; use more than ",
+                      text::Count(config.rollout().tensor_model_parallel_size(), "rank"),
+                      " or lower rollout.kv_cache_megabytes");
 }
 
 }  // namespace
@@ -45,13 +47,14 @@ MemoryBudget BudgetOf(const config::v1::RunConfig& config, const Hardware& hardw
     const int64_t total = hardware.total();
     const int64_t most = hardware.memory_bytes - hardware.reserved_bytes;
     if (ranks > total) {
-      budget.problem = absl::StrCat("trainer.ranks: ", ranks, " ranks on ", total,
-                                    " accelerators; each rank needs its own");
+      budget.problem = absl::StrCat("trainer.ranks: ", text::Count(ranks, "rank"), " on ",
+                                    text::Count(total, "accelerator"), "; each rank needs its own");
       return budget;
     }
     if (rollout_ranks > total) {
-      budget.problem = absl::StrCat("rollout.replicas: ", rollout_ranks, " rollout ranks on ",
-                                    total, " accelerators; each rollout rank needs its own");
+      budget.problem =
+          absl::StrCat("rollout.replicas: ", text::Count(rollout_ranks, "rollout rank"), " on ",
+                       text::Count(total, "accelerator"), "; each rollout rank needs its own");
       return budget;
     }
     budget.shared = rollout_ranks > 0 && ranks + rollout_ranks > total;

@@ -7,11 +7,14 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/text/count.h"
 #include "nlohmann/json.hpp"
 #include "tools/tandem/plan/mesh_fit.h"
 
 namespace tandem::plan {
 namespace {
+
+using text::Count;
 
 constexpr int kBarWidth = 40;
 
@@ -35,11 +38,18 @@ std::string Row(const std::string& name, int64_t bytes, int64_t whole) {
   return absl::StrFormat("  %-18s %12s  %s\n", name, FormatBytes(bytes), std::string(width, '#'));
 }
 
+// What a full bar stands for: the memory that there is, or, if none is left, what is needed.
+int64_t FullBar(int64_t budget_bytes, int64_t needed_bytes) {
+  return std::max<int64_t>(1, budget_bytes > 0 ? budget_bytes : needed_bytes);
+}
+
 std::string RankTable(const RunPlan& plan) {
-  const int64_t whole = std::max<int64_t>(1, plan.budget.rank_bytes);
-  std::string text =
-      absl::StrFormat("memory   peak of each of %d trainer ranks, in %s; a full bar is %s\n",
-                      plan.mesh.size(), plan.rank.peak.place, FormatBytes(whole));
+  const int64_t whole = FullBar(plan.budget.rank_bytes, plan.rank.peak.total());
+  std::string text = absl::StrFormat(
+      "memory   peak of %s, in %s; a full bar is %s\n",
+      plan.mesh.size() == 1 ? "the trainer rank"
+                            : absl::StrFormat("each of %d trainer ranks", plan.mesh.size()),
+      plan.rank.peak.place, FormatBytes(whole));
   for (size_t k = 0; k < kNumMemoryKinds; ++k) {
     const auto kind = static_cast<MemoryKind>(k);
     if (plan.rank.peak.of(kind) > 0) {
@@ -57,10 +67,10 @@ std::string RankTable(const RunPlan& plan) {
 std::string RolloutTable(const RunPlan& plan) {
   const config::v1::RolloutConfig& rollout = plan.config.rollout();
   const int64_t whole =
-      std::max<int64_t>(1, plan.hardware.is_gpu ? plan.budget.rollout_bytes : plan.rollout.total());
+      FullBar(plan.hardware.is_gpu ? plan.budget.rollout_bytes : 0, plan.rollout.total());
   std::string text = absl::StrFormat(
-      "rollout  %d replicas of %d ranks each, %s\n", rollout.replicas(),
-      rollout.tensor_model_parallel_size(),
+      "rollout  %s of %s%s, %s\n", Count(rollout.replicas(), "replica"),
+      Count(rollout.tensor_model_parallel_size(), "rank"), rollout.replicas() == 1 ? "" : " each",
       plan.budget.shared ? "on the trainer's machines" : "on separate accelerators");
   text += Row("weights, twice", plan.rollout.weights, whole);
   if (plan.rollout.packed > 0) text += Row("packed weights", plan.rollout.packed, whole);
@@ -68,8 +78,9 @@ std::string RolloutTable(const RunPlan& plan) {
   text += Row("transfer", plan.rollout.transfer, whole);
   text += Row("temporaries", plan.rollout.temporaries, whole);
   text += Row("together", plan.rollout.total(), whole);
-  text += absl::StrFormat("  the cache holds %d sequences of %d tokens\n", plan.rollout.sequences,
-                          plan.config.data().max_prompt_length() + rollout.max_tokens());
+  text += absl::StrFormat(
+      "  the cache holds %s of %s\n", Count(plan.rollout.sequences, "sequence"),
+      Count(plan.config.data().max_prompt_length() + rollout.max_tokens(), "token"));
   return text;
 }
 
@@ -92,12 +103,16 @@ std::string DescribePlan(const RunPlan& plan) {
   for (size_t i = 0; i < plan.reasons.size(); ++i) {
     absl::StrAppend(&text, i == 0 ? "why      " : "         ", plan.reasons[i], "\n");
   }
-  absl::StrAppend(&text, "batch    ", batch.prompts, " prompts x ", plan.config.rollout().n(),
-                  " samples = ", batch.samples, " samples of at most ", batch.longest_sequence + 1,
-                  " tokens = ", batch.step_tokens + batch.samples, " tokens\n", "         ",
-                  batch.optimizer_steps, " optimizer steps of ", batch.mini_batch_samples,
-                  " samples; on each of ", batch.data_ranks, " data ranks ", batch.samples_per_rank,
-                  " samples in ", batch.micro_batches, " micro-batches of at most ",
+  absl::StrAppend(&text, "batch    ", Count(batch.prompts, "prompt"), " x ",
+                  Count(plan.config.rollout().n(), "sample"), " = ", Count(batch.samples, "sample"),
+                  " of at most ", Count(batch.longest_sequence + 1, "token"), " = ",
+                  Count(batch.step_tokens + batch.samples, "token"), "\n         ",
+                  Count(batch.optimizer_steps, "optimizer step"), " of ",
+                  Count(batch.mini_batch_samples, "sample"), "; on ",
+                  batch.data_ranks == 1 ? "the data rank"
+                                        : absl::StrCat("each of ", batch.data_ranks, " data ranks"),
+                  " ", Count(batch.samples_per_rank, "sample"), " in ",
+                  Count(batch.micro_batches, "micro-batch", "micro-batches"), " of at most ",
                   batch.micro_batch_samples, " of the longest\n");
   absl::StrAppend(&text, RankTable(plan));
   if (plan.with_rollouts) absl::StrAppend(&text, RolloutTable(plan));

@@ -281,6 +281,37 @@ TEST_F(OpenAiServerTest, RefusesWhatIsNotARequest) {
   EXPECT_TRUE(AwaitRequests(0));
 }
 
+TEST_F(OpenAiServerTest, ServesTheModelUnderTheNamesItIsGiven) {
+  SKIP_WITHOUT_DATA(kStories);
+  Start(/*commit_folder=*/true, [](config::v1::RolloutConfig& rollout) {
+    rollout.add_served_model_name("policy");
+    rollout.add_served_model_name("org/policy");
+  });
+
+  const json models = json::parse(HttpGet(port(), "/v1/models").body)["data"];
+  ASSERT_EQ(models.size(), 2);
+  EXPECT_EQ(models[0]["id"], "policy");
+  EXPECT_EQ(models[1]["id"], "org/policy");
+  EXPECT_EQ(json::parse(HttpGet(port(), "/v1/models/org/policy").body)["id"], "org/policy");
+  EXPECT_EQ(HttpGet(port(), "/v1/models/tinystories-656k").code, 404);
+
+  const json request = {{"prompt", kPrompt}, {"max_tokens", 1}};
+  for (const char* name : {"policy", "org/policy", ""}) {
+    json named = request;
+    if (*name != '\0') named["model"] = name;
+    const HttpAnswer answer = Post(named);
+    ASSERT_EQ(answer.code, 200) << name << answer.body;
+    EXPECT_EQ(json::parse(answer.body)["model"], "policy");
+  }
+  for (const std::string& name : {std::string("tinystories-656k"), testing::TestData(kStories)}) {
+    json named = request;
+    named["model"] = name;
+    const HttpAnswer answer = Post(named);
+    EXPECT_EQ(answer.code, 404) << name;
+    EXPECT_EQ(json::parse(answer.body)["error"]["code"], "model_not_found");
+  }
+}
+
 TEST_F(OpenAiServerTest, NoBodyEndsTheProcess) {
   SKIP_WITHOUT_DATA(kStories);
   Start();

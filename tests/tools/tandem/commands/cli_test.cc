@@ -4,10 +4,13 @@
 
 #include <filesystem>
 #include <regex>
+#include <sstream>
 
 #include "common/rpc/child_process.h"
 #include "common/rpc/process.h"
 #include "nlohmann/json.hpp"
+#include "tests/support/addition_data.h"
+#include "tests/support/http_get.h"
 #include "tests/support/program.h"
 #include "tests/support/test_data.h"
 #include "tests/support/tiny_model.h"
@@ -20,7 +23,9 @@ using ::tandem::testing::RunProgram;
 using ::tandem::testing::TempFolder;
 using ::tandem::testing::WriteTinyModel;
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST(Cli, HelpExitsWithZeroAndABadFlagWithTwo) {
   EXPECT_EQ(RunProgram("tandem", {"--help"}).exit_code, 0);
@@ -28,6 +33,70 @@ TEST(Cli, HelpExitsWithZeroAndABadFlagWithTwo) {
   EXPECT_EQ(RunProgram("tandem", {"train", "--no-such-flag"}).exit_code, 2);
   EXPECT_EQ(RunProgram("tandem", {"no-such-command"}).exit_code, 2);
   EXPECT_EQ(RunProgram("tandem", {}).exit_code, 2);
+}
+
+TEST(Cli, HelpStatesEachFlagsDefault) {
+  const std::string train = RunProgram("tandem", {"train", "--help"}).out;
+  const std::string view = RunProgram("tandem", {"view", "--help"}).out;
+  const std::string health = RunProgram("tandem", {"health", "--help"}).out;
+  const std::string generate = RunProgram("tandem", {"generate", "--help"}).out;
+  const std::string bench = RunProgram("tandem", {"bench", "serve", "--help"}).out;
+  const std::string tandem = RunProgram("tandem", {"--help"}).out;
+
+  EXPECT_THAT(view, AllOf(HasSubstr("[0 - 65535]=8700"), HasSubstr("--host TEXT=127.0.0.1")));
+  EXPECT_THAT(health, HasSubstr("--timeout FLOAT:POSITIVE=5"));
+  EXPECT_THAT(generate, AllOf(HasSubstr("--top-k INT=0"), HasSubstr("--top-p FLOAT=1"),
+                              HasSubstr("--max-tokens INT=128")));
+  EXPECT_THAT(bench, HasSubstr("[1 - 65536]=500"));
+  EXPECT_THAT(tandem, AllOf(HasSubstr("--max-calls-per-client INT:POSITIVE=4096"),
+                            HasSubstr("{auto,always,never}=auto")));
+  for (const std::string& help : {train, generate, tandem})
+    EXPECT_THAT(help, Not(HasSubstr("=[]")));
+  for (const char* service : {"tandem-trainer", "tandem-rollout"}) {
+    EXPECT_THAT(
+        RunProgram(service, {"--help"}).out,
+        AllOf(HasSubstr("--listen TEXT=127.0.0.1:0"),
+              HasSubstr("--max-calls-per-client INT:POSITIVE=4096"), Not(HasSubstr("=[]"))));
+  }
+}
+
+TEST(Cli, AQuietRunSaysWhereItsResultsAreAndWhatIsWrong) {
+  const TempFolder folder;
+  std::vector<std::string> args = testing::TinyRun(folder, "train");
+  // Fewer prompts than a batch has.
+  args.insert(args.end(), {"--quiet", "--set", "data.train_batch_size=26"});
+
+  const ProgramResult result = RunProgram("tandem", args);
+
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const auto lines = testing::JsonLines(result.out);
+  ASSERT_EQ(lines.size(), 1);
+  EXPECT_EQ(lines[0]["model"], folder / "run/model");
+  std::istringstream messages(result.err);
+  int num_warnings = 0;
+  for (std::string line; std::getline(messages, line);) {
+    EXPECT_THAT(line, HasSubstr("warning"));
+    num_warnings += line.find("data.train_batch_size: 26") != std::string::npos ? 1 : 0;
+  }
+  EXPECT_EQ(num_warnings, 1) << result.err;
+}
+
+TEST(Cli, AQuietReplayPrintsOneLine) {
+  const TempFolder folder;
+  ASSERT_EQ(RunProgram("tandem", testing::TinyRun(folder, "train")).exit_code, 0);
+  const std::vector<std::string> args = {"replay",   "--local",
+                                         "--config", folder / "run/config.yaml",
+                                         "--input",  folder / "run/rollouts",
+                                         "--set",    "run_dir=" + (folder / "again"),
+                                         "--quiet"};
+
+  const ProgramResult result = RunProgram("tandem", args);
+
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.err, "");
+  const auto lines = testing::JsonLines(result.out);
+  ASSERT_EQ(lines.size(), 1);
+  EXPECT_EQ(lines[0]["model"], folder / "again/model");
 }
 
 TEST(Cli, AnUnknownCommandIsNamedWithTheNearest) {
@@ -104,7 +173,7 @@ TEST(Cli, DryRunChecksDataAndPrintsTheArithmetic) {
 
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.err, HasSubstr("4 prompts x 8 samples = 32 samples"));
-  EXPECT_THAT(result.err, HasSubstr(data + ": 1 rows, prompt, answer\n"));
+  EXPECT_THAT(result.err, HasSubstr(data + ": 1 row, prompt, answer\n"));
   EXPECT_THAT(result.err, HasSubstr("  prompt   1+2=\n  answer   3\n"));
 }
 
@@ -155,7 +224,7 @@ TEST(Cli, DryRunNamesSettingsThatAreProbablyNotMeant) {
 
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.err,
-              AllOf(HasSubstr("warning  data.train_batch_size: 16, but there are 1 prompts"),
+              AllOf(HasSubstr("warning  data.train_batch_size: 16, but there is 1 prompt;"),
                     HasSubstr("warning  rollout.n: 1"), HasSubstr("warning  rollout.max_tokens")));
 }
 
@@ -337,6 +406,33 @@ TEST(Cli, HealthSaysByItsExitStatusWhetherAProcessServes) {
   const ProgramResult gone = ask({"--wait", "--timeout", "0.5"});
   EXPECT_EQ(gone.exit_code, 1);
   EXPECT_THAT(gone.err, HasSubstr(endpoint));
+}
+
+TEST(Cli, ARolloutServesItsModelUnderTheNamesOfItsFlags) {
+  const TempFolder folder;
+  const std::string model = WriteTinyModel(folder);
+  auto rollout = rpc::ChildProcess::Start(
+      {.argv = {testing::BinaryPath("tandem-rollout"), "--set", "model.path=" + model,
+                "--openai-listen", "127.0.0.1:0", "--served-model-name", "policy,org/policy",
+                "--served-model-name", "third", "--ready-file", folder / "ready"},
+       .log_path = folder / "rollout.log"});
+  ASSERT_TRUE(rollout.ok()) << rollout.status();
+  const auto ready = rpc::WaitForReadyFile(folder / "ready", **rollout, absl::Seconds(60));
+  ASSERT_TRUE(ready.ok()) << ready.status();
+  const std::string log = testing::ReadWhole(folder / "rollout.log");
+  static const std::regex endpoint("OpenAI-compatible endpoint.*address=127.0.0.1:([0-9]+)");
+  std::smatch port;
+  ASSERT_TRUE(std::regex_search(log, port, endpoint)) << log;
+
+  const testing::HttpAnswer answer = testing::HttpGet(std::stoi(port[1]), "/v1/models");
+
+  ASSERT_EQ(answer.code, 200) << answer.body;
+  std::vector<std::string> names;
+  for (const auto& served : nlohmann::json::parse(answer.body)["data"]) {
+    names.push_back(served["id"]);
+  }
+  EXPECT_THAT(names, ElementsAre("policy", "org/policy", "third"));
+  (*rollout)->Stop(absl::Seconds(30));
 }
 
 TEST(Cli, TheLogThatAnErrorCitesIsThereAfterwards) {

@@ -30,7 +30,7 @@ TEST(DataReport, NamesTheFormAndShowsWhatIsTrainedOn) {
 
   const std::string report = DescribeData(source, tokenizer.get());
 
-  EXPECT_THAT(report, HasSubstr(data + ": 1 rows, TRL prompt and completion\n"));
+  EXPECT_THAT(report, HasSubstr(data + ": 1 row, TRL prompt and completion\n"));
   EXPECT_THAT(report, HasSubstr("  given    1+2=\n  trained  3<eos>\n"));
 }
 

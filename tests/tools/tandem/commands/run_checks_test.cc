@@ -71,7 +71,7 @@ TEST_F(RunChecks, NameABatchThatRepeatsItsRows) {
 
   ASSERT_OK_AND_ASSIGN(const auto warnings, Check());
   EXPECT_THAT(warnings, ElementsAre(AllOf(HasSubstr("data.train_batch_size: 16"),
-                                          HasSubstr("1 prompts"), HasSubstr("16 times"))));
+                                          HasSubstr("there is 1 prompt;"), HasSubstr("16 times"))));
 }
 
 TEST_F(RunChecks, NameAGroupEstimatorWithoutGroups) {

@@ -245,5 +245,30 @@ TEST(PlanReport, SaysTheSameInTextAndJson) {
   EXPECT_TRUE(json["fits"]);
 }
 
+TEST(PlanReport, CountsOneInTheSingular) {
+  const absl::StatusOr<RunPlan> plan =
+      PlanRun(Request("qwen2.5-0.5b", "h100x2",
+                      {"trainer.ranks=1", "rollout.replicas=1", "data.train_batch_size=1",
+                       "rollout.n=1", "rollout.tensor_model_parallel_size=1"}));
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_THAT(DescribePlan(*plan),
+              AllOf(HasSubstr("1 replica of 1 rank, "), HasSubstr("1 prompt x 1 sample = 1 sample"),
+                    HasSubstr("peak of the trainer rank, ")));
+}
+
+TEST(PlanReport, DrawsWhatIsNeededWhereNoMemoryIsLeft) {
+  const absl::StatusOr<RunPlan> plan =
+      PlanRun(Request("llama-3.1-405b", "cpu:24gib:2x1",
+                      {"trainer.ranks=2", "rollout.replicas=2", "trainer.mesh_shape=[2]",
+                       "trainer.mesh_dim_names=[dp_shard]"}));
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  ASSERT_LE(plan->budget.rank_bytes, 0);
+
+  const std::string text = DescribePlan(*plan);
+
+  EXPECT_THAT(text, HasSubstr("a full bar is " + FormatBytes(plan->rank.peak.total())));
+  EXPECT_THAT(text, Not(HasSubstr("is 0.0 MiB")));
+}
+
 }  // namespace
 }  // namespace tandem::plan

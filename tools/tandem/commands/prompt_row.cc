@@ -1,0 +1,68 @@
+#include "tools/tandem/commands/prompt_row.h"
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/io/parse_json.h"
+#include "common/status/status_macros.h"
+#include "tools/tandem/dataset/chat_messages.h"
+#include "tools/tandem/dataset/chat_options.h"
+
+namespace tandem::commands {
+namespace {
+
+using nlohmann::ordered_json;
+
+absl::StatusOr<driver::Prompt> ReadIds(const io::JsonFields& row) {
+  driver::Prompt prompt;
+  ASSIGN_OR_RETURN(const std::vector<int64_t> ids, row.IntList("ids"));
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] < 0 || ids[i] > UINT32_MAX) {
+      return row.Error("ids", absl::StrCat("[", i, "]: ", ids[i], " is not a token id"));
+    }
+    prompt.token_ids.push_back(static_cast<uint32_t>(ids[i]));
+  }
+  return prompt;
+}
+
+absl::StatusOr<driver::Prompt> RenderMessages(const io::JsonFields& row, const char* key,
+                                              const tokenizer::Tokenizer& tokenizer,
+                                              const std::string& variables) {
+  // With its keys in order: templates print tools as they were given.
+  ASSIGN_OR_RETURN(const ordered_json ordered, io::ParseJson<ordered_json>(row.source()));
+  ASSIGN_OR_RETURN(
+      tokenizer::ChatOptions chat,
+      dataset::ReadChatOptions(ordered, ordered.contains("tools") ? "tools" : "", variables));
+  chat.add_generation_prompt = true;
+  ASSIGN_OR_RETURN(const ordered_json messages, dataset::ReadMessages(ordered[key], key));
+  driver::Prompt prompt;
+  ASSIGN_OR_RETURN(prompt.text, tokenizer.RenderChat(messages, chat));
+  ASSIGN_OR_RETURN(const std::vector<int32_t> ids,
+                   tokenizer.Encode(prompt.text, /*add_special_tokens=*/false));
+  prompt.token_ids.assign(ids.begin(), ids.end());
+  return prompt;
+}
+
+}  // namespace
+
+absl::StatusOr<driver::Prompt> ReadPromptRow(const io::JsonFields& row,
+                                             const tokenizer::Tokenizer* tokenizer,
+                                             const std::string& variables) {
+  if (row.Has("ids")) return ReadIds(row);
+  const bool has_prompt = row.Has("prompt");
+  if (has_prompt && !dataset::IsMessageList(row.json()["prompt"])) {
+    driver::Prompt prompt;
+    ASSIGN_OR_RETURN(prompt.text, row.String("prompt"));
+    return prompt;
+  }
+  const char* const key = has_prompt ? "prompt" : "messages";
+  if (!row.Has(key)) return row.Error("prompt", "expected prompt, ids or messages");
+  if (tokenizer == nullptr) {
+    return row.Error(key, "messages need the model's chat template: give --model DIR");
+  }
+  return RenderMessages(row, key, *tokenizer, variables);
+}
+
+}  // namespace tandem::commands
