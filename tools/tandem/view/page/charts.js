@@ -4,7 +4,7 @@ import {make, makeSvg, show, tip} from "./dom.js";
 
 const kWidth = 300, kHeight = 100;  // of the plot, stretched to its box
 const kMaxPoints = 600;             // that a line draws; a screen shows no more
-const kDots = 40;                   // lines of fewer points mark each
+const kDots = 25;                   // lines of fewer points mark each
 
 function smoothed(values, weight) {
   let last = null;

@@ -104,7 +104,7 @@ export function drawCurves() {
     if (!byGroup.has(groupOf(name))) byGroup.set(groupOf(name), []);
     byGroup.get(groupOf(name)).push({metric: name});
   }
-  const nodes = [...byGroup].map(([name, specs]) => {
+  const nodes = [...byGroup].sort(([a], [b]) => a < b ? -1 : 1).map(([name, specs]) => {
     const {details, label, body} = groupNode(name);
     details.open = wanted !== null || open.has(name);
     label.textContent = specs.length > kMaxCharts ? `first ${kMaxCharts} of ${specs.length}; search for others` : String(specs.length);

@@ -204,7 +204,8 @@ async function showStep(step) {
     drawFinishReasons(samples);
     drawGroups();
   }
-  location.hash.startsWith("#samples") && history.replaceState(null, "", `#samples/${run}/${set}/${step}`);
+  complain(null);
+  if (location.hash.startsWith("#samples")) history.replaceState(null, "", `#samples/${run}/${set}/${step}`);
 }
 
 function drawFinishReasons(samples) {
@@ -237,7 +238,7 @@ export async function updateSamples(wanted = {}) {
   const moved = run !== state.run || set !== state.set;
   if (run < 0 || run >= runs.length) return;
   const steps = runs[run].steps[set];
-  const followed = state.step === null || state.step === state.last;
+  const followed = state.step === null || (state.step === state.last && !$("attention").open);
   Object.assign(state, {run, set, last: steps[steps.length - 1] ?? null});
   drawChoices();
   let step = wanted.step ?? (followed || moved ? state.last : state.step);

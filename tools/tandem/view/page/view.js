@@ -1,6 +1,6 @@
 // The page: its tabs, the runs and their state, the keyboard, and the poll that keeps it live. Data
 // comes from the server of this page (tandem view), which reads the folders of runs.
-import {$, complain, make} from "./dom.js";
+import {$, complain, make, tip} from "./dom.js";
 import {configOf, isRunning, poll, runs, shownRuns, stateText} from "./runs.js";
 import {drawCurves, onPickStep} from "./curves.js";
 import {moveGroup, moveStep, openSample, shownStep, updateSamples} from "./samples.js";
@@ -9,21 +9,26 @@ const kTabs = ["curves", "samples", "config"];
 const kLivePoll = 2000, kIdlePoll = 10000;  // milliseconds; a stopped run may resume
 let tab = "curves";
 
+// The legend's entry of a run; only its state changes, so that the focus stays.
+function runNode(run) {
+  const box = make("input", {type: "checkbox", "aria-label": `show ${run.name}`});
+  box.checked = run.shown;
+  box.addEventListener("input", () => {
+    run.shown = box.checked;
+    update().then(drawTab).catch(complain);
+  });
+  return make("label", {"data-run": run.index}, box, make("span", {class: "swatch", style: `background:${run.colour}`}),
+    make("strong", {}, run.name), make("span", {class: "state"}));
+}
+
 function drawRuns() {
-  const several = runs.length > 1;
-  $("runs").replaceChildren(...runs.map((run) => {
-    const box = make("input", {type: "checkbox", "aria-label": `show ${run.name}`});
-    box.checked = run.shown;
-    box.hidden = !several;
-    box.addEventListener("input", () => {
-      run.shown = box.checked;
-      update().catch(complain);
-      if (tab === "curves") drawCurves();
-    });
-    return make("label", {class: `run ${run.status.state || "error"}`, "data-run": run.index}, box,
-      ...(several ? [make("span", {class: "swatch", style: `background:${run.colour}`})] : []),
-      make("strong", {}, run.name), make("span", {class: "state"}, stateText(run)));
-  }));
+  for (const run of runs.slice($("runs").children.length)) $("runs").append(runNode(run));
+  for (const run of runs) {
+    const node = $("runs").children[run.index];
+    node.className = `run ${run.status.state || "error"}`;
+    node.querySelector(".state").textContent = stateText(run);
+  }
+  $("runs").classList.toggle("one", runs.length === 1);
   document.title = `${runs.length === 1 ? runs[0].name : `${runs.length} runs`} - Tandem`;
 }
 
@@ -40,6 +45,8 @@ async function drawTab() {
 
 function showTab(wanted) {
   tab = wanted;
+  tip(null);
+  complain(null);
   for (const button of document.querySelectorAll("nav button")) {
     button.classList.toggle("on", button.dataset.tab === tab);
     button.setAttribute("aria-pressed", button.dataset.tab === tab);
@@ -72,16 +79,20 @@ async function openLinked() {
 async function update() {
   const changed = await poll();
   drawRuns();
-  if (changed) await drawTab();
+  if (changed && tab !== "config") await drawTab();
 }
+
+let lost = false;  // whether the last poll failed: the next that succeeds takes its message away
 
 async function live() {
   if ($("live").checked && !document.hidden) {
     try {
       await update();
-      complain(null);
+      if (lost) complain(null);
+      lost = false;
     } catch (error) {
       complain(error);
+      lost = true;
     }
   }
   setTimeout(live, runs.some(isRunning) ? kLivePoll : kIdlePoll);
