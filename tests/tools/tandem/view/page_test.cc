@@ -388,7 +388,7 @@ TEST_F(ViewPageTest, FollowsARunUntilItStops) {
 TEST_F(ViewPageTest, ANarrowWindowCutsNothingOff) {
   for (const char* hash : {"#curves", "#samples", "#config"}) {
     auto said = Probe(hash, R"(
-      await until(() => document.querySelector(".chart, .card, pre:not(.probe)"));
+      await until(() => document.querySelector("pre:not(.probe), .chart, .card"));
     const width = document.documentElement.scrollWidth;
     say(
         "fits", width <= innerWidth ? "yes" : `${width} of $ { innerWidth }`);

@@ -18,7 +18,7 @@ function runNode(run) {
     update().then(drawTab).catch(complain);
   });
   return make("label", {"data-run": run.index}, box, make("span", {class: "swatch", style: `background:${run.colour}`}),
-    make("strong", {}, run.name), make("span", {class: "state"}));
+    make("strong", {}, run.name), " ", make("span", {class: "state"}));
 }
 
 function drawRuns() {
