@@ -81,9 +81,9 @@ class RunFolder {
   bool has_begun() const { return has_begun_; }
 
   // Truncates the folder to the state's step: removes later lines of metrics.jsonl and
-  // updates.jsonl and later files of rollouts/ and evaluations/, moves later checkpoints into previous-N, adds the
-  // step's own line if it was lost, and rewrites config.yaml. Returns the remaining lines of
-  // metrics.jsonl. If the run has not begun, only adds the step's line.
+  // updates.jsonl and later files of rollouts/ and evaluations/, moves later checkpoints into
+  // previous-N, adds the step's own line if it was lost, and rewrites config.yaml. Returns the
+  // remaining lines of metrics.jsonl. If the run has not begun, only adds the step's line.
   absl::StatusOr<std::vector<nlohmann::json>> Truncate(const v1::DriverState& state);
 
   // Reserves disk space for the model until ReleaseModelSpace(). RESOURCE_EXHAUSTED if there is too

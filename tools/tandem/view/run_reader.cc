@@ -71,7 +71,7 @@ absl::Status RunReader::ReadConfig() {
   const std::string path = run_dir_ + "/config.yaml";
   struct stat info {};
   if (stat(path.c_str(), &info) != 0) return absl::OkStatus();  // being replaced
-  const FileVersion version = {info.st_ino,
+  const FileVersion version = {info.st_ino, info.st_size,
                                absl::ToUnixNanos(absl::TimeFromTimespec(info.st_mtim))};
   if (version == config_version_) return absl::OkStatus();
   ASSIGN_OR_RETURN(std::string text, io::ReadFile(path));

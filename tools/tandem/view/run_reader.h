@@ -71,15 +71,16 @@ class RunReader {
   std::string ModelFolder() const;
 
  private:
-  // Identifies a file's content: an appended file keeps its inode, a replaced one does not.
+  // Differs once the file's content does.
   struct FileVersion {
     uint64_t inode = 0;
+    int64_t size_bytes = 0;
     int64_t changed_ns = 0;
     bool operator==(const FileVersion&) const = default;
   };
 
   explicit RunReader(std::string run_dir) : run_dir_(std::move(run_dir)) {}
-  // OK, or NOT_FOUND if the step has no samples.
+  // NOT_FOUND if the step has no samples, INVALID_ARGUMENT if the file is no regular one.
   absl::StatusOr<std::string> SamplesPath(SampleSet set, int64_t step) const;
   // Reads config.yaml if it has changed: a run that resumes may have other options.
   absl::Status ReadConfig() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

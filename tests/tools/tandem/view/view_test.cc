@@ -180,7 +180,7 @@ TEST_F(ViewTest, SaysWhetherARunGoesOn) {
     EXPECT_EQ(state(), "running");
   }
   EXPECT_EQ(state(), "stopped");
-  folder_.Write("run/metrics.jsonl", "{\"training/global_step\":7}\n");
+  std::ofstream(folder_ / "run/metrics.jsonl", std::ios::app) << "{\"training/global_step\":7}\n";
   EXPECT_EQ(state(), "finished");
 }
 

@@ -12,7 +12,8 @@ const kLabelLength = 12;
 const inspected = new Map();  // address -> promise of GET api/inspect
 const entropies = new Map();  // address -> entropies, once there
 
-// `sample.address` is the query that names it.
+// `sample.address` is the query that names it; its generation keeps the samples of a run that
+// started again apart.
 export function inspect(sample) {
   const {address} = sample;
   if (!inspected.has(address)) {

@@ -9,6 +9,8 @@ const state = {
   run: 0,             // index into runs
   set: "rollouts",    // or "evaluations"
   step: null,         // that is shown
+  last: null,         // last step of the set when it was last updated: the reader follows it
+  generation: null,   // of the run, whose samples these are
   loading: false,     // its later samples are still to come
   groups: [],         // of the step
   group: 0,           // index into the groups that are listed
@@ -25,7 +27,7 @@ function toGroups(samples) {
   const byGroup = new Map();
   samples.forEach((sample, index) => {
     sample.position = index;
-    sample.address = `run=${state.run}&set=${state.set}&step=${state.step}&sample=${index}`;
+    sample.address = `run=${state.run}&set=${state.set}&step=${state.step}&sample=${index}&generation=${state.generation}`;
     sample.length = sample.response_ids.length;
     sample.meanLogprob = mean(sample.logprobs);
     if (!byGroup.has(sample.group)) byGroup.set(sample.group, []);
@@ -244,8 +246,7 @@ export async function updateSamples(wanted = {}) {
   let step = wanted.step ?? (followed || moved ? state.last : state.step);
   if (steps.length === 0) step = null;
   else if (!steps.includes(step)) step = steps.reduce((a, b) => Math.abs(b - step) < Math.abs(a - step) ? b : a);
-  if (moved) state.byStd = null;
-  if (typeof state.byStd !== "boolean" || state.generation !== runs[run].generation) {
+  if (moved || state.generation !== runs[run].generation) {
     state.generation = runs[run].generation;
     state.byStd = (await configOf(runs[run])).advantage_by_std;
     state.step = null;  // the same step of a run that started again has other samples
