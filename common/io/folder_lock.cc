@@ -198,6 +198,29 @@ FolderLock::~FolderLock() = default;
 
 absl::Status FolderLock::Check() const { return holder_->Check(); }
 
+bool FolderLock::IsHeld(const std::string& folder) {
+  const std::string path = absl::StrCat(folder, "/", kLockFile);
+  const absl::StatusOr<host::FileDescriptor> fd = OpenRegularFile(path);
+  struct stat info;
+  if (!fd.ok() || ::fstat(fd->get(), &info) != 0) return false;
+  struct flock whole = {};
+  whole.l_type = F_RDLCK;  // conflicts with the holder's F_WRLCK
+  whole.l_whence = SEEK_SET;
+  const bool kernel_knows = ::fcntl(fd->get(), F_OFD_GETLK, &whole) == 0;
+  if (kernel_knows && whole.l_type != F_UNLCK) return true;
+
+  const absl::StatusOr<std::string> left = ReadRecord(fd->get(), path);
+  if (!left.ok()) return false;
+  const absl::StatusOr<LockRecord> record = ParseLockRecord(*left, path);
+  if (!record.ok()) return false;
+  const LockRecord own = OwnLockRecord();
+  if (!own.boot_id.empty() && record->boot_id == own.boot_id) {
+    if (kernel_knows) return false;
+    if (record->pid_namespace == own.pid_namespace) return IsRunning(*record);
+  }
+  return absl::Now() - absl::TimeFromTimespec(info.st_mtim) < Options().patience;
+}
+
 absl::StatusOr<FolderLock> FolderLock::Acquire(const std::string& folder, const Options& options) {
   const std::string path = absl::StrCat(folder, "/", kLockFile);
   for (int attempt = 0; attempt < kAttempts; ++attempt) {

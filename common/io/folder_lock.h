@@ -51,6 +51,11 @@ class FolderLock {
   // since when) and what to do.
   static absl::StatusOr<FolderLock> Acquire(const std::string& folder, const Options& options);
 
+  // Whether a process holds the folder now, as far as can be seen without waiting: the kernel's
+  // lock, or on file systems without locks a holder that runs here, or a record of another machine
+  // renewed within Options::patience. Changes nothing.
+  static bool IsHeld(const std::string& folder);
+
   FolderLock(FolderLock&&) noexcept;
   FolderLock& operator=(FolderLock&&) = delete;
   ~FolderLock();

@@ -26,10 +26,13 @@ void Show(const absl::StatusOr<json>& answer) {
 void View(const std::string& run_dir) {
   const auto reader = tandem::view::RunReader::Open(run_dir);
   if (!reader.ok()) std::abort();
-  Show((*reader)->Run());
-  Show((*reader)->Metrics(0));
-  Show((*reader)->Rollouts(1));
-  (void)(*reader)->SampleIds(1, 0);
+  Show((*reader)->Status());
+  Show((*reader)->Config());
+  Show((*reader)->Metrics(0, 0));
+  for (const int64_t offset : {0, 7}) {
+    Show((*reader)->Samples(tandem::view::SampleSet::kRollouts, 1, offset));
+  }
+  (void)(*reader)->SampleIds({tandem::view::SampleSet::kRollouts, 1, 0});
 }
 
 void Diagnose(const std::string& run_dir) {

@@ -24,25 +24,36 @@ inline std::string FindChromium() {
   return "";
 }
 
-// Draws the page at `url` when nothing is loaded any more, and writes the picture to `path`.
-inline absl::StatusOr<PngImage> TakeScreenshot(const std::string& url, const std::string& path,
-                                               int width = 1400, int height = 900) {
+// Runs Chromium on the page until `virtual_ms` of the page's time have passed.
+inline ProgramResult RunChromium(const std::string& url, const std::string& task, int width,
+                                 int height, int virtual_ms) {
   const TempFolder profile;
-  std::filesystem::create_directories(std::filesystem::path(path).parent_path());
-  std::filesystem::remove(path);
-  const ProgramResult result = RunProgram(
+  return RunProgram(
       FindChromium(),
       {"--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run",
        "--force-device-scale-factor=1", "--user-data-dir=" + profile.path(),
        // Timers run ahead, but not past an answer that is waited for.
-       "--virtual-time-budget=8000", absl::StrCat("--window-size=", width, ",", height),
-       "--screenshot=" + path, url},
+       absl::StrCat("--virtual-time-budget=", virtual_ms),
+       absl::StrCat("--window-size=", width, ",", height), task, url},
       120);
+}
+
+// Draws the page at `url` when nothing is loaded any more, and writes the picture to `path`.
+inline absl::StatusOr<PngImage> TakeScreenshot(const std::string& url, const std::string& path,
+                                               int width = 1400, int height = 900) {
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+  std::filesystem::remove(path);
+  const ProgramResult result = RunChromium(url, "--screenshot=" + path, width, height, 8000);
   if (!std::filesystem::exists(path)) {
     return absl::InternalError(
         absl::StrCat("no picture of ", url, " (exit ", result.exit_code, "): ", result.err));
   }
   return PngImage::Read(path);
+}
+
+// The document as its scripts have left it, as HTML.
+inline std::string DumpDocument(const std::string& url, int width = 1400, int height = 900) {
+  return RunChromium(url, "--dump-dom", width, height, 20000).out;
 }
 
 }  // namespace tandem::testing

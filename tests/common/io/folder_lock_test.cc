@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <vector>
 
@@ -195,6 +196,31 @@ TEST(FolderLock, RefusesALinkOrAFifoInItsPlace) {
   std::filesystem::create_symlink(folder / "elsewhere", folder / kLockFile);
   EXPECT_FALSE(FolderLock::Acquire(folder.path(), {}).ok());
   EXPECT_EQ(Slurp(folder / "elsewhere"), "precious");
+}
+
+TEST(FolderLock, IsSeenByOthersWhileItIsHeld) {
+  const TemporaryFolder folder;
+  EXPECT_FALSE(FolderLock::IsHeld(folder.path()));
+  {
+    ASSERT_OK_AND_ASSIGN(const FolderLock lock, FolderLock::Acquire(folder.path(), {}));
+    EXPECT_TRUE(FolderLock::IsHeld(folder.path()));
+    EXPECT_OK(lock.Check());  // looking takes nothing away
+  }
+  EXPECT_FALSE(FolderLock::IsHeld(folder.path()));
+}
+
+TEST(FolderLock, IsNotHeldByARecordThatADeadProcessLeft) {
+  const TemporaryFolder folder;
+  folder.Write(kLockFile, ToText(OwnLockRecord()));  // just written, but nobody locks the file
+  EXPECT_FALSE(FolderLock::IsHeld(folder.path()));
+
+  LockRecord elsewhere = OwnLockRecord();
+  elsewhere.boot_id = "another machine";
+  folder.Write(kLockFile, ToText(elsewhere));
+  EXPECT_TRUE(FolderLock::IsHeld(folder.path()));  // renewed a moment ago
+  std::filesystem::last_write_time(
+      folder / kLockFile, std::filesystem::file_time_type::clock::now() - std::chrono::minutes(5));
+  EXPECT_FALSE(FolderLock::IsHeld(folder.path()));
 }
 
 TEST(LockRecord, IsReadAsItWasWritten) {

@@ -20,9 +20,9 @@ double MeanOf(const Report& report, double (*of)(const RankTimes&)) {
   return report.ranks.empty() ? 0 : sum / static_cast<double>(report.ranks.size());
 }
 
-double PhaseMean(const Report& report, const char* phase) {
+double PhasePerStep(const Report& report, const char* phase) {
   const auto found = report.driver_phases.find(phase);
-  return found == report.driver_phases.end() ? 0 : found->second.mean;
+  return found == report.driver_phases.end() ? 0 : report.PerStep(found->second);
 }
 
 void ExposedCommunication(const Report& report, const RunConfig& config, std::vector<Advice>& out) {
@@ -66,7 +66,7 @@ void LateRank(const Report& report, const RunConfig&, std::vector<Advice>& out) 
 }
 
 void GenerationBound(const Report& report, const RunConfig& config, std::vector<Advice>& out) {
-  const double generation = PhaseMean(report, "gen");
+  const double generation = PhasePerStep(report, "gen");
   if (report.step.mean <= 0 || generation / report.step.mean < 0.6) return;
   const bool waits = config.trainer().mode() == config::v1::TRAINING_MODE_SYNC ||
                      config.trainer().mode() == config::v1::TRAINING_MODE_UNSPECIFIED;
@@ -80,7 +80,8 @@ void GenerationBound(const Report& report, const RunConfig& config, std::vector<
 
 void UpdateShare(const Report& report, const RunConfig& config, std::vector<Advice>& out) {
   if (report.step.mean <= 0 || report.update.count == 0) return;
-  const double share = report.update.mean / report.step.mean;
+  const double per_step = report.PerStep(report.update);
+  const double share = per_step / report.step.mean;
   if (share < 0.15) return;
   std::string cure = "let ranks and replicas of one host share memory (trainer.shared_memory)";
   if (config.trainer().weight_transport() != config::v1::WEIGHT_TRANSPORT_DELTA) {
@@ -94,17 +95,18 @@ void UpdateShare(const Report& report, const RunConfig& config, std::vector<Advi
         Percent(*report.changed_share));
   }
   out.push_back({absl::StrFormat("weight updates take %s of a step (%.3f of %.3f s)",
-                                 Percent(share), report.update.mean, report.step.mean),
+                                 Percent(share), per_step, report.step.mean),
                  cure});
 }
 
 void SlowVerify(const Report& report, const RunConfig&, std::vector<Advice>& out) {
   const auto verify = report.update_phases.find("verify");
   if (verify == report.update_phases.end() || report.update.mean <= 0) return;
-  const double share = verify->second.mean / report.update.mean;
-  if (share < 0.2 || verify->second.mean < 0.01) return;
-  out.push_back({absl::StrFormat("replicas take %.3f s, %s of an update, to verify it",
-                                 verify->second.mean, Percent(share)),
+  const double per_update = report.PerUpdate(verify->second);
+  const double share = per_update / report.update.mean;
+  if (share < 0.2 || per_update < 0.01) return;
+  out.push_back({absl::StrFormat("replicas take %.3f s, %s of an update, to verify it", per_update,
+                                 Percent(share)),
                  "digests are computed while bytes arrive: a slow replica has too few cores to "
                  "receive and generate at once (rollout.threads)"});
 }

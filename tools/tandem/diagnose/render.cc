@@ -112,6 +112,12 @@ constexpr char kStyle[] =
     "table.links td.heat{padding:.25rem .6rem;border-radius:4px;text-align:right}"
     "td.heat small{display:block;opacity:.8;font-size:10px}";
 
+// "testing, 4 of 40" for a phase that 4 of 40 steps have.
+std::string PhaseLabel(const std::string& phase, const Distribution& times, int64_t num_steps) {
+  if (times.count == num_steps) return phase;
+  return absl::StrCat(phase, ", ", times.count, " of ", num_steps);
+}
+
 const std::vector<Segment>& RankKinds() {
   static const auto* kinds = new std::vector<Segment>{{"computation", 0, "#2a9d5c"},
                                                       {"all-gather, exposed", 0, "#d1495b"},
@@ -146,7 +152,10 @@ json ToJson(const Report& report) {
               {"memory", json::array()},
               {"nccl_transports", report.nccl_transports},
               {"advice", json::array()}};
-  for (const auto& [phase, times] : report.driver_phases) out["driver_phases"][phase] = Of(times);
+  for (const auto& [phase, times] : report.driver_phases) {
+    out["driver_phases"][phase] = Of(times);
+    out["driver_phases"][phase]["seconds_per_step"] = report.PerStep(times);
+  }
   for (const auto& [phase, times] : report.update_phases) out["update_phases"][phase] = Of(times);
   for (const RankTimes& t : report.ranks) {
     out["ranks"].push_back({{"rank", t.rank},
@@ -184,10 +193,12 @@ std::string ToText(const Report& report) {
   std::string out = absl::StrFormat("%s: %s of %.3f s (median %.3f, 95 %% below %.3f)\n",
                                     report.run, text::Count(report.num_steps, "step"),
                                     report.step.mean, report.step.p50, report.step.p95);
-  absl::StrAppend(&out, "\nDriver: seconds per step\n");
+  absl::StrAppend(&out,
+                  "\nDriver: seconds\n  phase              per step      each  steps with it\n");
   for (const auto& [phase, times] : report.driver_phases) {
-    absl::StrAppendFormat(&out, "  %-18s %8.3f  %s\n", phase, times.mean,
-                          Bar(Share(times.mean, report.step.mean)));
+    absl::StrAppendFormat(&out, "  %-18s %8.3f  %8.3f  %6d of %-6d  %s\n", phase,
+                          report.PerStep(times), times.mean, times.count, report.num_steps,
+                          Bar(Share(report.PerStep(times), report.step.mean)));
   }
   if (!report.ranks.empty()) {
     absl::StrAppend(&out,
@@ -224,8 +235,8 @@ std::string ToText(const Report& report) {
     }
     absl::StrAppend(&out, "\n");
     for (const auto& [phase, times] : report.update_phases) {
-      absl::StrAppendFormat(&out, "  %-18s %8.4f  %s\n", phase, times.mean,
-                            Bar(Share(times.mean, report.update.mean)));
+      absl::StrAppendFormat(&out, "  %-18s %8.4f  %s\n", phase, report.PerUpdate(times),
+                            Bar(Share(report.PerUpdate(times), report.update.mean)));
     }
   }
   out += LinksToText(report);
@@ -260,10 +271,14 @@ std::string ToHtml(const Report& report) {
     }
     absl::StrAppend(&out, "</ul>");
   }
-  absl::StrAppend(&out, "<h2>Driver, seconds per step</h2>");
+  absl::StrAppend(&out,
+                  "<h2>Driver, seconds per step</h2><p>\"4 of 40\": 4 of 40 steps "
+                  "have this part.</p>");
   std::vector<std::pair<std::string, std::vector<Segment>>> rows;
   for (const auto& [phase, times] : report.driver_phases) {
-    rows.push_back({phase, {{phase, times.mean, "#2f6fde"}}});
+    rows.push_back({PhaseLabel(phase, times, report.num_steps),
+                    {{absl::StrFormat("%s, each %.4f s", phase, times.mean), report.PerStep(times),
+                      "#2f6fde"}}});
   }
   absl::StrAppend(&out, StackedBars(rows));
   if (!report.ranks.empty()) {
@@ -300,7 +315,7 @@ std::string ToHtml(const Report& report) {
                               : "");
     rows.clear();
     for (const auto& [phase, times] : report.update_phases) {
-      rows.push_back({phase, {{phase, times.mean, "#2f6fde"}}});
+      rows.push_back({phase, {{phase, report.PerUpdate(times), "#2f6fde"}}});
     }
     absl::StrAppend(&out, StackedBars(rows));
   }

@@ -65,7 +65,7 @@ struct Report {
   int64_t num_steps = 0;
   Distribution step;
   // Seconds that the driver waited for: generation, reward, train_step, update_weights, testing,
-  // save_checkpoint.
+  // save_checkpoint. A phase that happens every n steps has statistics of the steps that had it.
   std::map<std::string, Distribution> driver_phases;
   std::vector<RankTimes> ranks;
   std::vector<UnitTimes> units;  // from the trace; the most exposed first
@@ -82,6 +82,15 @@ struct Report {
   std::map<std::string, int64_t> nccl_transports;  // "P2P/CUMEM" -> channels, from NCCL's log
   bool has_trace = false;
   std::vector<Advice> advice;
+
+  // Seconds of a phase per step of the run: its sum over all steps, also those without it.
+  double PerStep(const Distribution& phase) const {
+    return num_steps > 0 ? phase.sum / static_cast<double>(num_steps) : 0;
+  }
+  // Seconds of a phase of weight updates per update of the run.
+  double PerUpdate(const Distribution& phase) const {
+    return update.count > 0 ? phase.sum / static_cast<double>(update.count) : 0;
+  }
 };
 
 // NOT_FOUND if the folder is not a run's, FAILED_PRECONDITION if no step is finished yet. `doctor`:

@@ -20,11 +20,65 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr char kRollouts[] = "rollouts";
+constexpr char kEvaluations[] = "evaluations";
+
 nlohmann::json MetricsLine(int64_t step, const Metrics& metrics) {
   nlohmann::json line = nlohmann::json::object();
   line["training/global_step"] = step;
   for (const auto& [name, value] : metrics) line[name] = value;
   return line;
+}
+
+// One line per sample, in the format that `tandem replay` reads.
+std::string SampleLines(int64_t step, const std::vector<Group>& groups, double temperature,
+                        int64_t version_shift) {
+  std::string text;
+  for (size_t g = 0; g < groups.size(); ++g) {
+    const Group& group = groups[g];
+    for (size_t i = 0; i < group.completions.size(); ++i) {
+      const Completion& completion = group.completions[i];
+      nlohmann::json spans = nlohmann::json::array();
+      for (const auto& span : completion.version_spans) {
+        const int64_t version = span.policy_version() + group.version_shift - version_shift;
+        // Not below 0: a checkpoint of an older release may lack the group's shift.
+        spans.push_back({std::max<int64_t>(0, version), span.begin(), span.end()});
+      }
+      nlohmann::json line = {{"step", step},
+                             {"group", absl::StrCat(step, "/", g)},
+                             {"row", group.prompt.row},
+                             {"index", i},
+                             {"prompt", group.prompt.text},
+                             {"completion", completion.text},
+                             {"answer", group.prompt.answer},
+                             {"rewards", completion.reward},
+                             {"finish_reason", FinishReasonName(completion.finish_reason)},
+                             {"prompt_ids", group.prompt.token_ids},
+                             {"response_ids", completion.token_ids},
+                             {"logprobs", completion.processed_logprobs},
+                             {"temperature", temperature},
+                             {"policy_versions", spans}};
+      if (completion.score != completion.reward) line["score"] = completion.score;
+      if (!completion.token_rewards.empty()) line["token_rewards"] = completion.token_rewards;
+      if (!completion.part_scores.empty()) line["scores"] = completion.part_scores;
+      if (group.baseline.has_value()) line["baseline_reward"] = group.baseline->reward;
+      text += io::ToJsonLine(line);
+    }
+  }
+  return text;
+}
+
+// Throws fs::filesystem_error. A folder that does not exist has nothing to remove.
+void RemoveSamplesAfter(int64_t step, const fs::path& folder) {
+  if (!fs::exists(folder)) return;
+  std::vector<fs::path> later;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    int64_t file_step = 0;
+    if (absl::SimpleAtoi(entry.path().stem().string(), &file_step) && file_step > step) {
+      later.push_back(entry.path());
+    }
+  }
+  for (const fs::path& path : later) fs::remove(path);
 }
 
 // Creates the next folder previous-N.
@@ -98,7 +152,7 @@ absl::StatusOr<RunFolder> RunFolder::Reopen(const config::v1::RunConfig& config,
   ASSIGN_OR_RETURN(RunFolder folder, Open(config, options));
   const fs::path path(folder.path_);
   RETURN_IF_ERROR(io::CheckReplaceable(folder.model_path(), &io::kModelFolder));
-  for (const char* name : {"", "checkpoints", "rollouts", "logs"}) {
+  for (const char* name : {"", "checkpoints", kRollouts, kEvaluations, "logs"}) {
     RETURN_IF_ERROR(checkpoint::RemoveUnfinished((path / name).string()));
   }
   try {
@@ -116,9 +170,9 @@ absl::Status RunFolder::MoveEarlierRunAside() {
   const fs::path path(path_);
   if (!HasEarlierRun(path)) return absl::OkStatus();
   // Moves the files that HasEarlierRun() checks last, so that an interrupted move is repeated.
-  std::vector<std::string> names = {"run_id",        "checkpoints",   "rollouts",    "model",
-                                    "best",          "best.json",     "tensorboard", "trace.json",
-                                    "updates.jsonl", "metrics.jsonl", "config.yaml"};
+  std::vector<std::string> names = {"run_id",     "checkpoints",   kRollouts,       kEvaluations,
+                                    "model",      "best",          "best.json",     "tensorboard",
+                                    "trace.json", "updates.jsonl", "metrics.jsonl", "config.yaml"};
   if (previous_.empty()) {
     previous_ = MakePrevious(path);
     names.insert(names.begin(), "logs");
@@ -154,7 +208,9 @@ absl::Status RunFolder::Begin() {
   }
   for (const auto& [step, metrics] : kept.metrics) RETURN_IF_ERROR(WriteMetrics(step, metrics));
   for (const nlohmann::json& line : kept.updates) RETURN_IF_ERROR(AddUpdate(line));
-  for (const auto& [step, text] : kept.rollouts) RETURN_IF_ERROR(AddRollouts(step, text));
+  for (const auto& [key, text] : kept.samples) {
+    RETURN_IF_ERROR(AddSamples(key.first, key.second, text));
+  }
   return absl::OkStatus();
 }
 
@@ -187,14 +243,8 @@ absl::StatusOr<std::vector<nlohmann::json>> RunFolder::Truncate(const v1::Driver
   RETURN_IF_ERROR(io::WriteFileAtomically(path_ + "/config.yaml", config_yaml_));
   // Metrics last: as long as a later checkpoint exists, its lines do too.
   try {
-    std::vector<fs::path> later;
-    for (const fs::directory_entry& entry : fs::directory_iterator(path_ + "/rollouts")) {
-      int64_t file_step = 0;
-      if (absl::SimpleAtoi(entry.path().stem().string(), &file_step) && file_step > step) {
-        later.push_back(entry.path());
-      }
-    }
-    for (const fs::path& path : later) fs::remove(path);
+    RemoveSamplesAfter(step, path_ + "/" + kRollouts);
+    RemoveSamplesAfter(step, path_ + "/" + kEvaluations);
     fs::path aside;
     for (const auto& found : checkpoint::ListCheckpoints(path_ + "/checkpoints")) {
       if (found.step <= step) break;
@@ -317,46 +367,30 @@ absl::Status RunFolder::WriteEvent(int64_t step, const Metrics& metrics) {
 
 absl::Status RunFolder::WriteRollouts(int64_t step, const std::vector<Group>& groups,
                                       double temperature, int64_t version_shift) {
-  std::string text;
-  for (size_t g = 0; g < groups.size(); ++g) {
-    const Group& group = groups[g];
-    for (size_t i = 0; i < group.completions.size(); ++i) {
-      const Completion& completion = group.completions[i];
-      nlohmann::json spans = nlohmann::json::array();
-      for (const auto& span : completion.version_spans) {
-        const int64_t version = span.policy_version() + group.version_shift - version_shift;
-        // Not below 0: a checkpoint of an older release may lack the group's shift.
-        spans.push_back({std::max<int64_t>(0, version), span.begin(), span.end()});
-      }
-      nlohmann::json line = {{"step", step},
-                             {"group", absl::StrCat(step, "/", g)},
-                             {"row", group.prompt.row},
-                             {"index", i},
-                             {"prompt", group.prompt.text},
-                             {"completion", completion.text},
-                             {"answer", group.prompt.answer},
-                             {"rewards", completion.reward},
-                             {"finish_reason", FinishReasonName(completion.finish_reason)},
-                             {"prompt_ids", group.prompt.token_ids},
-                             {"response_ids", completion.token_ids},
-                             {"logprobs", completion.processed_logprobs},
-                             {"temperature", temperature},
-                             {"policy_versions", spans}};
-      if (completion.score != completion.reward) line["score"] = completion.score;
-      if (!completion.token_rewards.empty()) line["token_rewards"] = completion.token_rewards;
-      if (!completion.part_scores.empty()) line["scores"] = completion.part_scores;
-      if (group.baseline.has_value()) line["baseline_reward"] = group.baseline->reward;
-      text += io::ToJsonLine(line);
-    }
-  }
-  if (has_begun_) return AddRollouts(step, text);
-  kept_.rollouts[step] = std::move(text);
+  return KeepSamples(kRollouts, step, SampleLines(step, groups, temperature, version_shift));
+}
+
+absl::Status RunFolder::WriteEvaluation(int64_t step, const std::vector<Group>& groups,
+                                        double temperature, int64_t version_shift) {
+  return KeepSamples(kEvaluations, step, SampleLines(step, groups, temperature, version_shift));
+}
+
+absl::Status RunFolder::KeepSamples(const std::string& folder, int64_t step, std::string text) {
+  if (has_begun_) return AddSamples(folder, step, text);
+  kept_.samples[{folder, step}] = std::move(text);
   return absl::OkStatus();
 }
 
-absl::Status RunFolder::AddRollouts(int64_t step, const std::string& text) {
+absl::Status RunFolder::AddSamples(const std::string& folder, int64_t step,
+                                   const std::string& text) {
   RETURN_IF_ERROR(Check());
-  return io::WriteFileAtomically(absl::StrCat(path_, "/rollouts/", step, ".jsonl"), text);
+  const std::string path = absl::StrCat(path_, "/", folder);
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (error) {
+    return absl::PermissionDeniedError(absl::StrCat(path, " cannot be created: ", error.message()));
+  }
+  return io::WriteFileAtomically(absl::StrCat(path, "/", step, ".jsonl"), text);
 }
 
 }  // namespace tandem::driver

@@ -5,6 +5,7 @@
 //   run_dir/updates.jsonl      one object per weight update: bytes and seconds of each link
 //   run_dir/tensorboard/       the metrics for TensorBoard
 //   run_dir/rollouts/N.jsonl   the samples of step N
+//   run_dir/evaluations/N.jsonl   the samples of the evaluation after step N, in the same format
 //   run_dir/logs/              logs of the processes, and their configuration
 //   run_dir/checkpoints/       sharded checkpoints
 //   run_dir/model/             the trained model, a Hugging Face folder
@@ -80,9 +81,9 @@ class RunFolder {
   bool has_begun() const { return has_begun_; }
 
   // Truncates the folder to the state's step: removes later lines of metrics.jsonl and
-  // updates.jsonl and later files of rollouts/, moves later checkpoints into previous-N, adds the
-  // step's own line if it was lost, and rewrites config.yaml. Returns the remaining lines of
-  // metrics.jsonl. If the run has not begun, only adds the step's line.
+  // updates.jsonl and later files of rollouts/ and evaluations/, moves later checkpoints into
+  // previous-N, adds the step's own line if it was lost, and rewrites config.yaml. Returns the
+  // remaining lines of metrics.jsonl. If the run has not begun, only adds the step's line.
   absl::StatusOr<std::vector<nlohmann::json>> Truncate(const v1::DriverState& state);
 
   // Reserves disk space for the model until ReleaseModelSpace(). RESOURCE_EXHAUSTED if there is too
@@ -116,6 +117,9 @@ class RunFolder {
   // from the trainer's version numbers; see VersionShift().
   absl::Status WriteRollouts(int64_t step, const std::vector<Group>& groups, double temperature,
                              int64_t version_shift = 0);
+  // Writes the samples of an evaluation after `step`, likewise; 0 is before training.
+  absl::Status WriteEvaluation(int64_t step, const std::vector<Group>& groups, double temperature,
+                               int64_t version_shift = 0);
 
  private:
   RunFolder(std::string path, std::string config_yaml, std::shared_ptr<io::FolderLock> lock,
@@ -129,7 +133,9 @@ class RunFolder {
   absl::Status MoveEarlierRunAside();
   void Note(const std::string& text) const;
   absl::Status AddUpdate(const nlohmann::json& line);
-  absl::Status AddRollouts(int64_t step, const std::string& text);
+  // `folder` is "rollouts" or "evaluations".
+  absl::Status KeepSamples(const std::string& folder, int64_t step, std::string text);
+  absl::Status AddSamples(const std::string& folder, int64_t step, const std::string& text);
   absl::Status WriteEvent(int64_t step, const Metrics& metrics);
   absl::Status TruncateUpdates(int64_t step);
 
@@ -138,7 +144,7 @@ class RunFolder {
     std::string run_id;
     std::vector<std::pair<int64_t, Metrics>> metrics;
     std::vector<nlohmann::json> updates;
-    std::map<int64_t, std::string> rollouts;
+    std::map<std::pair<std::string, int64_t>, std::string> samples;  // by folder and step
   };
 
   std::string path_;

@@ -128,6 +128,8 @@ absl::Status StepLoop::RunEvaluation(int64_t step, int64_t version, Metrics& met
   ASSIGN_OR_RETURN(EvalResult result, Evaluate(c_.config, *c_.test, *c_.fleet, *c_.rewarder,
                                                [this, version] { return CatchUp(version); }));
   RETURN_IF_ERROR(CheckInterrupted());  // which aborts samples, and would spoil the mean
+  RETURN_IF_ERROR(c_.folder.WriteEvaluation(
+      step, result.groups, c_.config.rollout().val_kwargs().temperature(), version_shift_));
   metrics["timing_s/testing"] = watch.Lap();
   metrics[EvaluationMetric(RewardLabel(c_.config.reward()))] = result.mean_reward;
   for (const auto& [label, mean] : MeanPartScores(result.groups)) {

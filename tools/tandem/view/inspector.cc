@@ -34,13 +34,15 @@ Inspector::~Inspector() {
   if (!folder_.empty()) fs::remove_all(folder_, ignored);
 }
 
-absl::StatusOr<std::string> Inspector::Find(Key key) {
+absl::StatusOr<std::string> Inspector::Find(const SampleKey& key) {
   if (folder_.empty()) return absl::UnavailableError("cannot create a temporary folder");
-  const auto path_of = [&](Key of) { return absl::StrCat(folder_, "/", of.first, "-", of.second); };
+  const auto path_of = [&](const SampleKey& of) {
+    return absl::StrCat(folder_, "/", static_cast<int>(of.set), "-", of.step, "-", of.sample);
+  };
   const std::string path = path_of(key);
   if (std::find(found_.begin(), found_.end(), key) != found_.end()) return path;
 
-  ASSIGN_OR_RETURN(const std::vector<int32_t> ids, reader_.SampleIds(key.first, key.second));
+  ASSIGN_OR_RETURN(const std::vector<int32_t> ids, reader_.SampleIds(key));
   RETURN_IF_ERROR(io::WriteFileAtomically(path + ".ids", nlohmann::json(ids).dump()));
   rpc::ChildProcessOptions options;
   options.name = "tandem-inspect";
@@ -68,20 +70,20 @@ absl::StatusOr<std::string> Inspector::Find(Key key) {
   return path;
 }
 
-absl::StatusOr<nlohmann::json> Inspector::Inspect(int64_t step, int64_t sample) {
+absl::StatusOr<nlohmann::json> Inspector::Inspect(const SampleKey& key) {
   absl::MutexLock lock(&mu_);
-  ASSIGN_OR_RETURN(const std::string path, Find({step, sample}));
+  ASSIGN_OR_RETURN(const std::string path, Find(key));
   ASSIGN_OR_RETURN(const std::string text, io::ReadFile(path + ".json"));
   nlohmann::json found = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!found.is_object()) return absl::InternalError("tandem-inspect wrote no JSON object");
-  ASSIGN_OR_RETURN(const std::vector<int32_t> ids, reader_.SampleIds(step, sample));
+  ASSIGN_OR_RETURN(const std::vector<int32_t> ids, reader_.SampleIds(key));
   found["tokens"] = reader_.Texts(ids).texts;
   found["model"] = reader_.ModelFolder();
   return found;
 }
 
-absl::StatusOr<std::string> Inspector::Attention(int64_t step, int64_t sample, int64_t layer) {
-  ASSIGN_OR_RETURN(const nlohmann::json found, Inspect(step, sample));
+absl::StatusOr<std::string> Inspector::Attention(const SampleKey& key, int64_t layer) {
+  ASSIGN_OR_RETURN(const nlohmann::json found, Inspect(key));
   const int64_t num_layers = found.value("num_layers", int64_t{0});
   if (layer < 0 || layer >= num_layers) {
     return absl::OutOfRangeError(
@@ -91,7 +93,7 @@ absl::StatusOr<std::string> Inspector::Attention(int64_t step, int64_t sample, i
   std::string bytes(static_cast<size_t>(found.value("num_heads", int64_t{0}) * length * length),
                     '\0');
   absl::MutexLock lock(&mu_);
-  ASSIGN_OR_RETURN(const std::string path, Find({step, sample}));
+  ASSIGN_OR_RETURN(const std::string path, Find(key));
   std::ifstream file(path + ".bin", std::ios::binary);
   file.seekg(layer * static_cast<int64_t>(bytes.size()));
   if (!file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()))) {

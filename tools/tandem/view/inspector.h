@@ -26,21 +26,19 @@ class Inspector {
 
   // Returns {"entropies", "logprobs", "num_layers", "num_heads", "tokens", "model"} of prompt and
   // response. Errors: those of the program, and DEADLINE_EXCEEDED after two minutes.
-  absl::StatusOr<nlohmann::json> Inspect(int64_t step, int64_t sample);
+  absl::StatusOr<nlohmann::json> Inspect(const SampleKey& key);
   // Returns bytes [num_heads][T][T] of one layer.
-  absl::StatusOr<std::string> Attention(int64_t step, int64_t sample, int64_t layer);
+  absl::StatusOr<std::string> Attention(const SampleKey& key, int64_t layer);
 
  private:
-  using Key = std::pair<int64_t, int64_t>;  // step and sample
-
   // Runs the program if its result is not cached; returns the path of its files.
-  absl::StatusOr<std::string> Find(Key key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::StatusOr<std::string> Find(const SampleKey& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const RunReader& reader_;
   const std::string program_;
   std::string folder_;
   absl::Mutex mu_;
-  std::deque<Key> found_ ABSL_GUARDED_BY(mu_);  // oldest first
+  std::deque<SampleKey> found_ ABSL_GUARDED_BY(mu_);  // oldest first
 };
 
 }  // namespace tandem::view

@@ -10,7 +10,11 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "common/config/load.h"
+#include "common/io/file_util.h"
+#include "common/io/folder_lock.h"
 #include "common/io/json_values.h"
 #include "common/io/jsonl.h"
 #include "common/io/parse_json.h"
@@ -22,6 +26,15 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
+
+// Limits of one reply. 500 lines of metrics are about 2 MiB.
+constexpr size_t kMaxMetricsLines = 500;
+constexpr size_t kMaxSteps = 10000;
+constexpr int64_t kMaxSampleBytes = int64_t{4} << 20;
+
+const char* FolderOf(SampleSet set) {
+  return set == SampleSet::kEvaluations ? "evaluations" : "rollouts";
+}
 
 int64_t StepOf(const json& line) { return io::IntegerOr(line, "training/global_step", -1); }
 
@@ -39,13 +52,13 @@ std::vector<int32_t> Ids(const json& line, const char* key) {
 
 absl::StatusOr<std::unique_ptr<RunReader>> RunReader::Open(const std::string& run_dir) {
   std::unique_ptr<RunReader> out(new RunReader(run_dir));
-  const std::string path = run_dir + "/config.yaml";
-  if (!fs::exists(path)) {
+  if (!fs::exists(run_dir + "/config.yaml")) {
     return absl::NotFoundError(
         absl::StrCat(run_dir, ": expected the folder of a run (run_dir); it has no config.yaml"));
   }
-  ASSIGN_OR_RETURN(out->config_text_, io::ReadFile(path));
-  ASSIGN_OR_RETURN(out->config_, config::LoadRunConfig({path}, {}));
+  absl::MutexLock lock(&out->mu_);
+  RETURN_IF_ERROR(out->ReadConfig());
+  out->BeginGeneration();
   for (const std::string& folder : {run_dir + "/model", out->config_.model().path()}) {
     if (out->tokenizer_ == nullptr && fs::exists(folder + "/tokenizer.json")) {
       ASSIGN_OR_RETURN(out->tokenizer_, tokenizer::Tokenizer::Load(folder));
@@ -54,12 +67,34 @@ absl::StatusOr<std::unique_ptr<RunReader>> RunReader::Open(const std::string& ru
   return out;
 }
 
+absl::Status RunReader::ReadConfig() {
+  const std::string path = run_dir_ + "/config.yaml";
+  struct stat info {};
+  if (stat(path.c_str(), &info) != 0) return absl::OkStatus();  // being replaced
+  const FileVersion version = {info.st_ino, info.st_size,
+                               absl::ToUnixNanos(absl::TimeFromTimespec(info.st_mtim))};
+  if (version == config_version_) return absl::OkStatus();
+  ASSIGN_OR_RETURN(std::string text, io::ReadFile(path));
+  ASSIGN_OR_RETURN(config_, config::LoadRunConfig({path}, {}));
+  config_text_ = std::move(text);
+  config_version_ = version;
+  return absl::OkStatus();
+}
+
+void RunReader::BeginGeneration() {
+  metrics_.clear();
+  metrics_end_ = 0;
+  // A clock, not a counter: a page that outlives this process must not take the next one's for the
+  // generation it knows.
+  generation_ = std::max(generation_ + 1, absl::ToUnixMicros(absl::Now()));
+}
+
 absl::Status RunReader::ReadMetrics() {
   const std::string path = run_dir_ + "/metrics.jsonl";
   struct stat info {};
   if (stat(path.c_str(), &info) != 0) {
-    metrics_.clear();
-    metrics_end_ = 0;
+    if (metrics_end_ > 0) BeginGeneration();
+    metrics_changed_s_ = 0;
     return absl::OkStatus();  // the first step is not done
   }
   if (!S_ISREG(info.st_mode)) {
@@ -67,10 +102,10 @@ absl::Status RunReader::ReadMetrics() {
   }
   // Another or a truncated file: the run started again or resumed from a checkpoint.
   if (info.st_ino != metrics_file_ || info.st_size < metrics_end_) {
-    metrics_.clear();
-    metrics_end_ = 0;
+    if (metrics_end_ > 0) BeginGeneration();
     metrics_file_ = info.st_ino;
   }
+  metrics_changed_s_ = info.st_mtim.tv_sec;
   std::ifstream file(path, std::ios::binary);
   file.seekg(metrics_end_);
   std::string line;
@@ -85,64 +120,114 @@ absl::Status RunReader::ReadMetrics() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<json> RunReader::Run() {
+absl::StatusOr<json> RunReader::Status() {
+  // Before the lines: a run that ends in between has written its last one.
+  const bool is_held = io::FolderLock::IsHeld(run_dir_);
+  absl::MutexLock lock(&mu_);
+  RETURN_IF_ERROR(ReadConfig());
+  RETURN_IF_ERROR(ReadMetrics());
+  const int64_t last_step = metrics_.empty() ? 0 : StepOf(metrics_.back());
+  const int64_t total_steps = config_.trainer().total_steps();
+  const char* state = is_held ? "running" : last_step >= total_steps ? "finished" : "stopped";
+  return json{{"state", state},
+              {"last_step", last_step},
+              {"total_steps", total_steps},
+              {"generation", generation_},
+              {"num_lines", metrics_.size()},
+              {"changed", metrics_changed_s_}};
+}
+
+absl::StatusOr<json> RunReader::Config() {
+  absl::MutexLock lock(&mu_);
+  RETURN_IF_ERROR(ReadConfig());
+  return json{{"config", config_text_},
+              {"advantage_by_std", config_.algorithm().norm_adv_by_std_in_grpo()}};
+}
+
+absl::StatusOr<json> RunReader::Metrics(int64_t generation, int64_t from) {
+  absl::MutexLock lock(&mu_);
+  RETURN_IF_ERROR(ReadMetrics());
+  const auto total = static_cast<int64_t>(metrics_.size());
+  if (generation != generation_ || from < 0 || from > total) from = 0;
+  json lines = json::array();
+  for (int64_t i = from; i < total && lines.size() < kMaxMetricsLines; ++i) {
+    lines.push_back(metrics_[i]);
+  }
+  return json{
+      {"generation", generation_}, {"from", from}, {"total", total}, {"lines", std::move(lines)}};
+}
+
+json RunReader::Steps(SampleSet set, int64_t after) const {
   std::vector<int64_t> steps;
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(run_dir_ + "/rollouts", error)) {
+  for (const auto& entry :
+       fs::directory_iterator(absl::StrCat(run_dir_, "/", FolderOf(set)), error)) {
     int64_t step = 0;
     if (entry.path().extension() == ".jsonl" &&
-        absl::SimpleAtoi(entry.path().stem().string(), &step)) {
+        absl::SimpleAtoi(entry.path().stem().string(), &step) && step > after) {
       steps.push_back(step);
     }
   }
   std::sort(steps.begin(), steps.end());
-  absl::MutexLock lock(&mu_);
-  RETURN_IF_ERROR(ReadMetrics());
-  return json{{"name", fs::path(run_dir_).lexically_normal().filename().string()},
-              {"config", config_text_},
-              {"steps", steps},
-              {"last_step", metrics_.empty() ? 0 : StepOf(metrics_.back())},
-              {"total_steps", config_.trainer().total_steps()},
-              {"advantage_by_std", config_.algorithm().norm_adv_by_std_in_grpo()}};
+  const bool more = steps.size() > kMaxSteps;
+  if (more) steps.resize(kMaxSteps);
+  return json{{"steps", steps}, {"more", more}};
 }
 
-absl::StatusOr<json> RunReader::Metrics(int64_t after) {
-  absl::MutexLock lock(&mu_);
-  RETURN_IF_ERROR(ReadMetrics());
-  json lines = json::array();
-  for (const json& line : metrics_) {
-    if (StepOf(line) > after) lines.push_back(line);
-  }
-  return json{{"lines", std::move(lines)}};
-}
-
-absl::StatusOr<std::vector<json>> RunReader::Lines(int64_t step) const {
-  const std::string path = absl::StrCat(run_dir_, "/rollouts/", step, ".jsonl");
+absl::StatusOr<std::string> RunReader::SamplesPath(SampleSet set, int64_t step) const {
+  const std::string path = absl::StrCat(run_dir_, "/", FolderOf(set), "/", step, ".jsonl");
   if (!fs::exists(path)) {
-    return absl::NotFoundError(absl::StrCat("step ", step, " has no rollouts in ", run_dir_));
+    return absl::NotFoundError(
+        absl::StrCat("step ", step, " has no ", FolderOf(set), " in ", run_dir_));
   }
-  return io::ReadJsonLines(path, io::kRunFile);
+  RETURN_IF_ERROR(io::OpenRegularFile(path).status());
+  return path;
 }
 
-absl::StatusOr<json> RunReader::Rollouts(int64_t step) const {
-  ASSIGN_OR_RETURN(std::vector<json> samples, Lines(step));
-  for (json& sample : samples) {
+absl::StatusOr<json> RunReader::Samples(SampleSet set, int64_t step, int64_t offset) const {
+  ASSIGN_OR_RETURN(const std::string path, SamplesPath(set, step));
+  std::ifstream file(path, std::ios::binary);
+  file.seekg(offset);
+  json samples = json::array();
+  int64_t end = offset;
+  std::string line;
+  bool more = true;
+  while (end - offset < kMaxSampleBytes) {
+    more = static_cast<bool>(std::getline(file, line)) && !file.eof();
+    if (!more) break;
+    end += static_cast<int64_t>(line.size()) + 1;
+    json sample = io::ParseJson<json>(line).value_or(nullptr);
+    if (!sample.is_object()) {
+      return absl::InvalidArgumentError(absl::StrCat(path, ": byte ",
+                                                     end - static_cast<int64_t>(line.size()) - 1,
+                                                     ": expected a JSON object"));
+    }
     TokenTexts texts = Texts(Ids(sample, "response_ids"));
     sample["tokens"] = std::move(texts.texts);
     sample["special"] = std::move(texts.special);
+    samples.push_back(std::move(sample));
   }
-  return json{{"samples", std::move(samples)}};
+  return json{{"samples", std::move(samples)}, {"next", more ? json(end) : json(nullptr)}};
 }
 
-absl::StatusOr<std::vector<int32_t>> RunReader::SampleIds(int64_t step, int64_t sample) const {
-  ASSIGN_OR_RETURN(const std::vector<json> samples, Lines(step));
-  if (sample < 0 || sample >= static_cast<int64_t>(samples.size())) {
-    return absl::OutOfRangeError(absl::StrCat("sample ", sample, ": step ", step,
-                                              " has samples 0 to ",
-                                              static_cast<int64_t>(samples.size()) - 1));
+absl::StatusOr<std::vector<int32_t>> RunReader::SampleIds(const SampleKey& key) const {
+  ASSIGN_OR_RETURN(const std::string path, SamplesPath(key.set, key.step));
+  std::vector<int32_t> ids;
+  int64_t count = 0;
+  RETURN_IF_ERROR(io::ForEachJsonLine(
+      path,
+      [&](const io::JsonFields& row) {
+        if (count++ == key.sample) {
+          ids = Ids(row.json(), "prompt_ids");
+          for (const int32_t id : Ids(row.json(), "response_ids")) ids.push_back(id);
+        }
+        return absl::OkStatus();
+      },
+      io::kRunFile));
+  if (key.sample < 0 || key.sample >= count) {
+    return absl::OutOfRangeError(
+        absl::StrCat("sample ", key.sample, ": step ", key.step, " has samples 0 to ", count - 1));
   }
-  std::vector<int32_t> ids = Ids(samples[sample], "prompt_ids");
-  for (const int32_t id : Ids(samples[sample], "response_ids")) ids.push_back(id);
   return ids;
 }
 
@@ -165,6 +250,7 @@ TokenTexts RunReader::Texts(absl::Span<const int32_t> ids) const {
 
 std::string RunReader::ModelFolder() const {
   const std::string trained = run_dir_ + "/model";
+  absl::MutexLock lock(&mu_);
   return fs::exists(trained + "/config.json") ? trained : config_.model().path();
 }
 

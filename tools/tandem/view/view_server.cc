@@ -1,5 +1,8 @@
 #include "tools/tandem/view/view_server.h"
 
+#include <algorithm>
+#include <iterator>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -33,38 +36,96 @@ Content Json(const nlohmann::json& value) {
   return {"application/json", value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)};
 }
 
-absl::StatusOr<Content> Find(const http::Request& request, RunReader& reader,
-                             Inspector& inspector) {
-  const std::string& path = request.path;
-  if (path == "/") return Content{"text/html; charset=utf-8", std::string(IndexHtml())};
-  if (path == "/view.css") return Content{"text/css; charset=utf-8", std::string(ViewCss())};
-  if (path == "/view.js") return Content{"text/javascript; charset=utf-8", std::string(ViewJs())};
-  if (path == "/api/run") {
-    ASSIGN_OR_RETURN(const nlohmann::json run, reader.Run());
-    return Json(run);
-  }
-  if (path == "/api/metrics") {
-    ASSIGN_OR_RETURN(const int64_t after, Number(request, "after"));
-    ASSIGN_OR_RETURN(const nlohmann::json lines, reader.Metrics(after));
-    return Json(lines);
-  }
-  if (path == "/api/rollouts") {
-    ASSIGN_OR_RETURN(const int64_t step, Number(request, "step"));
-    ASSIGN_OR_RETURN(const nlohmann::json samples, reader.Rollouts(step));
-    return Json(samples);
-  }
-  if (AsksTheModel(request)) {
-    ASSIGN_OR_RETURN(const int64_t step, Number(request, "step"));
-    ASSIGN_OR_RETURN(const int64_t sample, Number(request, "sample"));
-    if (path == "/api/inspect") {
-      ASSIGN_OR_RETURN(const nlohmann::json found, inspector.Inspect(step, sample));
-      return Json(found);
-    }
-    ASSIGN_OR_RETURN(const int64_t layer, Number(request, "layer"));
-    ASSIGN_OR_RETURN(std::string bytes, inspector.Attention(step, sample, layer));
-    return Content{"application/octet-stream", std::move(bytes)};
+Content Text(const char* type, std::string_view bytes) {
+  return {absl::StrCat("text/", type, "; charset=utf-8"), std::string(bytes)};
+}
+
+// The parts of the page, by their path.
+absl::StatusOr<Content> FindPart(const std::string& path) {
+  if (path == "/") return Text("html", IndexHtml());
+  if (path == "/view.css") return Text("css", ViewCss());
+  struct Script {
+    const char* path;
+    std::string_view (*bytes)();
+  };
+  static constexpr Script kScripts[] = {{"/view.js", ViewJs},       {"/dom.js", DomJs},
+                                        {"/runs.js", RunsJs},       {"/charts.js", ChartsJs},
+                                        {"/curves.js", CurvesJs},   {"/colours.js", ColoursJs},
+                                        {"/samples.js", SamplesJs}, {"/attention.js", AttentionJs}};
+  for (const Script& script : kScripts) {
+    if (path == script.path) return Text("javascript", script.bytes());
   }
   return absl::NotFoundError("no such page");
+}
+
+Content Statuses(const std::vector<ViewedRun>& runs) {
+  nlohmann::json out = nlohmann::json::array();
+  for (const ViewedRun& run : runs) {
+    const absl::StatusOr<nlohmann::json> status = run.reader->Status();
+    nlohmann::json line =
+        status.ok() ? *status : nlohmann::json{{"error", std::string(status.status().message())}};
+    line["name"] = run.name;
+    out.push_back(std::move(line));
+  }
+  return Json({{"runs", std::move(out)}});
+}
+
+absl::StatusOr<SampleSet> SetOf(const http::Request& request) {
+  const std::string name = request.QueryValue("set").value_or("");
+  if (name == "rollouts") return SampleSet::kRollouts;
+  if (name == "evaluations") return SampleSet::kEvaluations;
+  return absl::InvalidArgumentError("expected set=rollouts or set=evaluations in the query");
+}
+
+// What the page asks of one run.
+absl::StatusOr<Content> FindOfRun(const http::Request& request, const ViewedRun& run) {
+  const std::string& path = request.path;
+  nlohmann::json found;
+  if (path == "/api/config") {
+    ASSIGN_OR_RETURN(found, run.reader->Config());
+    return Json(found);
+  }
+  if (path == "/api/metrics") {
+    ASSIGN_OR_RETURN(const int64_t generation, Number(request, "generation"));
+    ASSIGN_OR_RETURN(const int64_t from, Number(request, "from"));
+    ASSIGN_OR_RETURN(found, run.reader->Metrics(generation, from));
+    return Json(found);
+  }
+  ASSIGN_OR_RETURN(const SampleSet set, SetOf(request));
+  if (path == "/api/steps") {
+    ASSIGN_OR_RETURN(const int64_t after, Number(request, "after"));
+    return Json(run.reader->Steps(set, after));
+  }
+  ASSIGN_OR_RETURN(const int64_t step, Number(request, "step"));
+  if (path == "/api/samples") {
+    ASSIGN_OR_RETURN(const int64_t offset, Number(request, "offset"));
+    if (offset < 0) return absl::InvalidArgumentError("expected offset >= 0 in the query");
+    ASSIGN_OR_RETURN(found, run.reader->Samples(set, step, offset));
+    return Json(found);
+  }
+  ASSIGN_OR_RETURN(const int64_t sample, Number(request, "sample"));
+  if (path == "/api/inspect") {
+    ASSIGN_OR_RETURN(found, run.inspector->Inspect({set, step, sample}));
+    return Json(found);
+  }
+  ASSIGN_OR_RETURN(const int64_t layer, Number(request, "layer"));
+  ASSIGN_OR_RETURN(std::string bytes, run.inspector->Attention({set, step, sample}, layer));
+  return Content{"application/octet-stream", std::move(bytes)};
+}
+
+absl::StatusOr<Content> Find(const http::Request& request, const std::vector<ViewedRun>& runs) {
+  if (request.path == "/api/runs") return Statuses(runs);
+  constexpr std::string_view kOfRun[] = {"/api/config",  "/api/metrics", "/api/steps",
+                                         "/api/samples", "/api/inspect", "/api/attention"};
+  if (std::find(std::begin(kOfRun), std::end(kOfRun), request.path) == std::end(kOfRun)) {
+    return FindPart(request.path);
+  }
+  ASSIGN_OR_RETURN(const int64_t run, Number(request, "run"));
+  if (run < 0 || run >= static_cast<int64_t>(runs.size())) {
+    return absl::OutOfRangeError(
+        absl::StrCat("run ", run, ": the page shows runs 0 to ", runs.size() - 1));
+  }
+  return FindOfRun(request, runs[run]);
 }
 
 int HttpCode(const absl::Status& status) {
@@ -93,10 +154,9 @@ http::Response Page(int code, Content content) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ViewServer>> ViewServer::Start(const std::string& listen,
-                                                              RunReader& reader,
-                                                              Inspector& inspector) {
+                                                              std::vector<ViewedRun> runs) {
   ASSIGN_OR_RETURN(net::HostPort address, net::ParseListenAddress(listen));
-  std::unique_ptr<ViewServer> out(new ViewServer(reader, inspector));
+  std::unique_ptr<ViewServer> out(new ViewServer(std::move(runs)));
   http::Options options;
   options.listen = listen;
   options.limits.max_connections = 512;
@@ -132,7 +192,7 @@ http::Response ViewServer::Refuse(const http::Error& error) const {
 }
 
 void ViewServer::Serve(http::Exchange& exchange) {
-  absl::StatusOr<Content> content = Find(exchange.request(), reader_, inspector_);
+  absl::StatusOr<Content> content = Find(exchange.request(), runs_);
   if (content.ok()) return exchange.Reply(Page(200, *std::move(content)));
   exchange.Reply(Page(HttpCode(content.status()),
                       {"text/plain; charset=utf-8", std::string(content.status().message())}));

@@ -1,31 +1,39 @@
-// ViewServer: serves the rollout viewer's page over HTTP, and the page's requests (run_reader.h).
+// ViewServer: serves the viewer's page over HTTP, and the page's requests.
 //
-//   ASSIGN_OR_RETURN(auto server, ViewServer::Start("127.0.0.1:8700", *reader, *inspector));
+//   ASSIGN_OR_RETURN(auto runs, OpenRuns({"runs/a", "runs/b"}, "build/bin/tandem-inspect"));
+//   ASSIGN_OR_RETURN(auto server, ViewServer::Start("127.0.0.1:8700", std::move(runs)));
 //   std::puts(server->url().c_str());
 //
-//   GET api/inspect?step=N&sample=K             the model's view of a sample (inspector.h)
-//   GET api/attention?step=N&sample=K&layer=L   bytes [num_heads][T][T]
+//   GET api/runs                            {"runs": [{"name", status}, or {"name", "error"}]}
+//   GET api/config?run=R                    the replies of a reader: run_reader.h
+//   GET api/metrics?run=R&generation=G&from=I
+//   GET api/steps?run=R&set=S&after=N
+//   GET api/samples?run=R&set=S&step=N&offset=B
+//   GET api/inspect?run=R&set=S&step=N&sample=K             the model's view: inspector.h
+//   GET api/attention?run=R&set=S&step=N&sample=K&layer=L   bytes [num_heads][T][T]
+//
+// R is a run's index in api/runs, S is "rollouts" or "evaluations".
 #ifndef TANDEM_TOOLS_TANDEM_VIEW_VIEW_SERVER_H_
 #define TANDEM_TOOLS_TANDEM_VIEW_VIEW_SERVER_H_
 
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/http/server.h"
-#include "tools/tandem/view/inspector.h"
-#include "tools/tandem/view/run_reader.h"
+#include "tools/tandem/view/open_runs.h"
 
 namespace tandem::view {
 
-// Read-only. No path of a request reaches the file system. Separate threads run the inspector, so
+// Read-only. No path of a request reaches the file system. Separate threads run the inspectors, so
 // the page stays responsive.
 class ViewServer final : private http::Handler {
  public:
-  // `listen` is HOST:PORT; port 0 picks a free one. UNAVAILABLE if it cannot be bound. Reader and
-  // inspector must outlive the server.
+  // `listen` is HOST:PORT; port 0 picks a free one. UNAVAILABLE if it cannot be bound.
   static absl::StatusOr<std::unique_ptr<ViewServer>> Start(const std::string& listen,
-                                                           RunReader& reader, Inspector& inspector);
+                                                           std::vector<ViewedRun> runs);
   ~ViewServer() override;
   ViewServer(const ViewServer&) = delete;
   ViewServer& operator=(const ViewServer&) = delete;
@@ -34,13 +42,12 @@ class ViewServer final : private http::Handler {
   int port() const { return server_->port(); }
 
  private:
-  ViewServer(RunReader& reader, Inspector& inspector) : reader_(reader), inspector_(inspector) {}
+  explicit ViewServer(std::vector<ViewedRun> runs) : runs_(std::move(runs)) {}
   http::Admission Admit(const http::Request& head) override;
   void Serve(http::Exchange& exchange) override;
   http::Response Refuse(const http::Error& error) const override;
 
-  RunReader& reader_;
-  Inspector& inspector_;
+  const std::vector<ViewedRun> runs_;
   std::string url_;
   std::unique_ptr<http::Server> server_;  // destroyed first
 };

@@ -93,6 +93,37 @@ TEST_F(ReportTest, AddsUpWhatTheLinesSay) {
   EXPECT_THAT(ToText(report), HasSubstr("Nothing stands out."));
 }
 
+TEST_F(ReportTest, CountsWhatHappensEveryNStepsByHowOftenItHappens) {
+  Write(20, [](int64_t step, json& line) {
+    if (step % 10 == 0) line["timing_s/testing"] = 5.0;
+    if (step == 20) line["timing_s/save_checkpoint"] = 2.0;
+  });
+
+  const Report report = Diagnosed();
+
+  const Distribution& testing = report.driver_phases.at("testing");
+  EXPECT_EQ(testing.count, 2);
+  EXPECT_DOUBLE_EQ(testing.mean, 5);
+  EXPECT_DOUBLE_EQ(report.PerStep(testing), 0.5);
+  EXPECT_DOUBLE_EQ(report.PerStep(report.driver_phases.at("save_checkpoint")), 0.1);
+  EXPECT_DOUBLE_EQ(report.PerStep(report.driver_phases.at("train_step")), 0.6);
+  EXPECT_DOUBLE_EQ(ToJson(report)["driver_phases"]["testing"]["seconds_per_step"], 0.5);
+  EXPECT_EQ(ToJson(report)["driver_phases"]["testing"]["count"], 2);
+  EXPECT_THAT(ToText(report), HasSubstr("testing               0.500     5.000       2 of 20"));
+  EXPECT_THAT(ToHtml(report), HasSubstr("testing, 2 of 20<"));
+}
+
+TEST_F(ReportTest, UpdatesOfFewStepsAreNotOfEveryStep) {
+  Write(20, [](int64_t step, json& line) {
+    if (step % 10 != 0) {
+      line.erase("timing_s/update_weights");
+    } else {
+      line["timing_s/update_weights"] = 0.3;
+    }
+  });
+  EXPECT_TRUE(Diagnosed().advice.empty());
+}
+
 TEST_F(ReportTest, PhasesOfAnUpdateAddUpToAllOfIt) {
   Write(3);
   const Report report = Diagnosed();

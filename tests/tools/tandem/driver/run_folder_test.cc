@@ -77,6 +77,7 @@ TEST(RunFolder, SetsAsideWhatAnEarlierRunLeftOnceTheRunHasBegun) {
     update.set_policy_version(3);
     ASSERT_OK(folder.WriteUpdate(0, update));
     ASSERT_OK(folder.WriteRollouts(1, {}, 1.0));
+    ASSERT_OK(folder.WriteEvaluation(0, {}, 0.0));
     EXPECT_FALSE(folder.has_begun());
     // A run that ends here has changed nothing.
     EXPECT_EQ(FilesIn(temp / "run"), before);
@@ -94,6 +95,7 @@ TEST(RunFolder, SetsAsideWhatAnEarlierRunLeftOnceTheRunHasBegun) {
   EXPECT_EQ(updates.size(), 1);
   EXPECT_EQ(FilesIn(temp / "run").at("run_id"), "second\n");
   EXPECT_TRUE(std::filesystem::exists(temp / "run/rollouts/1.jsonl"));
+  EXPECT_TRUE(std::filesystem::exists(temp / "run/evaluations/0.jsonl"));
   EXPECT_FALSE(std::filesystem::exists(temp / "run/model"));
 }
 
@@ -187,6 +189,7 @@ TEST(RunFolder, IsTruncatedToTheStepThatARunResumesFrom) {
     for (const int step : {0, 1, 2, 3, 4}) {
       ASSERT_OK(folder.WriteMetrics(step, {{"actor/loss", 0.5}}));
       ASSERT_OK(folder.WriteRollouts(step, {}, 1.0));
+      ASSERT_OK(folder.WriteEvaluation(step, {}, 0.0));
       temp.Write("run/checkpoints/step-" + std::to_string(step) + "/manifest.json", "x");
     }
     temp.Write("run/checkpoints/.step-5.tmp-1-1/rank-0-of-1.bin", "x");
@@ -203,6 +206,8 @@ TEST(RunFolder, IsTruncatedToTheStepThatARunResumesFrom) {
   EXPECT_EQ(rows[3]["actor/loss"], 0.25);
   EXPECT_TRUE(std::filesystem::exists(temp / "run/rollouts/2.jsonl"));
   EXPECT_FALSE(std::filesystem::exists(temp / "run/rollouts/3.jsonl"));
+  EXPECT_TRUE(std::filesystem::exists(temp / "run/evaluations/2.jsonl"));
+  EXPECT_FALSE(std::filesystem::exists(temp / "run/evaluations/3.jsonl"));
   EXPECT_TRUE(std::filesystem::exists(temp / "run/checkpoints/step-2"));
   EXPECT_FALSE(std::filesystem::exists(temp / "run/checkpoints/step-3"));
   EXPECT_TRUE(std::filesystem::exists(temp / "run/previous-1/checkpoints/step-4"));
@@ -239,6 +244,7 @@ TEST(RunFolder, WritesSamplesInTheFormThatReplayReads) {
   completion.finish_reason = common::v1::FINISH_REASON_STOP;
 
   ASSERT_OK(folder.WriteRollouts(4, {group}, 1.0));
+  ASSERT_OK(folder.WriteEvaluation(4, {group}, 0.0));
 
   ASSERT_OK_AND_ASSIGN(const auto rows, io::ReadJsonLines(temp / "run/rollouts/4.jsonl"));
   ASSERT_EQ(rows.size(), 1);
@@ -248,6 +254,10 @@ TEST(RunFolder, WritesSamplesInTheFormThatReplayReads) {
   EXPECT_EQ(rows[0]["group"], "4/0");
   EXPECT_EQ(rows[0]["row"], 3);
   EXPECT_EQ(rows[0]["finish_reason"], "stop");
+  ASSERT_OK_AND_ASSIGN(const auto judged, io::ReadJsonLines(temp / "run/evaluations/4.jsonl"));
+  ASSERT_EQ(judged.size(), 1);
+  EXPECT_EQ(judged[0]["response_ids"], (std::vector<int>{5, 0}));
+  EXPECT_EQ(judged[0]["temperature"], 0.0);
 }
 
 }  // namespace

@@ -6,11 +6,14 @@
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/config/load.h"
 #include "common/config/to_yaml.h"
+#include "common/io/folder_lock.h"
 #include "tests/support/http_clients.h"
 #include "tests/support/http_get.h"
 #include "tests/support/program.h"
@@ -18,8 +21,7 @@
 #include "tests/support/temp_folder.h"
 #include "tests/support/test_data.h"
 #include "tests/support/tiny_model.h"
-#include "tools/tandem/view/inspector.h"
-#include "tools/tandem/view/run_reader.h"
+#include "tools/tandem/view/open_runs.h"
 #include "tools/tandem/view/view_server.h"
 
 namespace tandem::view {
@@ -40,28 +42,42 @@ constexpr char kStories[] = "models/tinystories-656k";
 
 class ViewTest : public ::testing::Test {
  protected:
-  void Start(const std::string& model) {
-    config::v1::RunConfig config = config::DefaultRunConfig();
-    config.mutable_model()->set_path(model);
-    config.mutable_trainer()->set_total_steps(7);
-    folder_.Write("run/config.yaml", config::ToYaml(config));
-    ASSERT_OK_AND_ASSIGN(reader_, RunReader::Open(folder_ / "run"));
-    inspector_ = std::make_unique<Inspector>(*reader_, testing::BinaryPath("tandem-inspect"));
-    ASSERT_OK_AND_ASSIGN(server_, ViewServer::Start("127.0.0.1:0", *reader_, *inspector_));
+  void WriteConfig(const std::string& run, int64_t total_steps = 7) {
+    config_.mutable_trainer()->set_total_steps(total_steps);
+    folder_.Write(run + "/config.yaml", config::ToYaml(config_));
   }
 
-  void WriteSample(const std::vector<int>& prompt, const std::vector<int>& response) {
-    folder_.Write("run/rollouts/3.jsonl", json{{"group", 4},
-                                               {"prompt", "1+"},
-                                               {"completion", "23"},
-                                               {"rewards", 1.0},
-                                               {"prompt_ids", prompt},
-                                               {"response_ids", response},
-                                               {"logprobs", {-0.5, -0.25, -0.1}},
-                                               {"finish_reason", "stop"},
-                                               {"policy_versions", {{2, 0, 3}}}}
-                                                  .dump() +
-                                              "\n");
+  std::vector<ViewedRun> Open(const std::vector<std::string>& paths) {
+    auto runs = OpenRuns(paths, testing::BinaryPath("tandem-inspect"));
+    EXPECT_OK(runs.status());
+    return runs.ok() ? *std::move(runs) : std::vector<ViewedRun>();
+  }
+
+  void Start(const std::string& model) {
+    config_.mutable_model()->set_path(model);
+    WriteConfig("run");
+    ASSERT_OK_AND_ASSIGN(server_, ViewServer::Start("127.0.0.1:0", Open({folder_ / "run"})));
+  }
+
+  static std::string NamesOf(const std::vector<ViewedRun>& runs) {
+    std::string names;
+    for (const ViewedRun& run : runs) names += run.name + "\n";
+    return names;
+  }
+
+  void WriteSample(const std::vector<int>& prompt, const std::vector<int>& response,
+                   const std::string& set = "rollouts") {
+    folder_.Write("run/" + set + "/3.jsonl", json{{"group", 4},
+                                                  {"prompt", "1+"},
+                                                  {"completion", "23"},
+                                                  {"rewards", 1.0},
+                                                  {"prompt_ids", prompt},
+                                                  {"response_ids", response},
+                                                  {"logprobs", {-0.5, -0.25, -0.1}},
+                                                  {"finish_reason", "stop"},
+                                                  {"policy_versions", {{2, 0, 3}}}}
+                                                     .dump() +
+                                                 "\n");
   }
 
   HttpAnswer Get(const std::string& path) { return HttpGet(server_->port(), path); }
@@ -72,69 +88,163 @@ class ViewTest : public ::testing::Test {
   }
 
   const TempFolder folder_;
-  std::unique_ptr<RunReader> reader_;
-  std::unique_ptr<Inspector> inspector_;
+  config::v1::RunConfig config_ = config::DefaultRunConfig();
   std::unique_ptr<ViewServer> server_;
 };
 
 TEST_F(ViewTest, ServesThePageAndNothingElse) {
   Start(testing::WriteTinyModel(folder_));
   EXPECT_THAT(Get("/").body, HasSubstr("<title>Tandem</title>"));
-  EXPECT_THAT(Get("/view.js").body, HasSubstr("function drawGroups"));
+  EXPECT_THAT(Get("/view.js").body, HasSubstr("function openLinked"));
+  for (const char* script : {"/dom.js", "/runs.js", "/charts.js", "/curves.js", "/colours.js",
+                             "/samples.js", "/attention.js"}) {
+    const HttpAnswer answer = Get(script);
+    EXPECT_EQ(answer.code, 200) << script;
+    EXPECT_THAT(answer.head, HasSubstr("text/javascript")) << script;
+    EXPECT_THAT(answer.body, Not(HasSubstr("innerHTML"))) << script;
+  }
+  EXPECT_THAT(Get("/").head, HasSubstr("Content-Security-Policy: default-src 'self'"));
   EXPECT_THAT(Get("/view.css").body, HasSubstr("#groups"));
   for (const char* path : {"/config.yaml", "/../run/config.yaml", "/%2e%2e/run/config.yaml",
                            "/etc/passwd", "/api/nothing"}) {
     const HttpAnswer answer = Get(path);
     EXPECT_TRUE(answer.code == 404 || answer.code == 400) << path << ": " << answer.code;
   }
-  EXPECT_EQ(Get("/api/rollouts").code, 400);
-  EXPECT_EQ(Get("/api/rollouts?step=../3").code, 400);
-  EXPECT_EQ(Get("/api/rollouts?step=9").code, 404);
+  EXPECT_EQ(Get("/api/samples").code, 400);
+  EXPECT_EQ(Get("/api/samples?run=0&set=rollouts&step=../3&offset=0").code, 400);
+  EXPECT_EQ(Get("/api/samples?run=0&set=../logs&step=3&offset=0").code, 400);
+  EXPECT_EQ(Get("/api/samples?run=0&set=rollouts&step=3&offset=-1").code, 400);
+  EXPECT_EQ(Get("/api/samples?run=0&set=rollouts&step=9&offset=0").code, 404);
+  EXPECT_EQ(Get("/api/samples?run=1&set=rollouts&step=3&offset=0").code, 404);
 }
 
 TEST_F(ViewTest, FollowsARunThatGoesOn) {
   Start(testing::WriteTinyModel(folder_));
-  EXPECT_EQ(GetJson("/api/run")["last_step"], 0);
+  const auto status = [&] { return GetJson("/api/runs")["runs"][0]; };
+  EXPECT_EQ(status()["name"], "run");
+  EXPECT_EQ(status()["last_step"], 0);
   std::ofstream metrics(folder_ / "run/metrics.jsonl", std::ios::binary);
   metrics << R"({"training/global_step":1,"reward":0.5})"
           << "\n"
           << R"({"training/global_)" << std::flush;
-  EXPECT_EQ(GetJson("/api/metrics?after=-1")["lines"].size(), 1u);
+  const json first = GetJson("/api/metrics?run=0&generation=-1&from=0");
+  EXPECT_EQ(first["lines"].size(), 1u);
   metrics << R"(step":2,"reward":0.75})"
           << "\n"
           << std::flush;
-  const json later = GetJson("/api/metrics?after=1")["lines"];
-  ASSERT_EQ(later.size(), 1u);
-  EXPECT_EQ(later[0]["reward"], 0.75);
-  EXPECT_EQ(GetJson("/api/run")["last_step"], 2);
-  EXPECT_EQ(GetJson("/api/run")["total_steps"], 7);
-  // Put back to a checkpoint of step 1.
+  const std::string same = "/api/metrics?run=0&generation=" + first["generation"].dump();
+  const json later = GetJson(same + "&from=1");
+  EXPECT_EQ(later["from"], 1);
+  EXPECT_EQ(later["total"], 2);
+  ASSERT_EQ(later["lines"].size(), 1u);
+  EXPECT_EQ(later["lines"][0]["reward"], 0.75);
+  EXPECT_EQ(status()["last_step"], 2);
+  EXPECT_EQ(status()["num_lines"], 2);
+  EXPECT_EQ(status()["total_steps"], 7);
+  EXPECT_EQ(status()["generation"], first["generation"]);
+  // Put back to a checkpoint of step 1, by a run that has another length.
   metrics.close();
   folder_.Write("run/metrics.jsonl", "{\"training/global_step\":1,\"reward\":0.5}\n");
-  EXPECT_EQ(GetJson("/api/run")["last_step"], 1);
+  WriteConfig("run", 1234);
+  EXPECT_EQ(status()["last_step"], 1);
+  EXPECT_EQ(status()["total_steps"], 1234);
+  const json again = GetJson(same + "&from=2");
+  EXPECT_NE(again["generation"], first["generation"]);
+  EXPECT_EQ(again["from"], 0);
+  EXPECT_EQ(again["lines"].size(), 1u);
+}
+
+TEST_F(ViewTest, ARepliesLinesAreBounded) {
+  Start(testing::WriteTinyModel(folder_));
+  std::string text;
+  for (int step = 1; step <= 1200; ++step) {
+    text += "{\"training/global_step\":" + std::to_string(step) + "}\n";
+  }
+  folder_.Write("run/metrics.jsonl", text);
+  const json first = GetJson("/api/metrics?run=0&generation=-1&from=0");
+  EXPECT_EQ(first["total"], 1200);
+  EXPECT_EQ(first["lines"].size(), 500u);
+  const json last =
+      GetJson("/api/metrics?run=0&generation=" + first["generation"].dump() + "&from=1000");
+  EXPECT_EQ(last["lines"].size(), 200u);
+  EXPECT_EQ(last["lines"][199]["training/global_step"], 1200);
+}
+
+TEST_F(ViewTest, SaysWhetherARunGoesOn) {
+  Start(testing::WriteTinyModel(folder_));
+  const auto state = [&] { return GetJson("/api/runs")["runs"][0]["state"]; };
+  folder_.Write("run/metrics.jsonl", "{\"training/global_step\":3}\n");
+  EXPECT_EQ(state(), "stopped");
+  {
+    ASSERT_OK_AND_ASSIGN(const auto lock, io::FolderLock::Acquire(folder_ / "run", {}));
+    EXPECT_EQ(state(), "running");
+  }
+  EXPECT_EQ(state(), "stopped");
+  std::ofstream(folder_ / "run/metrics.jsonl", std::ios::app) << "{\"training/global_step\":7}\n";
+  EXPECT_EQ(state(), "finished");
+}
+
+TEST_F(ViewTest, ServesSeveralRuns) {
+  config_.mutable_model()->set_path(testing::WriteTinyModel(folder_));
+  for (const char* run : {"runs/a", "runs/b", "else/b"}) WriteConfig(run);
+  folder_.Write("runs/b/metrics.jsonl", "{\"training/global_step\":5}\n");
+  folder_.Write("else/b/metrics.jsonl", "no JSON\n");
+  // A folder of runs, one of them again, and another of the same name.
+  auto runs = Open({folder_ / "runs", folder_ / "runs/a/", folder_ / "else/b"});
+  EXPECT_EQ(NamesOf(runs), "a\n" + (folder_ / "runs/b") + "\n" + (folder_ / "else/b") + "\n");
+  ASSERT_OK_AND_ASSIGN(server_, ViewServer::Start("127.0.0.1:0", std::move(runs)));
+  const json statuses = GetJson("/api/runs")["runs"];
+  ASSERT_EQ(statuses.size(), 3u);
+  EXPECT_EQ(statuses[1]["last_step"], 5);
+  // One that cannot be read leaves the others alone.
+  EXPECT_THAT(statuses[2]["error"], HasSubstr("metrics.jsonl"));
+  EXPECT_EQ(GetJson("/api/metrics?run=1&generation=-1&from=0")["lines"].size(), 1u);
+  EXPECT_EQ(GetJson("/api/metrics?run=0&generation=-1&from=0")["lines"].size(), 0u);
+}
+
+TEST_F(ViewTest, SendsAStepsSamplesInPieces) {
+  Start(testing::WriteTinyModel(folder_));
+  const std::string line =
+      json{{"response_ids", {4}}, {"completion", std::string(1 << 20, 'x')}}.dump() + "\n";
+  std::string text;
+  for (int i = 0; i < 9; ++i) text += line;
+  folder_.Write("run/rollouts/3.jsonl", text);
+  std::vector<size_t> counts;
+  for (json next = 0; !next.is_null();) {
+    const json reply = GetJson("/api/samples?run=0&set=rollouts&step=3&offset=" + next.dump());
+    counts.push_back(reply["samples"].size());
+    next = reply["next"];
+    ASSERT_LT(counts.size(), 9u);
+  }
+  EXPECT_THAT(counts, ElementsAre(4, 4, 1));
+  EXPECT_EQ(Get("/api/samples?run=0&set=rollouts&step=3&offset=5").code, 400);  // within a line
 }
 
 TEST_F(ViewTest, GivesEachTokenItsText) {
   Start(testing::WriteTinyModel(folder_));
   WriteSample({3, 12}, {4, 5, 0});
-  const json run = GetJson("/api/run");
-  EXPECT_THAT(run["steps"].get<std::vector<int>>(), ElementsAre(3));
-  const json sample = GetJson("/api/rollouts?step=3")["samples"][0];
+  WriteSample({3, 12}, {5, 0, 0}, "evaluations");
+  const json steps = GetJson("/api/steps?run=0&set=rollouts&after=-1");
+  EXPECT_THAT(steps["steps"].get<std::vector<int>>(), ElementsAre(3));
+  EXPECT_EQ(GetJson("/api/steps?run=0&set=rollouts&after=3")["steps"].size(), 0u);
+  const json sample = GetJson("/api/samples?run=0&set=rollouts&step=3&offset=0")["samples"][0];
   EXPECT_THAT(sample["tokens"].get<std::vector<std::string>>(), ElementsAre("2", "3", "<eos>"));
   EXPECT_THAT(sample["special"].get<std::vector<int>>(), ElementsAre(2));
   EXPECT_EQ(sample["rewards"], 1.0);
+  const json judged = GetJson("/api/samples?run=0&set=evaluations&step=3&offset=0")["samples"][0];
+  EXPECT_THAT(judged["tokens"].get<std::vector<std::string>>(), ElementsAre("3", "<eos>", "<eos>"));
 }
 
 TEST_F(ViewTest, TheModelReadsASampleOnDemand) {
   SKIP_WITHOUT_DATA(kStories);
   Start(testing::TestData(kStories));
   WriteSample({1, 17, 40, 8}, {25, 3, 9});
-  const json found = GetJson("/api/inspect?step=3&sample=0");
+  const json found = GetJson("/api/inspect?run=0&set=rollouts&step=3&sample=0");
   EXPECT_EQ(found["entropies"].size(), 6u);
   EXPECT_EQ(found["logprobs"].size(), 6u);
   EXPECT_EQ(found["tokens"].size(), 7u);
   const size_t heads = found["num_heads"];
-  const std::string weights = Get("/api/attention?step=3&sample=0&layer=1").body;
+  const std::string weights = Get("/api/attention?run=0&set=rollouts&step=3&sample=0&layer=1").body;
   ASSERT_EQ(weights.size(), heads * 7 * 7);
   for (size_t head = 0; head < heads; ++head) {
     for (size_t row = 0; row < 7; ++row) {
@@ -147,20 +257,20 @@ TEST_F(ViewTest, TheModelReadsASampleOnDemand) {
       EXPECT_NEAR(sum, 255, 4);  // each is rounded to a byte
     }
   }
-  EXPECT_EQ(Get("/api/attention?step=3&sample=0&layer=99").code, 404);
-  EXPECT_EQ(Get("/api/inspect?step=3&sample=5").code, 404);
+  EXPECT_EQ(Get("/api/attention?run=0&set=rollouts&step=3&sample=0&layer=99").code, 404);
+  EXPECT_EQ(Get("/api/inspect?run=0&set=rollouts&step=3&sample=5").code, 404);
 }
 
 TEST_F(ViewTest, SaysWhyAModelCannotRead) {
   Start(testing::WriteTinyModel(folder_));  // has no weights
   WriteSample({3, 12}, {4, 5, 0});
-  const HttpAnswer answer = Get("/api/inspect?step=3&sample=0");
+  const HttpAnswer answer = Get("/api/inspect?run=0&set=rollouts&step=3&sample=0");
   EXPECT_EQ(answer.code, 500);
   EXPECT_THAT(answer.body, HasSubstr("safetensors"));
 }
 
 TEST_F(ViewTest, RefusesWhatIsNoRun) {
-  EXPECT_THAT(RunReader::Open(folder_.path()).status(),
+  EXPECT_THAT(OpenRuns({folder_.path()}, "tandem-inspect").status(),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("no config.yaml")));
 }
 
@@ -169,7 +279,8 @@ TEST_F(ViewTest, AWebPageOfAnotherSiteReadsNothing) {
   WriteSample({3, 12}, {4, 5, 0});
   const auto ask = [&](const std::string& headers, const std::string& method = "GET") {
     return HttpAsk(server_->port(),
-                   method + " /api/rollouts?step=3 HTTP/1.1\r\n" + headers + "\r\n\r\n");
+                   method + " /api/samples?run=0&set=rollouts&step=3&offset=0 HTTP/1.1\r\n" +
+                       headers + "\r\n\r\n");
   };
   EXPECT_EQ(ask("Host: localhost:8700").code, 200);
   const HttpAnswer rebound = ask("Host: rebound.example");
@@ -196,10 +307,8 @@ TEST_F(ViewTest, ClientsThatWaitHoldUpNobody) {
 
 TEST_F(ViewTest, SaysThatAPortIsTaken) {
   Start(testing::WriteTinyModel(folder_));
-  EXPECT_THAT(
-      ViewServer::Start("127.0.0.1:" + std::to_string(server_->port()), *reader_, *inspector_)
-          .status(),
-      StatusIs(absl::StatusCode::kUnavailable, HasSubstr("cannot listen on")));
+  EXPECT_THAT(ViewServer::Start("127.0.0.1:" + std::to_string(server_->port()), {}).status(),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("cannot listen on")));
 }
 
 }  // namespace
