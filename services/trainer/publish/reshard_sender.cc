@@ -29,18 +29,6 @@ using Clock = weights::PhaseTimes::Clock;
 // Bytes cast and digested at a time.
 constexpr int64_t kCastPortionBytes = int64_t{64} << 10;
 
-// The message without the pieces of some tensors.
-template <typename Keep>
-Message Only(const Message& message, int64_t element_bytes, Keep keep) {
-  Message out{message.from, message.to, 0, {}};
-  for (const MessagePiece& part : message.pieces) {
-    if (!keep(part.piece.tensor)) continue;
-    out.pieces.push_back(part);
-    out.size_bytes += part.piece.elements() * element_bytes;
-  }
-  return out;
-}
-
 BucketSpan WholeOf(const Message& message) {
   return {0, static_cast<int>(message.pieces.size()), 0, message.size_bytes};
 }
@@ -77,11 +65,13 @@ absl::StatusOr<ReshardLayout> MakeReshardLayout(const weights::Holdings& trainer
   layout.keeps_frozen = keeps_frozen;
   if (!keeps_frozen) return layout;
   const std::vector<bool> brings = layout.Brings();
+  layout.unsent.resize(trainer.num_ranks());
   for (const Message& message : layout.plan.messages) {
-    Message unsent = Only(message, options.element_bytes, [&](int tensor) {
-      return !brings[tensor] && layout.counts[message.to][tensor];
-    });
-    if (!unsent.pieces.empty()) layout.unsent.push_back(std::move(unsent));
+    for (const MessagePiece& part : message.pieces) {
+      const int tensor = part.piece.tensor;
+      if (brings[tensor] || !layout.counts[message.to][tensor]) continue;
+      layout.unsent[message.from].push_back({part.piece, part.from});
+    }
   }
   for (auto& rank : held.ranks) {
     std::erase_if(rank,
@@ -104,14 +94,16 @@ absl::StatusOr<std::unique_ptr<ReshardSender>> ReshardSender::Create(const Resha
     out->messages_.push_back({&message, weights::SpansOf(weights::BucketOf(layout.plan, message),
                                                          layout.tensor_bytes[message.to])});
   }
-  for (const Message& message : layout.unsent) {
-    if (message.from != sender) continue;
-    for (const MessagePiece& piece : message.pieces) {
-      RETURN_IF_ERROR(CheckPiece(layout.manifest, out->shards_, piece.piece, piece.from));
-    }
+  for (const auto& [piece, from] : out->Unsent()) {
+    RETURN_IF_ERROR(CheckPiece(layout.manifest, out->shards_, piece, from));
   }
   out->kept_ = out->FindKept();
   return out;
+}
+
+absl::Span<const ShardPiece> ReshardSender::Unsent() const {
+  if (layout_.unsent.empty()) return {};
+  return layout_.unsent[sender_];
 }
 
 std::vector<int> ReshardSender::FindKept() const {
@@ -124,12 +116,7 @@ std::vector<int> ReshardSender::FindKept() const {
       }
     }
   }
-  for (const Message& message : layout_.unsent) {
-    if (message.from != sender_) continue;
-    for (const MessagePiece& part : message.pieces) {
-      counted[part.piece.tensor] += part.piece.elements();
-    }
-  }
+  for (const ShardPiece& part : Unsent()) counted[part.piece.tensor] += part.piece.elements();
   for (size_t u = 0; u < shards_.units.size(); ++u) {
     const UnitShard& unit = shards_.units[u];
     if (unit.digests == nullptr || unit.computed.scalar_type() != wire_type_) continue;
@@ -142,19 +129,14 @@ std::vector<int> ReshardSender::FindKept() const {
 }
 
 absl::Status ReshardSender::DigestUnsent(Sent& sent) const {
-  at::Tensor buffer;
-  for (const Message& message : layout_.unsent) {
-    if (message.from != sender_) continue;
-    const Message left =
-        Only(message, layout_.plan.element_bytes, [this](int tensor) { return kept_[tensor] < 0; });
-    if (left.pieces.empty()) continue;
-    if (!buffer.defined() || buffer.numel() < left.size_bytes) {
-      ASSIGN_OR_RETURN(buffer, ops_.Buffer(left.size_bytes));
-    }
-    const at::Tensor packed = buffer.narrow(0, 0, left.size_bytes);
-    RETURN_IF_ERROR(Pack(left, WholeOf(left), packed, sent));
-    if (!ops_.on_host()) RETURN_IF_ERROR(Digest(left, {WholeOf(left)}, {packed}, sent));
+  std::vector<ShardPiece> pieces;
+  for (const ShardPiece& part : Unsent()) {
+    if (kept_[part.piece.tensor] < 0) pieces.push_back(part);
   }
+  if (pieces.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::vector<weights::DigestSum> sums,
+                   DigestShards(layout_.manifest, shards_, pieces));
+  for (size_t tensor = 0; tensor < sums.size(); ++tensor) sent.digests[tensor].Add(sums[tensor]);
   return absl::OkStatus();
 }
 

@@ -33,6 +33,7 @@
 #include "common/weights/reshard_plan.h"
 #include "common/weights/tensor_digests.h"
 #include "services/trainer/publish/rank_shards.h"
+#include "services/trainer/publish/shard_pieces.h"
 
 namespace tandem::trainer {
 
@@ -45,11 +46,11 @@ struct ReshardLayout {
   std::vector<std::vector<bool>> counts;
   // By receiver and tensor: the bytes the receiver holds.
   std::vector<std::vector<int64_t>> tensor_bytes;
-  // If the receivers keep the frozen tensors, the parts of these that count, as messages of a whole
-  // update. Their senders only digest them: so the leader compares every tensor's digest with what
-  // the trainer has now.
+  // If the receivers keep the frozen tensors, the parts of these that count, by the rank that sends
+  // them in a whole update. Here it only digests them: so the leader compares every tensor's digest
+  // with what the trainer has now.
   bool keeps_frozen = false;
-  std::vector<weights::Message> unsent;
+  std::vector<std::vector<ShardPiece>> unsent;
 
   // By tensor, whether the plan brings it.
   std::vector<bool> Brings() const;
@@ -142,6 +143,8 @@ class ReshardSender {
                          weights::PhaseTimes& times);
   absl::Status SendDelta(comm::ProcessGroup& group, int to, size_t index, Slot& slot, Sent& sent,
                          weights::PhaseTimes& times);
+  // The unsent pieces of this rank.
+  absl::Span<const ShardPiece> Unsent() const;
   std::string NameOf(size_t index) const;
 
   const ReshardLayout& layout_;

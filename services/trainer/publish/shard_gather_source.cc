@@ -200,15 +200,15 @@ absl::StatusOr<int64_t> ShardGatherSource::Hear() {
 
 absl::Status ShardGatherSource::DigestKept() {
   if (!plan_->keeps_frozen) return absl::OkStatus();
-  std::vector<weights::Holding> held;
+  std::vector<ShardPiece> held;
   for (int tensor = 0; tensor < plan_->manifest.tensors_size(); ++tensor) {
     if (plan_->Brings(tensor)) continue;
     const int64_t begin = tensor_start_[tensor];
     std::vector<Run> runs;
     AddRuns(shards_.rank, begin, begin + plan_->tensor_bytes[tensor] / element_size_, 0, runs);
     for (const Run& run : runs) {
-      held.push_back(
-          {{tensor, run.bucket_offset, run.count, run.count}, run.unit, run.shard_offset});
+      held.push_back({{tensor, run.bucket_offset, run.count, run.count},
+                      {run.unit, run.shard_offset, run.count}});
     }
   }
   ASSIGN_OR_RETURN(const std::vector<weights::DigestSum> sums,

@@ -124,9 +124,9 @@ absl::Status RankPublisher::PrepareReshard(weights::Manifest manifest) {
 absl::StatusOr<v1::HeldDigests> RankPublisher::DigestHeld() {
   const comm::DeviceMesh& mesh = engine_.mesh();
   ASSIGN_OR_RETURN(const weights::ModelLayout layout, Layout());
+  const auto held = PiecesOf(weights::CountedHoldings(layout, mesh.shape(), mesh.rank()));
   ASSIGN_OR_RETURN(const std::vector<weights::DigestSum> sums,
-                   DigestShards(manifest_, Shards(),
-                                weights::CountedHoldings(layout, mesh.shape(), mesh.rank())));
+                   DigestShards(manifest_, Shards(), held));
   v1::HeldDigests out;
   AppendLanes(sums, *out.mutable_lanes());
   return out;
