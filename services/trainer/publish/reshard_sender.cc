@@ -9,10 +9,8 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
-#include "common/comm/guarded_words.h"
 #include "common/comm/wait_on_host.h"
 #include "common/status/status_macros.h"
-#include "common/weights/tensor_bytes.h"
 #include "services/trainer/fsdp/offload_file.h"
 #include "services/trainer/publish/shard_pieces.h"
 #include "services/trainer/publish/wire_type.h"
@@ -21,7 +19,6 @@ namespace tandem::trainer {
 namespace {
 
 using weights::BucketSpan;
-using weights::BytesOf;
 using weights::Message;
 using weights::MessagePiece;
 using Clock = weights::PhaseTimes::Clock;
@@ -98,6 +95,10 @@ absl::StatusOr<std::unique_ptr<ReshardSender>> ReshardSender::Create(const Resha
     RETURN_IF_ERROR(CheckPiece(layout.manifest, out->shards_, piece, from));
   }
   out->kept_ = out->FindKept();
+  if (keeps_base) {
+    out->encoder_.emplace(out->ops_, layout.plan.element_bytes,
+                          layout.plan.largest_message_bytes());
+  }
   return out;
 }
 
@@ -248,37 +249,6 @@ absl::StatusOr<at::Tensor> ReshardSender::PackedOf(Slot& slot) const {
   return slot.packed;
 }
 
-at::Tensor ReshardSender::OnHost(const at::Tensor& packed) const {
-  return ops_.on_host() ? packed : host_packed_.narrow(0, 0, packed.numel());
-}
-
-absl::StatusOr<weights::DeltaStats> ReshardSender::Encode(size_t index, const at::Tensor& packed,
-                                                          Slot& slot) {
-  const int64_t room = weights::MaxEncodedBytes(packed.numel());
-  RETURN_IF_ERROR(weights::Provide(ops_, room, slot.coded));
-  if (!ops_.on_host()) {
-    const int64_t largest = layout_.plan.largest_message_bytes();
-    RETURN_IF_ERROR(weights::ProvideOnHost(ops_, largest, host_packed_));
-    RETURN_IF_ERROR(weights::ProvideOnHost(ops_, weights::MaxEncodedBytes(largest), host_coded_));
-    RETURN_IF_ERROR(ops_.Transfer(packed, OnHost(packed)));
-  }
-  ASSIGN_OR_RETURN(const weights::DeltaStats stats,
-                   weights::EncodeDelta(BytesOf(base_[index]), BytesOf(OnHost(packed)),
-                                        static_cast<int>(layout_.plan.element_bytes),
-                                        BytesOf(ops_.on_host() ? slot.coded : host_coded_)));
-  const at::Tensor words = comm::GuardWords<1>({stats.coded_bytes});
-  if (ops_.on_host()) {
-    slot.size = words;
-    return stats;
-  }
-  RETURN_IF_ERROR(ops_.Transfer(host_coded_.narrow(0, 0, stats.coded_bytes),
-                                slot.coded.narrow(0, 0, stats.coded_bytes)));
-  ASSIGN_OR_RETURN(const at::Tensor size, ops_.Buffer(static_cast<int64_t>(words.nbytes())));
-  slot.size = size.view(at::kLong);
-  RETURN_IF_ERROR(ops_.Transfer(words, slot.size));
-  return stats;
-}
-
 absl::Status ReshardSender::SendWhole(comm::ProcessGroup& group, int to, size_t index, Slot& slot,
                                       Sent& sent, weights::PhaseTimes& times) {
   const auto& [message, spans] = messages_[index];
@@ -327,9 +297,11 @@ absl::Status ReshardSender::SendDelta(comm::ProcessGroup& group, int to, size_t 
   Clock::time_point now = Clock::now();
   RETURN_IF_ERROR(Pack(message, all, packed, sent));
   now = times.Worked("pack", now);
-  ASSIGN_OR_RETURN(const weights::DeltaStats stats, Encode(index, packed, slot));
+  ASSIGN_OR_RETURN(const weights::DeltaStats stats,
+                   encoder_->Encode(base_[index], packed, slot.delta));
   now = times.Worked("encode", now);
-  for (const at::Tensor& bytes : {slot.size, slot.coded.narrow(0, 0, stats.coded_bytes)}) {
+  for (const at::Tensor& bytes :
+       {slot.delta.size, slot.delta.coded.narrow(0, 0, stats.coded_bytes)}) {
     ASSIGN_OR_RETURN(auto work, group.Send(bytes, to, NameOf(index)));
     slot.works.push_back(std::move(work));
     sent.bytes += bytes.nbytes();
@@ -339,7 +311,7 @@ absl::Status ReshardSender::SendDelta(comm::ProcessGroup& group, int to, size_t 
   sent.changed += stats.changed;
   if (!ops_.on_host()) RETURN_IF_ERROR(Digest(message, {all}, {packed}, sent));
   now = times.Worked("verify", now);
-  base_[index].copy_(OnHost(packed));
+  base_[index].copy_(slot.delta.next);
   times.Worked("encode", now);
   return absl::OkStatus();
 }
