@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/comm/wait_on_host.h"
 #include "common/status/status_macros.h"
+#include "common/weights/staged_range.h"
 
 namespace tandem::weights {
 namespace {
@@ -32,18 +33,10 @@ std::string RelaySender::Name() const {
 }
 
 at::Tensor RelaySender::InPlace(const RelayedBucket& relayed, int first, int count) const {
-  std::byte* begin = nullptr;
-  std::byte* end = nullptr;
-  for (int i = first; i < first + count; ++i) {
-    const auto& piece = relayed.pieces(i);
-    const absl::Span<std::byte> memory = memory_.Staged(piece.tensor());
-    if (piece.repeat() > 1 || memory.empty()) return {};
-    std::byte* const here = memory.data() + piece.tensor_offset();
-    if (begin == nullptr) begin = end = here;
-    if (here != end) return {};
-    end += piece.size_bytes();
-  }
-  return at::from_blob(begin, {end - begin}, at::TensorOptions(at::kByte).device(ops_.device()));
+  const absl::Span<std::byte> bytes = StagedRange(memory_, relayed.pieces(), first, count);
+  if (bytes.empty()) return {};
+  return at::from_blob(bytes.data(), {static_cast<int64_t>(bytes.size())},
+                       at::TensorOptions(at::kByte).device(ops_.device()));
 }
 
 absl::Status RelaySender::Unpack(const common::v1::BucketPiece& piece, Of of, std::byte* to) const {
