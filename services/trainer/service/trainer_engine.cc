@@ -16,7 +16,6 @@
 #include "services/trainer/algorithm/token_scores.h"
 #include "services/trainer/fsdp/guarded.h"
 #include "services/trainer/optim/lr_schedule.h"
-#include "services/trainer/service/memory_metrics.h"
 #include "services/trainer/service/step_times.h"
 
 namespace tandem::trainer {
@@ -239,6 +238,19 @@ absl::StatusOr<StepResult> TrainerEngine::RunObjective(v1::Objective objective, 
   return training_step_->PolicyGradient(std::move(batch), learning_rate, turn);
 }
 
+RankMemory TrainerEngine::Memory() const {
+  RankMemory memory;
+  memory.policy = policy_->memory_bytes();
+  memory.optimizer = optimizer_->state_bytes();
+  if (reference_ != nullptr) memory.reference = reference_->memory_bytes();
+  if (critic_ != nullptr) {
+    memory.critic = critic_->memory_bytes();
+    memory.critic_optimizer = critic_optimizer_->state_bytes();
+  }
+  memory.peak_tensors = policy_->peak_tensor_bytes();
+  return memory;
+}
+
 absl::StatusOr<StepResult> TrainerEngine::TrainStep(v1::Objective objective, int64_t step,
                                                     TrainingBatch batch) {
   policy_->TakePhaseSeconds();  // those of calls before the step
@@ -251,7 +263,7 @@ absl::StatusOr<StepResult> TrainerEngine::TrainStep(v1::Objective objective, int
   const double step_seconds = absl::ToDoubleSeconds(absl::Now() - start);
   RETURN_IF_ERROR(
       AddStepTimes(std::move(phases), step_seconds, mesh_.world(), device_, result.metrics));
-  AddMemoryMetrics(*policy_, reference_.get(), *optimizer_, result.metrics);
+  AddMemoryMetrics(Memory(), result.metrics);
   if (mesh_.rank() == 0) {
     for (const std::string& cause : result.skipped) {
       telemetry::LogWarning(absl::StrCat(cause, ": ", result.weights_changed ? "an update of " : "",

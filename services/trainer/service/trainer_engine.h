@@ -25,6 +25,7 @@
 #include "services/trainer/data/training_batch.h"
 #include "services/trainer/fsdp/sharded_model.h"
 #include "services/trainer/optim/adamw.h"
+#include "services/trainer/service/memory_metrics.h"
 #include "tandem/config/v1/run_config.pb.h"
 #include "tandem/trainer/v1/trainer_service.pb.h"
 
@@ -80,6 +81,7 @@ class TrainerEngine {
 
   // Creates the reference if there is none yet: the policy as in model.path, frozen. Collective.
   absl::Status MakeReference();
+  RankMemory Memory() const;
   absl::StatusOr<StepResult> RunObjective(v1::Objective objective, int64_t step,
                                           TrainingBatch batch);
   // Creates the value model, its optimizer and its part of the step. Collective.
