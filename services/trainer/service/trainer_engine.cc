@@ -218,11 +218,14 @@ absl::Status TrainerEngine::MakeCritic() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<StepResult> TrainerEngine::RunObjective(v1::Objective objective, int64_t step,
+absl::StatusOr<StepResult> TrainerEngine::RunObjective(const v1::TrainStepHeader& header,
                                                        TrainingBatch batch) {
-  const int64_t total_steps = config_.trainer().total_steps();
+  // The driver may have derived the number from the length of its data.
+  const int64_t total_steps =
+      header.total_steps() > 0 ? header.total_steps() : config_.trainer().total_steps();
+  const int64_t step = header.step();
   const double learning_rate = LearningRate(config_.actor().optim(), step - 1, total_steps);
-  switch (objective) {
+  switch (header.objective()) {
     case v1::OBJECTIVE_SUPERVISED:
       return training_step_->Supervised(batch, learning_rate);
     case v1::OBJECTIVE_PREFERENCE:
@@ -251,12 +254,12 @@ RankMemory TrainerEngine::Memory() const {
   return memory;
 }
 
-absl::StatusOr<StepResult> TrainerEngine::TrainStep(v1::Objective objective, int64_t step,
+absl::StatusOr<StepResult> TrainerEngine::TrainStep(const v1::TrainStepHeader& header,
                                                     TrainingBatch batch) {
   policy_->TakePhaseSeconds();  // those of calls before the step
   optimizer_->TakePhaseSeconds();
   const absl::Time start = absl::Now();
-  ASSIGN_OR_RETURN(StepResult result, RunObjective(objective, step, std::move(batch)));
+  ASSIGN_OR_RETURN(StepResult result, RunObjective(header, std::move(batch)));
   PhaseSeconds phases;
   for (const auto& [phase, seconds] : policy_->TakePhaseSeconds()) phases[phase] += seconds;
   for (const auto& [phase, seconds] : optimizer_->TakePhaseSeconds()) phases[phase] += seconds;
@@ -267,7 +270,7 @@ absl::StatusOr<StepResult> TrainerEngine::TrainStep(v1::Objective objective, int
   if (mesh_.rank() == 0) {
     for (const std::string& cause : result.skipped) {
       telemetry::LogWarning(absl::StrCat(cause, ": ", result.weights_changed ? "an update of " : "",
-                                         "step ", step, " skipped"),
+                                         "step ", header.step(), " skipped"),
                             {{"grad_norm", result.metrics["actor/grad_norm"]}});
     }
   }
