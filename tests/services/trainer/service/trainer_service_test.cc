@@ -11,6 +11,7 @@
 #include <map>
 
 #include "absl/strings/match.h"
+#include "absl/time/clock.h"
 #include "common/io/model_folder.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/status_conversion.h"
