@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "common/config/load.h"
 #include "common/config/rollout_correction_spec.h"
 #include "common/config/scalar.h"
 #include "common/host/cpu_list.h"
@@ -29,7 +30,6 @@ constexpr int64_t kMaxMegabytes = int64_t{1} << 24;
 constexpr double kMaxSeconds = 1e7;
 constexpr int64_t kMaxWorkers = 1024;
 constexpr double kMaxWeight = 1e9;
-constexpr char kDefaultReward[] = "exact_match";
 
 class Checker {
  public:
@@ -419,7 +419,7 @@ void CheckWeightedReward(const v1::WeightedReward& reward, const std::string& ke
 
 void CheckReward(const v1::RewardConfig& reward, Checker* check) {
   // A configuration cannot unset the default.
-  const bool has_other_name = reward.name() != kDefaultReward;
+  const bool has_other_name = reward.name() != DefaultRunConfig().reward().name();
   if (reward.name().empty())
     check->Fail("reward.name", "expected the name of a reward, found none");
   CheckRewardChoice(reward, "reward", check);

@@ -15,6 +15,7 @@
 #include "absl/types/span.h"
 #include "common/io/release_pages.h"
 #include "common/model/segment_box.h"
+#include "common/model/torch_dtype.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::model {
@@ -23,21 +24,8 @@ namespace {
 constexpr int64_t kElementsAtOnce = 1 << 16;
 constexpr size_t kBytesAtOnce = size_t{4} << 20;
 
-std::optional<at::ScalarType> TorchType(io::DType dtype) {
-  switch (dtype) {
-    case io::DType::kF32:
-      return at::kFloat;
-    case io::DType::kBF16:
-      return at::kBFloat16;
-    case io::DType::kF16:
-      return at::kHalf;
-    default:
-      return std::nullopt;
-  }
-}
-
 absl::Status CheckElementType(const io::ModelFolder& folder, const io::TensorView& tensor) {
-  if (TorchType(tensor.dtype).has_value()) return absl::OkStatus();
+  if (TorchDType(tensor.dtype).has_value()) return absl::OkStatus();
   return absl::UnimplementedError(absl::StrCat(
       folder.path(), ": tensor ", tensor.name, " has element type ", io::Name(tensor.dtype),
       "; expected F32, BF16 or F16: export the model in one of these"));
@@ -131,7 +119,7 @@ absl::Status CopySegment(const Segment& segment, const io::TensorView& tensor, i
 
 absl::Status CopyElements(const io::TensorView& tensor, int64_t first, int64_t count,
                           at::ScalarType dtype, void* out) {
-  const std::optional<at::ScalarType> source_type = TorchType(tensor.dtype);
+  const std::optional<at::ScalarType> source_type = TorchDType(tensor.dtype);
   if (!source_type.has_value()) {
     return absl::UnimplementedError(absl::StrCat("tensor ", tensor.name, " has element type ",
                                                  io::Name(tensor.dtype),

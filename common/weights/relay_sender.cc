@@ -6,11 +6,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/comm/guarded_words.h"
 #include "common/comm/wait_on_host.h"
 #include "common/status/status_macros.h"
-#include "common/weights/delta_codec.h"
-#include "common/weights/tensor_bytes.h"
+#include "common/weights/staged_range.h"
 
 namespace tandem::weights {
 namespace {
@@ -21,15 +19,11 @@ using Clock = PhaseTimes::Clock;
 
 RelaySender::RelaySender(const RelayedBuckets& relayed, int64_t element_bytes,
                          comm::ProcessGroup& group, UpdateMemory& memory, bool delta)
-    : relayed_(relayed),
-      element_bytes_(static_cast<int>(element_bytes)),
-      group_(group),
-      memory_(memory),
-      ops_(memory.ops()),
-      delta_(delta) {
+    : relayed_(relayed), group_(group), memory_(memory), ops_(memory.ops()), delta_(delta) {
   for (const RelayedBucket& bucket : relayed_) {
     largest_bytes_ = std::max(largest_bytes_, SizeBytes(bucket));
   }
+  if (delta_) encoder_.emplace(ops_, element_bytes, largest_bytes_);
   slots_.resize(delta_ ? 2 : MessagesUnderWay(largest_bytes_));
 }
 
@@ -39,18 +33,10 @@ std::string RelaySender::Name() const {
 }
 
 at::Tensor RelaySender::InPlace(const RelayedBucket& relayed, int first, int count) const {
-  std::byte* begin = nullptr;
-  std::byte* end = nullptr;
-  for (int i = first; i < first + count; ++i) {
-    const auto& piece = relayed.pieces(i);
-    const absl::Span<std::byte> memory = memory_.Staged(piece.tensor());
-    if (piece.repeat() > 1 || memory.empty()) return {};
-    std::byte* const here = memory.data() + piece.tensor_offset();
-    if (begin == nullptr) begin = end = here;
-    if (here != end) return {};
-    end += piece.size_bytes();
-  }
-  return at::from_blob(begin, {end - begin}, at::TensorOptions(at::kByte).device(ops_.device()));
+  const absl::Span<std::byte> bytes = StagedRange(memory_, relayed.pieces(), first, count);
+  if (bytes.empty()) return {};
+  return at::from_blob(bytes.data(), {static_cast<int64_t>(bytes.size())},
+                       at::TensorOptions(at::kByte).device(ops_.device()));
 }
 
 absl::Status RelaySender::Unpack(const common::v1::BucketPiece& piece, Of of, std::byte* to) const {
@@ -125,39 +111,16 @@ absl::Status RelaySender::SendWhole(const RelayedBucket& relayed, Slot& slot) {
 
 absl::Status RelaySender::SendDelta(const RelayedBucket& relayed, Slot& slot) {
   const int64_t bytes = SizeBytes(relayed);
-  const int64_t room = MaxEncodedBytes(largest_bytes_);
   RETURN_IF_ERROR(Provide(ops_, largest_bytes_, slot.packed));
   RETURN_IF_ERROR(Provide(ops_, largest_bytes_, base_packed_));
-  RETURN_IF_ERROR(Provide(ops_, room, slot.coded));
   RETURN_IF_ERROR(Pack(relayed, 0, relayed.pieces_size(), Of::kStaged, slot.packed));
   RETURN_IF_ERROR(Pack(relayed, 0, relayed.pieces_size(), Of::kBase, base_packed_));
-  at::Tensor next = slot.packed.narrow(0, 0, bytes);
-  at::Tensor before = base_packed_.narrow(0, 0, bytes);
-  at::Tensor coded = slot.coded;
-  if (!ops_.on_host()) {
-    RETURN_IF_ERROR(ProvideOnHost(ops_, largest_bytes_, host_packed_));
-    RETURN_IF_ERROR(ProvideOnHost(ops_, largest_bytes_, host_base_));
-    RETURN_IF_ERROR(ProvideOnHost(ops_, room, host_coded_));
-    RETURN_IF_ERROR(ops_.Transfer(next, host_packed_.narrow(0, 0, bytes)));
-    RETURN_IF_ERROR(ops_.Transfer(before, host_base_.narrow(0, 0, bytes)));
-    next = host_packed_.narrow(0, 0, bytes);
-    before = host_base_.narrow(0, 0, bytes);
-    coded = host_coded_;
-  }
   ASSIGN_OR_RETURN(const DeltaStats stats,
-                   EncodeDelta(BytesOf(before), BytesOf(next), element_bytes_, BytesOf(coded)));
-  const at::Tensor words = comm::GuardWords<1>({stats.coded_bytes});
-  slot.size = words;
-  if (!ops_.on_host()) {
-    RETURN_IF_ERROR(ops_.Transfer(coded.narrow(0, 0, stats.coded_bytes),
-                                  slot.coded.narrow(0, 0, stats.coded_bytes)));
-    ASSIGN_OR_RETURN(const at::Tensor size, ops_.Buffer(static_cast<int64_t>(words.nbytes())));
-    slot.size = size.view(at::kLong);
-    RETURN_IF_ERROR(ops_.Transfer(words, slot.size));
-  }
+                   encoder_->Encode(base_packed_.narrow(0, 0, bytes),
+                                    slot.packed.narrow(0, 0, bytes), slot.delta));
   // The size goes first: the peer posts a receive of exactly so many bytes.
-  RETURN_IF_ERROR(Send(slot.size, relayed, slot));
-  return Send(slot.coded.narrow(0, 0, stats.coded_bytes), relayed, slot);
+  RETURN_IF_ERROR(Send(slot.delta.size, relayed, slot));
+  return Send(slot.delta.coded.narrow(0, 0, stats.coded_bytes), relayed, slot);
 }
 
 absl::Status RelaySender::PassOne(const RelayedBucket& relayed, Slot& slot) {

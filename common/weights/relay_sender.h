@@ -16,11 +16,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "common/comm/process_group.h"
+#include "common/weights/delta_encoder.h"
 #include "common/weights/device_ops.h"
 #include "common/weights/phase_times.h"
 #include "common/weights/relay_table.h"
@@ -45,8 +47,7 @@ class RelaySender {
   using Works = std::vector<std::unique_ptr<comm::Work>>;
   struct Slot {
     at::Tensor packed;  // bytes, in ops_' memory
-    at::Tensor coded;   // bytes of the delta
-    at::Tensor size;    // guarded: size of the delta
+    EncodedDelta delta;
     Works works;
   };
 
@@ -64,7 +65,6 @@ class RelaySender {
   std::string Name() const;
 
   const RelayedBuckets& relayed_;
-  const int element_bytes_;
   comm::ProcessGroup& group_;
   UpdateMemory& memory_;
   DeviceOps& ops_;
@@ -73,8 +73,7 @@ class RelaySender {
   int next_ = 0;  // index into relayed_
   std::vector<Slot> slots_;
   at::Tensor base_packed_;  // in ops_' memory
-  // On a device: host copies of these for the CPU's delta coding.
-  at::Tensor host_base_, host_packed_, host_coded_;
+  std::optional<DeltaEncoder> encoder_;
 };
 
 }  // namespace tandem::weights

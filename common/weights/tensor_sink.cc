@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status/status_macros.h"
 #include "common/weights/receive_table.h"
+#include "common/weights/staged_range.h"
 #include "common/weights/tensor_digests.h"
 
 namespace tandem::weights {
@@ -223,17 +224,7 @@ absl::Status TensorSink::TakeFromBase(int tensor) {
 }
 
 absl::Span<std::byte> TensorSink::Place(int bucket, const BucketSpan& span) {
-  std::byte* begin = nullptr;
-  std::byte* end = nullptr;
-  for (int i = span.first; i < span.first + span.count; ++i) {
-    const auto& piece = plan_.buckets[bucket].pieces(i);
-    if (piece.repeat() > 1 || IsPacked(piece.tensor())) return {};
-    std::byte* const here = memory_.Staged(piece.tensor()).data() + piece.tensor_offset();
-    if (begin == nullptr) begin = end = here;
-    if (here != end) return {};
-    end += piece.size_bytes();
-  }
-  return {begin, static_cast<size_t>(end - begin)};
+  return StagedRange(memory_, plan_.buckets[bucket].pieces(), span.first, span.count);
 }
 
 absl::Status TensorSink::Unpack(int bucket, const BucketSpan& span, const at::Tensor& buffer) {

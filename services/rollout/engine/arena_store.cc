@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
-#include "common/io/dtype.h"
+#include "common/model/torch_dtype.h"
 #include "common/status/status_macros.h"
 #include "common/weights/manifest.h"
 
@@ -12,8 +12,8 @@ namespace tandem::rollout {
 absl::StatusOr<std::unique_ptr<ArenaStore>> ArenaStore::Create(const model::Transformer& model,
                                                                ArenaPair& arenas,
                                                                CommitStaged commit) {
-  const io::DType dtype = arenas.dtype() == at::kBFloat16 ? io::DType::kBF16 : io::DType::kF32;
-  ASSIGN_OR_RETURN(common::v1::Manifest manifest, weights::MakeManifest(model.table(), dtype));
+  ASSIGN_OR_RETURN(common::v1::Manifest manifest,
+                   weights::MakeManifest(model.table(), model::FileDType(arenas.dtype())));
   return std::unique_ptr<ArenaStore>(
       new ArenaStore(model, arenas, std::move(commit), std::move(manifest)));
 }

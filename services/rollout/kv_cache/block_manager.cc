@@ -31,6 +31,17 @@ BlockHash ChainHash(const BlockHash& parent, absl::Span<const int32_t> tokens) {
   return Hash128(both, sizeof(both), 0);
 }
 
+BlockHash BlockHashes::At(const BlockHash& root, absl::Span<const int32_t> tokens,
+                          int64_t block_size, int64_t i) {
+  if (root != root_) hashes_.clear();
+  root_ = root;
+  for (auto next = static_cast<int64_t>(hashes_.size()); next <= i; ++next) {
+    hashes_.push_back(ChainHash(next == 0 ? root : hashes_.back(),
+                                tokens.subspan(next * block_size, block_size)));
+  }
+  return hashes_[i];
+}
+
 BlockManager::BlockManager(int64_t num_blocks, int64_t block_size, std::vector<int64_t> windows)
     : block_size_(block_size), windows_(std::move(windows)), blocks_(num_blocks) {
   // Allocate() takes from the back. Low ids go first, so that the cache touches no more memory than
@@ -38,17 +49,17 @@ BlockManager::BlockManager(int64_t num_blocks, int64_t block_size, std::vector<i
   for (int64_t i = num_blocks - 1; i >= 0; --i) free_.push_back(static_cast<int32_t>(i));
 }
 
-PrefixMatch BlockManager::MatchPrefix(absl::Span<const int32_t> tokens, int64_t max_tokens) {
+PrefixMatch BlockManager::MatchPrefix(absl::Span<const int32_t> tokens, int64_t max_tokens,
+                                      BlockHashes& hashes) {
   const int64_t groups = num_groups();
   const int64_t limit = std::min<int64_t>(max_tokens, static_cast<int64_t>(tokens.size()));
-  PrefixMatch match{{}, 0, root_};
+  PrefixMatch match;
   std::vector<int32_t> table;  // of the positions so far; kNoBlock if a block is not cached
   // By group: the position from which on every block is cached.
   std::vector<int64_t> cached_since(groups, 0);
-  BlockHash hash = root_;
   bool may_grow = true;
   for (int64_t i = 0; may_grow && (i + 1) * block_size_ <= limit; ++i) {
-    hash = ChainHash(hash, tokens.subspan(i * block_size_, block_size_));
+    const BlockHash hash = hashes.At(root_, tokens, block_size_, i);
     const int64_t end = (i + 1) * block_size_;
     bool suffices = true;
     for (int64_t group = 0; group < groups; ++group) {
@@ -61,7 +72,6 @@ PrefixMatch BlockManager::MatchPrefix(absl::Span<const int32_t> tokens, int64_t 
     }
     if (!suffices) continue;
     match.num_tokens = end;
-    match.hash = hash;
   }
   const int64_t positions = match.num_tokens / block_size_;
   table.resize(positions * groups);

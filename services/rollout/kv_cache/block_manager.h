@@ -34,11 +34,24 @@ BlockHash RootHash(absl::string_view model, int64_t policy_version, absl::string
 
 BlockHash ChainHash(const BlockHash& parent, absl::Span<const int32_t> tokens);
 
+// The hashes of a sequence's full blocks under one root. Each is computed once, when first needed: a
+// prompt that waits for room is looked up at every step.
+class BlockHashes {
+ public:
+  // The hash of block position `i` of `tokens`, which only grow between calls. Another root starts
+  // again.
+  BlockHash At(const BlockHash& root, absl::Span<const int32_t> tokens, int64_t block_size,
+               int64_t i);
+
+ private:
+  BlockHash root_;
+  std::vector<BlockHash> hashes_;
+};
+
 // The cached beginning of a prompt.
 struct PrefixMatch {
   std::vector<int32_t> blocks;  // a block table (cache_groups.h)
   int64_t num_tokens = 0;       // whole blocks
-  BlockHash hash;               // of the last block position, or the root
 };
 
 // A block without references is free. A free published block keeps its contents until it is
@@ -76,8 +89,13 @@ class BlockManager {
 
   // Returns the longest prefix of `tokens`, in whole blocks and of at most `max_tokens`, for which
   // every group has all blocks that the next token sees. Blocks that have left a group's window are
-  // kNoBlock in the table; the others are retained for the caller.
-  PrefixMatch MatchPrefix(absl::Span<const int32_t> tokens, int64_t max_tokens);
+  // kNoBlock in the table; the others are retained for the caller. `hashes`: those of the tokens.
+  PrefixMatch MatchPrefix(absl::Span<const int32_t> tokens, int64_t max_tokens,
+                          BlockHashes& hashes);
+  PrefixMatch MatchPrefix(absl::Span<const int32_t> tokens, int64_t max_tokens) {
+    BlockHashes hashes;
+    return MatchPrefix(tokens, max_tokens, hashes);
+  }
 
   // Returns a block of undefined contents with one reference, or nullopt if all are referenced.
   std::optional<int32_t> Allocate();

@@ -1,58 +1,118 @@
 #include "services/rollout/receive/local_weight_load.h"
 
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
 #include <string>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/io/dtype.h"
 #include "common/model/load_parameters.h"
+#include "common/model/torch_dtype.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
-#include "common/weights/manifest.h"
+#include "common/weights/bucket_plan.h"
+#include "common/weights/receive_table.h"
 #include "common/weights/tensor_digests.h"
+#include "common/weights/tensor_sink.h"
 
 namespace tandem::rollout {
 namespace {
 
-absl::Status Stage(const io::ModelFolder& folder, const model::ParameterTable& table,
-                   WeightStore& store, std::vector<weights::TensorDigest>& digests) {
-  const auto& manifest = store.manifest();
-  return model::LoadParameters(
-      folder, table,
-      [&](model::ParameterTable::SegmentRef ref, const io::TensorView& tensor) -> absl::Status {
-        const model::Segment& segment = table.segment(ref);
-        const int index = static_cast<int>(digests.size());
-        if (index >= manifest.tensors_size() || manifest.tensors(index).name() != segment.name) {
-          return absl::InternalError(
-              absl::StrCat("tensor ", segment.name, " is not number ", index, " of the manifest"));
-        }
-        const std::string& dtype = manifest.tensors(index).dtype();
-        const absl::Span<std::byte> bytes = store.Staged(index);
-        const at::ScalarType type = dtype == "bfloat16"  ? at::kBFloat16
-                                    : dtype == "float16" ? at::kHalf
-                                                         : at::kFloat;
-        const int64_t size = segment.numel * static_cast<int64_t>(c10::elementSize(type));
-        const bool is_packed = bytes.empty() && store.packs();
-        if (static_cast<int64_t>(bytes.size()) != size && !is_packed) {
-          return absl::InternalError(
-              absl::StrCat("tensor ", segment.name, ": its memory has ", bytes.size(), " bytes"));
-        }
-        weights::DeviceOps& ops = store.ops();
-        // Cast where the host can, which for another memory or order is a buffer.
-        const bool in_place = ops.on_host() && !is_packed;
-        std::vector<std::byte> buffer(in_place ? 0 : static_cast<size_t>(size));
-        const absl::Span<std::byte> cast = in_place ? bytes : absl::MakeSpan(buffer);
-        RETURN_IF_ERROR(model::CopySegment(segment, tensor, 0, segment.numel, type, cast.data()));
-        if (is_packed) {
-          store.WriteStaged(index, 0, cast);
-        } else if (!in_place) {
-          RETURN_IF_ERROR(weights::WriteBytes(ops, cast, bytes.data()));
-        }
-        weights::DigestSum sum;
-        RETURN_IF_ERROR(ops.Digest(
-            {weights::RunOfHeld(manifest.tensors(index), is_packed ? cast : bytes)}, {&sum, 1}));
-        digests.push_back(weights::MakeTensorDigest(manifest.tensors(index), sum));
-        return is_packed ? absl::OkStatus() : store.Arrived(index, 0, size);
-      });
+// Bytes read, stored and digested at a time.
+constexpr int64_t kPortionBytes = int64_t{16} << 20;
+
+// Buckets of at most kPortionBytes of one tensor, in manifest order.
+absl::StatusOr<weights::TransferPlan> PortionsOf(const common::v1::Manifest& manifest) {
+  ASSIGN_OR_RETURN(weights::TransferPlan plan, weights::PlanOfManifest(manifest));
+  for (int tensor = 0; tensor < manifest.tensors_size(); ++tensor) {
+    const int64_t size = plan.tensor_bytes[tensor];
+    for (int64_t offset = 0; offset < size; offset += kPortionBytes) {
+      common::v1::Bucket& bucket = plan.buckets.emplace_back();
+      bucket.set_size_bytes(std::min(kPortionBytes, size - offset));
+      common::v1::BucketPiece& piece = *bucket.add_pieces();
+      piece.set_tensor(tensor);
+      piece.set_tensor_offset(offset);
+      piece.set_size_bytes(bucket.size_bytes());
+    }
+  }
+  return plan;
+}
+
+// Takes the tensors of a folder, which come in manifest order, as an update's buckets.
+class FolderReader {
+ public:
+  FolderReader(const model::ParameterTable& table, const weights::TransferPlan& plan,
+               weights::DeviceOps& ops, weights::TensorSink& sink)
+      : table_(table), plan_(plan), ops_(ops), sink_(sink) {}
+
+  absl::Status Take(model::ParameterTable::SegmentRef ref, const io::TensorView& tensor) {
+    const model::Segment& segment = table_.segment(ref);
+    const int index = tensor_++;
+    const auto& tensors = plan_.manifest.tensors();
+    if (index >= tensors.size() || tensors[index].name() != segment.name) {
+      return absl::InternalError(
+          absl::StrCat("tensor ", segment.name, " is not number ", index, " of the manifest"));
+    }
+    ASSIGN_OR_RETURN(const io::DType dtype, io::ParseDType(tensors[index].dtype()));
+    const at::ScalarType type = model::TorchDType(dtype).value_or(at::kFloat);
+    const int64_t element = io::SizeOf(dtype);
+    if (segment.numel * element != plan_.tensor_bytes[index]) {
+      return absl::InternalError(absl::StrCat("tensor ", segment.name, " has ",
+                                              segment.numel * element, " bytes, expected ",
+                                              plan_.tensor_bytes[index]));
+    }
+    for (; IsOf(index); ++bucket_) {
+      RETURN_IF_ERROR(Take(segment, tensor, type, element));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  bool IsOf(int tensor) const {
+    return bucket_ < static_cast<int>(plan_.buckets.size()) &&
+           plan_.buckets[bucket_].pieces(0).tensor() == tensor;
+  }
+
+  // Takes the next bucket, a part of the segment.
+  absl::Status Take(const model::Segment& segment, const io::TensorView& tensor,
+                    at::ScalarType type, int64_t element) {
+    const weights::Bucket& bucket = plan_.buckets[bucket_];
+    const weights::BucketSpan all = weights::WholeBucket(bucket);
+    const int64_t first = bucket.pieces(0).tensor_offset() / element;
+    const int64_t count = bucket.size_bytes() / element;
+    // The CPU casts straight into host memory; packed tensors and devices get a copy of a buffer.
+    const absl::Span<std::byte> place = sink_.Place(bucket_, all);
+    if (ops_.on_host() && !place.empty()) {
+      RETURN_IF_ERROR(model::CopySegment(segment, tensor, first, count, type, place.data()));
+      return sink_.Digest(bucket_);
+    }
+    if (!buffer_.defined()) buffer_ = at::empty({kPortionBytes}, at::kByte);
+    RETURN_IF_ERROR(model::CopySegment(segment, tensor, first, count, type, buffer_.data_ptr()));
+    RETURN_IF_ERROR(sink_.Unpack(bucket_, all, buffer_.narrow(0, 0, bucket.size_bytes())));
+    return sink_.Digest(bucket_);
+  }
+
+  const model::ParameterTable& table_;
+  const weights::TransferPlan& plan_;
+  weights::DeviceOps& ops_;
+  weights::TensorSink& sink_;
+  int tensor_ = 0;  // the next one
+  int bucket_ = 0;  // the next one
+  at::Tensor buffer_;
+};
+
+// Returns the model's digest.
+absl::StatusOr<std::string> Stage(const io::ModelFolder& folder, const model::ParameterTable& table,
+                                  WeightStore& store) {
+  ASSIGN_OR_RETURN(const weights::TransferPlan plan, PortionsOf(store.manifest()));
+  ASSIGN_OR_RETURN(const auto sink, weights::TensorSink::Create(plan, store));
+  FolderReader reader(table, plan, store.ops(), *sink);
+  RETURN_IF_ERROR(model::LoadParameters(
+      folder, table, [&](model::ParameterTable::SegmentRef ref, const io::TensorView& tensor) {
+        return reader.Take(ref, tensor);
+      }));
+  return weights::ModelDigest(sink->digests());
 }
 
 absl::Status Load(const io::ModelFolder& folder, const model::ParameterTable& table,
@@ -64,11 +124,9 @@ absl::Status Load(const io::ModelFolder& folder, const model::ParameterTable& ta
   }
   const auto entered = store.ops().Enter();
   RETURN_IF_ERROR(store.PrepareStaging());
-  std::vector<weights::TensorDigest> digests;
-  absl::Status status = Stage(folder, table, store, digests);
-  if (status.ok())
-    status =
-        store.Commit(policy_version, /*incarnation=*/0, weights::ModelDigest(digests)).status();
+  const absl::StatusOr<std::string> digest = Stage(folder, table, store);
+  absl::Status status = digest.status();
+  if (digest.ok()) status = store.Commit(policy_version, /*incarnation=*/0, *digest).status();
   if (!status.ok()) {
     store.DropStaged();
     return status;

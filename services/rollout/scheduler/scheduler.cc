@@ -4,8 +4,6 @@
 #include <iterator>
 #include <utility>
 
-#include "absl/types/span.h"
-
 namespace tandem::rollout {
 
 void Scheduler::AddToClient(const Sequence& sequence) {
@@ -110,13 +108,12 @@ Scheduler::Admission Scheduler::AdmitSequence(Sequence* sequence, StepPlan& plan
   }
   const int64_t slots = NumSlots();
 
-  PrefixMatch match{{}, 0, blocks_.root()};
+  PrefixMatch match;
   if (sequence->may_use_cache) {
     // Compute at least one token: its logits are sampled.
-    match = blocks_.MatchPrefix(sequence->tokens, sequence->num_tokens() - 1);
+    match = blocks_.MatchPrefix(sequence->tokens, sequence->num_tokens() - 1, sequence->hashes);
   }
   sequence->blocks = std::move(match.blocks);
-  sequence->hash = match.hash;
   sequence->num_computed = match.num_tokens;
   sequence->num_hashed_blocks = match.num_tokens / blocks_.block_size();
 
@@ -259,10 +256,9 @@ void Scheduler::Complete(const StepPlan& plan) {
     while (sequence.may_publish &&
            (sequence.num_hashed_blocks + 1) * block_size <= sequence.num_computed) {
       const int64_t i = sequence.num_hashed_blocks++;
-      sequence.hash = ChainHash(
-          sequence.hash, absl::MakeConstSpan(sequence.tokens).subspan(i * block_size, block_size));
+      const BlockHash hash = sequence.hashes.At(blocks_.root(), sequence.tokens, block_size, i);
       for (int64_t group = 0; group < blocks_.num_groups(); ++group) {
-        blocks_.Publish(sequence.blocks[i * blocks_.num_groups() + group], sequence.hash, group);
+        blocks_.Publish(sequence.blocks[i * blocks_.num_groups() + group], hash, group);
       }
     }
     ReleaseUnseenBlocks(sequence);
@@ -297,7 +293,7 @@ void Scheduler::Fork(const Sequence& original, Sequence* copy) {
   copy->num_computed = original.num_computed;
   copy->num_cached = original.num_cached;
   copy->num_hashed_blocks = original.num_hashed_blocks;
-  copy->hash = original.hash;
+  copy->hashes = original.hashes;
   copy->may_publish = original.may_publish;
   running_.insert(copy);
 }
@@ -332,14 +328,14 @@ void Scheduler::ReleaseBlocks(Sequence* sequence) {
   sequence->num_hashed_blocks = 0;
 }
 
-std::optional<BlockHash> Scheduler::NextBlockHash(const Sequence& sequence) const {
+std::optional<BlockHash> Scheduler::NextBlockHash(Sequence& sequence) const {
   const int64_t block_size = blocks_.block_size();
   if (!sequence.may_publish || sequence.num_hashed_blocks * block_size != sequence.num_computed ||
       sequence.num_pending() < block_size) {
     return std::nullopt;
   }
-  return ChainHash(sequence.hash,
-                   absl::MakeConstSpan(sequence.tokens).subspan(sequence.num_computed, block_size));
+  return sequence.hashes.At(blocks_.root(), sequence.tokens, block_size,
+                            sequence.num_hashed_blocks);
 }
 
 int64_t Scheduler::NumSlots() const {

@@ -137,7 +137,7 @@ class Scheduler {
   void ReleaseBlocks(Sequence* sequence);
   // Releases the blocks that no later token of the sequence sees.
   void ReleaseUnseenBlocks(Sequence& sequence);
-  std::optional<BlockHash> NextBlockHash(const Sequence& sequence) const;
+  std::optional<BlockHash> NextBlockHash(Sequence& sequence) const;
   int64_t NumSlots() const;
 
   const SchedulerOptions options_;

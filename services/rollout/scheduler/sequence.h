@@ -35,8 +35,8 @@ struct Sequence {
   // The block table (common/model/cache_groups.h) of tokens 0 .. num_computed - 1, and of those
   // being computed.
   std::vector<int32_t> blocks;
-  int64_t num_hashed_blocks = 0;  // leading block positions that `hash` covers
-  BlockHash hash;
+  int64_t num_hashed_blocks = 0;  // leading block positions that came from the cache or went there
+  BlockHashes hashes;
 
   int64_t num_tokens() const { return static_cast<int64_t>(tokens.size()); }
   int64_t num_pending() const { return num_tokens() - num_computed; }

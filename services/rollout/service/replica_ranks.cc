@@ -4,9 +4,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/comm/local_address.h"
+#include "common/comm/roll_call.h"
+#include "common/host/cpu_list.h"
 #include "common/net/host_port.h"
 #include "common/rpc/transport_security.h"
 #include "common/status/status_macros.h"
+#include "common/telemetry/log.h"
 #include "common/weights/manifest.h"
 #include "services/rollout/runner/forward_pass.h"
 
@@ -26,6 +29,23 @@ absl::StatusOr<std::string> Reachable(const std::string& address, const std::str
   if (!net::IsAnyAddress(parsed)) return address;
   ASSIGN_OR_RETURN(parsed.host, comm::LocalAddressTowards(leader));
   return parsed.ToString();
+}
+
+// Waits, on rank 0, until every rank has reached the rendezvous.
+absl::Status AwaitRanks(const comm::Rendezvous& rendezvous,
+                        const comm::LaunchEnvironment& environment) {
+  comm::RollCallOptions roll;
+  roll.rendezvous = rendezvous;
+  roll.rank = environment.rank;
+  roll.size = environment.world_size;
+  roll.timeout = kJoinTimeout;
+  roll.on_missing = [&](const std::vector<int>& missing) {
+    telemetry::LogInfo("waiting for ranks of the replica",
+                       {{"missing", host::FormatCpuList(missing)},
+                        {"ranks", environment.world_size},
+                        {"rendezvous", absl::StrCat(rendezvous.host, ":", rendezvous.port)}});
+  };
+  return comm::CallRoll(roll);
 }
 
 }  // namespace
@@ -66,6 +86,7 @@ absl::StatusOr<std::unique_ptr<ReplicaRanks>> ReplicaRanks::Join(
                                                .port = environment.master_port,
                                                .secret = environment.group_secret}));
   }
+  RETURN_IF_ERROR(AwaitRanks(ranks->rendezvous_, environment));
   RankGroupOptions options;
   options.rank = environment.rank;
   options.size = environment.world_size;

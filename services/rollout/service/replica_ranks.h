@@ -37,7 +37,8 @@ std::string DescribeRank(const model::Transformer& model, const CacheSize& size)
 
 class ReplicaRanks {
  public:
-  // Rank 0 serves the rendezvous. Blocks until all have joined, at most five minutes. `device`:
+  // Rank 0 serves the rendezvous and logs every 10 s who is missing. Blocks until all have joined, at
+  // most five minutes; DEADLINE_EXCEEDED names the missing. `device`:
   // this rank's compute device; errors: also those of CheckDevice().
   static absl::StatusOr<std::unique_ptr<ReplicaRanks>> Join(
       const config::v1::RunConfig& config, const comm::LaunchEnvironment& environment,

@@ -6,6 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/io/dtype.h"
+#include "common/model/torch_dtype.h"
 #include "common/rpc/enum_check.h"
 #include "common/rpc/status_conversion.h"
 #include "common/rpc/transport_security.h"
@@ -148,7 +150,7 @@ grpc::ServerUnaryReactor* RolloutServiceImpl::GetServerInfo(grpc::CallbackServer
   response->set_vocab_size(spec.vocab_size);
   response->set_num_parameters(num_parameters_);
   response->set_max_model_len(engine_.limits().max_model_len);
-  response->set_dtype(engine_.options().dtype == at::kBFloat16 ? "bfloat16" : "float32");
+  response->set_dtype(std::string(io::TorchName(model::FileDType(engine_.options().dtype))));
   response->set_has_tokenizer(tokenizer_ != nullptr);
   response->set_num_running_requests(info.num_running_requests);
   response->set_num_waiting_requests(info.num_waiting_requests);

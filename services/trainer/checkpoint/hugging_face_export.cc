@@ -11,6 +11,7 @@
 
 #include "absl/types/span.h"
 #include "common/io/model_folder_writer.h"
+#include "common/model/torch_dtype.h"
 #include "common/status/status_macros.h"
 #include "services/trainer/fsdp/shard_layout.h"
 
@@ -24,7 +25,7 @@ class Writer {
  public:
   Writer(const ShardLayout& layout, const HuggingFaceExport& options) {
     std::vector<io::TensorDeclaration> tensors;
-    const io::DType dtype = options.dtype == at::kBFloat16 ? io::DType::kBF16 : io::DType::kF32;
+    const io::DType dtype = model::FileDType(options.dtype);
     for (size_t i = 0; i < layout.num_tensors(); ++i) {
       tensors.push_back({layout.tensor(i).name, dtype, layout.tensor(i).global_shape});
     }

@@ -9,10 +9,8 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
-#include "common/comm/guarded_words.h"
 #include "common/comm/wait_on_host.h"
 #include "common/status/status_macros.h"
-#include "common/weights/tensor_bytes.h"
 #include "services/trainer/fsdp/offload_file.h"
 #include "services/trainer/publish/shard_pieces.h"
 #include "services/trainer/publish/wire_type.h"
@@ -21,25 +19,12 @@ namespace tandem::trainer {
 namespace {
 
 using weights::BucketSpan;
-using weights::BytesOf;
 using weights::Message;
 using weights::MessagePiece;
 using Clock = weights::PhaseTimes::Clock;
 
 // Bytes cast and digested at a time.
 constexpr int64_t kCastPortionBytes = int64_t{64} << 10;
-
-// The message without the pieces of some tensors.
-template <typename Keep>
-Message Only(const Message& message, int64_t element_bytes, Keep keep) {
-  Message out{message.from, message.to, 0, {}};
-  for (const MessagePiece& part : message.pieces) {
-    if (!keep(part.piece.tensor)) continue;
-    out.pieces.push_back(part);
-    out.size_bytes += part.piece.elements() * element_bytes;
-  }
-  return out;
-}
 
 BucketSpan WholeOf(const Message& message) {
   return {0, static_cast<int>(message.pieces.size()), 0, message.size_bytes};
@@ -77,11 +62,13 @@ absl::StatusOr<ReshardLayout> MakeReshardLayout(const weights::Holdings& trainer
   layout.keeps_frozen = keeps_frozen;
   if (!keeps_frozen) return layout;
   const std::vector<bool> brings = layout.Brings();
+  layout.unsent.resize(trainer.num_ranks());
   for (const Message& message : layout.plan.messages) {
-    Message unsent = Only(message, options.element_bytes, [&](int tensor) {
-      return !brings[tensor] && layout.counts[message.to][tensor];
-    });
-    if (!unsent.pieces.empty()) layout.unsent.push_back(std::move(unsent));
+    for (const MessagePiece& part : message.pieces) {
+      const int tensor = part.piece.tensor;
+      if (brings[tensor] || !layout.counts[message.to][tensor]) continue;
+      layout.unsent[message.from].push_back({part.piece, part.from});
+    }
   }
   for (auto& rank : held.ranks) {
     std::erase_if(rank,
@@ -104,14 +91,20 @@ absl::StatusOr<std::unique_ptr<ReshardSender>> ReshardSender::Create(const Resha
     out->messages_.push_back({&message, weights::SpansOf(weights::BucketOf(layout.plan, message),
                                                          layout.tensor_bytes[message.to])});
   }
-  for (const Message& message : layout.unsent) {
-    if (message.from != sender) continue;
-    for (const MessagePiece& piece : message.pieces) {
-      RETURN_IF_ERROR(CheckPiece(layout.manifest, out->shards_, piece.piece, piece.from));
-    }
+  for (const auto& [piece, from] : out->Unsent()) {
+    RETURN_IF_ERROR(CheckPiece(layout.manifest, out->shards_, piece, from));
   }
   out->kept_ = out->FindKept();
+  if (keeps_base) {
+    out->encoder_.emplace(out->ops_, layout.plan.element_bytes,
+                          layout.plan.largest_message_bytes());
+  }
   return out;
+}
+
+absl::Span<const ShardPiece> ReshardSender::Unsent() const {
+  if (layout_.unsent.empty()) return {};
+  return layout_.unsent[sender_];
 }
 
 std::vector<int> ReshardSender::FindKept() const {
@@ -124,12 +117,7 @@ std::vector<int> ReshardSender::FindKept() const {
       }
     }
   }
-  for (const Message& message : layout_.unsent) {
-    if (message.from != sender_) continue;
-    for (const MessagePiece& part : message.pieces) {
-      counted[part.piece.tensor] += part.piece.elements();
-    }
-  }
+  for (const ShardPiece& part : Unsent()) counted[part.piece.tensor] += part.piece.elements();
   for (size_t u = 0; u < shards_.units.size(); ++u) {
     const UnitShard& unit = shards_.units[u];
     if (unit.digests == nullptr || unit.computed.scalar_type() != wire_type_) continue;
@@ -142,19 +130,14 @@ std::vector<int> ReshardSender::FindKept() const {
 }
 
 absl::Status ReshardSender::DigestUnsent(Sent& sent) const {
-  at::Tensor buffer;
-  for (const Message& message : layout_.unsent) {
-    if (message.from != sender_) continue;
-    const Message left =
-        Only(message, layout_.plan.element_bytes, [this](int tensor) { return kept_[tensor] < 0; });
-    if (left.pieces.empty()) continue;
-    if (!buffer.defined() || buffer.numel() < left.size_bytes) {
-      ASSIGN_OR_RETURN(buffer, ops_.Buffer(left.size_bytes));
-    }
-    const at::Tensor packed = buffer.narrow(0, 0, left.size_bytes);
-    RETURN_IF_ERROR(Pack(left, WholeOf(left), packed, sent));
-    if (!ops_.on_host()) RETURN_IF_ERROR(Digest(left, {WholeOf(left)}, {packed}, sent));
+  std::vector<ShardPiece> pieces;
+  for (const ShardPiece& part : Unsent()) {
+    if (kept_[part.piece.tensor] < 0) pieces.push_back(part);
   }
+  if (pieces.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::vector<weights::DigestSum> sums,
+                   DigestShards(layout_.manifest, shards_, pieces));
+  for (size_t tensor = 0; tensor < sums.size(); ++tensor) sent.digests[tensor].Add(sums[tensor]);
   return absl::OkStatus();
 }
 
@@ -266,37 +249,6 @@ absl::StatusOr<at::Tensor> ReshardSender::PackedOf(Slot& slot) const {
   return slot.packed;
 }
 
-at::Tensor ReshardSender::OnHost(const at::Tensor& packed) const {
-  return ops_.on_host() ? packed : host_packed_.narrow(0, 0, packed.numel());
-}
-
-absl::StatusOr<weights::DeltaStats> ReshardSender::Encode(size_t index, const at::Tensor& packed,
-                                                          Slot& slot) {
-  const int64_t room = weights::MaxEncodedBytes(packed.numel());
-  RETURN_IF_ERROR(weights::Provide(ops_, room, slot.coded));
-  if (!ops_.on_host()) {
-    const int64_t largest = layout_.plan.largest_message_bytes();
-    RETURN_IF_ERROR(weights::ProvideOnHost(ops_, largest, host_packed_));
-    RETURN_IF_ERROR(weights::ProvideOnHost(ops_, weights::MaxEncodedBytes(largest), host_coded_));
-    RETURN_IF_ERROR(ops_.Transfer(packed, OnHost(packed)));
-  }
-  ASSIGN_OR_RETURN(const weights::DeltaStats stats,
-                   weights::EncodeDelta(BytesOf(base_[index]), BytesOf(OnHost(packed)),
-                                        static_cast<int>(layout_.plan.element_bytes),
-                                        BytesOf(ops_.on_host() ? slot.coded : host_coded_)));
-  const at::Tensor words = comm::GuardWords<1>({stats.coded_bytes});
-  if (ops_.on_host()) {
-    slot.size = words;
-    return stats;
-  }
-  RETURN_IF_ERROR(ops_.Transfer(host_coded_.narrow(0, 0, stats.coded_bytes),
-                                slot.coded.narrow(0, 0, stats.coded_bytes)));
-  ASSIGN_OR_RETURN(const at::Tensor size, ops_.Buffer(static_cast<int64_t>(words.nbytes())));
-  slot.size = size.view(at::kLong);
-  RETURN_IF_ERROR(ops_.Transfer(words, slot.size));
-  return stats;
-}
-
 absl::Status ReshardSender::SendWhole(comm::ProcessGroup& group, int to, size_t index, Slot& slot,
                                       Sent& sent, weights::PhaseTimes& times) {
   const auto& [message, spans] = messages_[index];
@@ -345,9 +297,11 @@ absl::Status ReshardSender::SendDelta(comm::ProcessGroup& group, int to, size_t 
   Clock::time_point now = Clock::now();
   RETURN_IF_ERROR(Pack(message, all, packed, sent));
   now = times.Worked("pack", now);
-  ASSIGN_OR_RETURN(const weights::DeltaStats stats, Encode(index, packed, slot));
+  ASSIGN_OR_RETURN(const weights::DeltaStats stats,
+                   encoder_->Encode(base_[index], packed, slot.delta));
   now = times.Worked("encode", now);
-  for (const at::Tensor& bytes : {slot.size, slot.coded.narrow(0, 0, stats.coded_bytes)}) {
+  for (const at::Tensor& bytes :
+       {slot.delta.size, slot.delta.coded.narrow(0, 0, stats.coded_bytes)}) {
     ASSIGN_OR_RETURN(auto work, group.Send(bytes, to, NameOf(index)));
     slot.works.push_back(std::move(work));
     sent.bytes += bytes.nbytes();
@@ -357,7 +311,7 @@ absl::Status ReshardSender::SendDelta(comm::ProcessGroup& group, int to, size_t 
   sent.changed += stats.changed;
   if (!ops_.on_host()) RETURN_IF_ERROR(Digest(message, {all}, {packed}, sent));
   now = times.Worked("verify", now);
-  base_[index].copy_(OnHost(packed));
+  base_[index].copy_(slot.delta.next);
   times.Worked("encode", now);
   return absl::OkStatus();
 }

@@ -18,12 +18,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/comm/process_group.h"
-#include "common/weights/delta_codec.h"
+#include "common/weights/delta_encoder.h"
 #include "common/weights/device_ops.h"
 #include "common/weights/holdings.h"
 #include "common/weights/manifest.h"
@@ -33,6 +34,7 @@
 #include "common/weights/reshard_plan.h"
 #include "common/weights/tensor_digests.h"
 #include "services/trainer/publish/rank_shards.h"
+#include "services/trainer/publish/shard_pieces.h"
 
 namespace tandem::trainer {
 
@@ -45,11 +47,11 @@ struct ReshardLayout {
   std::vector<std::vector<bool>> counts;
   // By receiver and tensor: the bytes the receiver holds.
   std::vector<std::vector<int64_t>> tensor_bytes;
-  // If the receivers keep the frozen tensors, the parts of these that count, as messages of a whole
-  // update. Their senders only digest them: so the leader compares every tensor's digest with what
-  // the trainer has now.
+  // If the receivers keep the frozen tensors, the parts of these that count, by the rank that sends
+  // them in a whole update. Here it only digests them: so the leader compares every tensor's digest
+  // with what the trainer has now.
   bool keeps_frozen = false;
-  std::vector<weights::Message> unsent;
+  std::vector<std::vector<ShardPiece>> unsent;
 
   // By tensor, whether the plan brings it.
   std::vector<bool> Brings() const;
@@ -94,8 +96,7 @@ class ReshardSender {
  private:
   struct Slot {
     at::Tensor packed;  // bytes
-    at::Tensor coded;   // bytes of the delta
-    at::Tensor size;    // guarded size of the delta
+    weights::EncodedDelta delta;
     std::vector<std::unique_ptr<comm::Work>> works;
   };
   struct Outgoing {
@@ -113,10 +114,6 @@ class ReshardSender {
   absl::StatusOr<Sent> SendMessages(comm::ProcessGroup& group, int first_receiver, bool delta,
                                     weights::PhaseTimes& times);
   absl::StatusOr<at::Tensor> PackedOf(Slot& slot) const;
-  // The packed bytes in memory that the CPU reads. Call after Encode().
-  at::Tensor OnHost(const at::Tensor& packed) const;
-  // Encodes `packed`, of message `index`, into the slot's delta and its size.
-  absl::StatusOr<weights::DeltaStats> Encode(size_t index, const at::Tensor& packed, Slot& slot);
   // The span's bytes in place, if the shard holds them in wire type and in one range; else
   // undefined.
   at::Tensor InShard(const weights::Message& message, const weights::BucketSpan& span) const;
@@ -142,6 +139,8 @@ class ReshardSender {
                          weights::PhaseTimes& times);
   absl::Status SendDelta(comm::ProcessGroup& group, int to, size_t index, Slot& slot, Sent& sent,
                          weights::PhaseTimes& times);
+  // The unsent pieces of this rank.
+  absl::Span<const ShardPiece> Unsent() const;
   std::string NameOf(size_t index) const;
 
   const ReshardLayout& layout_;
@@ -153,8 +152,7 @@ class ReshardSender {
   std::vector<Outgoing> messages_;  // this rank's, in order
   std::vector<Slot> slots_;         // by the message's number
   std::vector<at::Tensor> base_;    // by message, on the host: the bytes that were sent last
-  // On a device: host buffers in which the CPU works, for a packed message and its delta.
-  at::Tensor host_packed_, host_coded_;
+  std::optional<weights::DeltaEncoder> encoder_;
   bool has_base_ = false;
   std::vector<int> kept_;  // result of FindKept()
 };

@@ -21,8 +21,8 @@ namespace {
 
 // The leader's messages other than bucket requests.
 constexpr int64_t kEnd = -1;
-constexpr int64_t kTellDigests = -2;
-constexpr int kAskAhead = 1;
+constexpr int64_t kSendDigests = -2;
+constexpr int kRequestAhead = 1;
 
 }  // namespace
 
@@ -179,36 +179,36 @@ void ShardGatherSource::ApplyLimit() {
 
 absl::Status ShardGatherSource::SendWord(int rank, int64_t word, Slot& slot) {
   ApplyLimit();
-  at::Tensor message = comm::GuardWords<2>({told_[rank]++, word});
+  at::Tensor message = comm::GuardWords<2>({sent_words_[rank]++, word});
   ASSIGN_OR_RETURN(auto work, control_->Send(message, rank, "gather control"));
   slot.works.push_back(std::move(work));
   slot.held.push_back(std::move(message));
   return absl::OkStatus();
 }
 
-absl::StatusOr<int64_t> ShardGatherSource::Hear() {
+absl::StatusOr<int64_t> ShardGatherSource::ReceiveWord() {
   const at::Tensor message = comm::RoomForWords<2>();
   while (true) {
     ASSIGN_OR_RETURN(auto work, control_->Receive(message, 0, "gather control"));
     RETURN_IF_ERROR(work->Wait());
     const auto [number, word] = comm::ReadGuarded<2>(message);
-    if (number < heard_) continue;  // a duplicate
-    heard_ = number + 1;
+    if (number < received_words_) continue;  // a duplicate
+    received_words_ = number + 1;
     return word;
   }
 }
 
 absl::Status ShardGatherSource::DigestKept() {
   if (!plan_->keeps_frozen) return absl::OkStatus();
-  std::vector<weights::Holding> held;
+  std::vector<ShardPiece> held;
   for (int tensor = 0; tensor < plan_->manifest.tensors_size(); ++tensor) {
     if (plan_->Brings(tensor)) continue;
     const int64_t begin = tensor_start_[tensor];
     std::vector<Run> runs;
     AddRuns(shards_.rank, begin, begin + plan_->tensor_bytes[tensor] / element_size_, 0, runs);
     for (const Run& run : runs) {
-      held.push_back(
-          {{tensor, run.bucket_offset, run.count, run.count}, run.unit, run.shard_offset});
+      held.push_back({{tensor, run.bucket_offset, run.count, run.count},
+                      {run.unit, run.shard_offset, run.count}});
     }
   }
   ASSIGN_OR_RETURN(const std::vector<weights::DigestSum> sums,
@@ -219,8 +219,8 @@ absl::Status ShardGatherSource::DigestKept() {
 
 absl::Status ShardGatherSource::CheckGathered(std::vector<weights::TensorDigest>& digests) {
   for (int rank = 1; rank < shards_.ranks; ++rank)
-    RETURN_IF_ERROR(SendWord(rank, kTellDigests, asking_[0]));
-  RETURN_IF_ERROR(WaitForAsking());
+    RETURN_IF_ERROR(SendWord(rank, kSendDigests, requests_[0]));
+  RETURN_IF_ERROR(WaitForRequests());
   absl::Status first = DigestKept();                  // while the other ranks digest theirs
   for (int rank = 1; rank < shards_.ranks; ++rank) {  // receive from each, even after an error
     ApplyLimit();
@@ -271,8 +271,8 @@ absl::Status ShardGatherSource::Scatter(const Landing& landing) const {
   return ops().Copy(runs);
 }
 
-absl::Status ShardGatherSource::WaitForAsking(int bucket) {
-  Slot& slot = asking_[bucket % 2];
+absl::Status ShardGatherSource::WaitForRequests(int bucket) {
+  Slot& slot = requests_[bucket % 2];
   absl::Status status;
   for (auto& work : slot.works) status.Update(work->Wait());
   slot.works.clear();
@@ -281,19 +281,19 @@ absl::Status ShardGatherSource::WaitForAsking(int bucket) {
   return absl::OkStatus();
 }
 
-absl::Status ShardGatherSource::WaitForAsking() {
-  absl::Status status = WaitForAsking(0);
-  status.Update(WaitForAsking(1));
+absl::Status ShardGatherSource::WaitForRequests() {
+  absl::Status status = WaitForRequests(0);
+  status.Update(WaitForRequests(1));
   return status;
 }
 
-absl::Status ShardGatherSource::Ask(int bucket) {
+absl::Status ShardGatherSource::RequestBucket(int bucket) {
   // The ranks read the request for the bucket before last before they sent its bytes.
-  RETURN_IF_ERROR(WaitForAsking(bucket));
+  RETURN_IF_ERROR(WaitForRequests(bucket));
   for (int rank = 1; rank < shards_.ranks; ++rank) {
-    RETURN_IF_ERROR(SendWord(rank, FirstWord() + bucket, asking_[bucket % 2]));
+    RETURN_IF_ERROR(SendWord(rank, FirstWord() + bucket, requests_[bucket % 2]));
   }
-  next_ask_ = bucket + 1;
+  next_request_ = bucket + 1;
   return absl::OkStatus();
 }
 
@@ -330,14 +330,14 @@ absl::Status ShardGatherSource::Choose(bool keeps_frozen) {
 absl::Status ShardGatherSource::Start(int bucket, at::Tensor buffer, weights::PhaseTimes& times) {
   if (bucket != next_start_) {
     RETURN_IF_ERROR(Drain());
-    next_start_ = next_ask_ = bucket;
+    next_start_ = next_request_ = bucket;
   }
   ++next_start_;
   if (bucket == 0) contributions_.Reset();
-  const int last_to_ask =
-      std::min<int>(bucket + kAskAhead, static_cast<int>(plan_->buckets.size()) - 1);
-  while (next_ask_ <= last_to_ask) {
-    RETURN_IF_ERROR(Ask(next_ask_));
+  const int last_to_request =
+      std::min<int>(bucket + kRequestAhead, static_cast<int>(plan_->buckets.size()) - 1);
+  while (next_request_ <= last_to_request) {
+    RETURN_IF_ERROR(RequestBucket(next_request_));
   }
   RETURN_IF_ERROR(PostReceives(bucket, buffer, slots_[bucket % 2]));
   const auto pack_start = weights::PhaseTimes::Clock::now();
@@ -352,13 +352,13 @@ absl::Status ShardGatherSource::Start(int bucket, at::Tensor buffer, weights::Ph
 absl::Status ShardGatherSource::Finish(int bucket) {
   RETURN_IF_ERROR(WaitFor(slots_[bucket % 2], bucket));
   // Its messages have arrived: the peer read the last of them before it sent the bucket's bytes.
-  if (next_start_ == static_cast<int>(plan_->buckets.size())) return WaitForAsking();
+  if (next_start_ == static_cast<int>(plan_->buckets.size())) return WaitForRequests();
   return absl::OkStatus();
 }
 
 absl::Status ShardGatherSource::Drain() {
   absl::Status status;
-  for (; status.ok() && next_start_ < next_ask_; ++next_start_) {
+  for (; status.ok() && next_start_ < next_request_; ++next_start_) {
     Slot& slot = slots_[next_start_ % 2];
     status = WaitFor(slot, next_start_);
     auto unwanted = ops().Buffer(plan_->buckets[next_start_].size_bytes());
@@ -367,10 +367,10 @@ absl::Status ShardGatherSource::Drain() {
     status = PostReceives(next_start_, *unwanted, slot);
     slot.held.push_back(*std::move(unwanted));
   }
-  next_start_ = next_ask_ = 0;
+  next_start_ = next_request_ = 0;
   status.Update(WaitFor(slots_[0], 0));
   status.Update(WaitFor(slots_[1], 1));
-  status.Update(WaitForAsking());
+  status.Update(WaitForRequests());
   return status;
 }
 
@@ -385,9 +385,9 @@ void ShardGatherSource::Begin(absl::Time deadline, absl::Duration otherwise) {
 absl::Status ShardGatherSource::End() {
   RETURN_IF_ERROR(Drain());
   for (int rank = 1; rank < shards_.ranks; ++rank) {
-    RETURN_IF_ERROR(SendWord(rank, kEnd, asking_[0]));
+    RETURN_IF_ERROR(SendWord(rank, kEnd, requests_[0]));
   }
-  const absl::Status told = WaitForAsking();
+  const absl::Status told = WaitForRequests();
   for (std::optional<GroupDeadline>* limit : {&limit_, &control_limit_}) {
     if (limit->has_value()) (*limit)->End();
     limit->reset();
@@ -430,9 +430,9 @@ absl::Status ShardGatherSource::Follow() {
   // A rank's runs of a bucket are never more than the bucket.
   std::array<at::Tensor, 2> staging;
   for (int turn = 0;; ++turn) {
-    ASSIGN_OR_RETURN(const int64_t word, Hear());
+    ASSIGN_OR_RETURN(const int64_t word, ReceiveWord());
     if (word == kEnd) break;
-    if (word == kTellDigests) {
+    if (word == kSendDigests) {
       RETURN_IF_ERROR(DigestKept());
       RETURN_IF_ERROR(links_[0].Send(contributions_.ToProto(), "digests of contributions"));
       continue;

@@ -127,13 +127,13 @@ class ShardGatherSource : public weights::BucketSource {
   void ApplyLimit();
   at::Tensor View(const at::Tensor& bytes, int64_t first, int64_t count) const;
   absl::Status WaitFor(Slot& slot, int bucket);
-  absl::Status WaitForAsking(int bucket);
-  absl::Status WaitForAsking();  // for all of it
-  absl::Status Ask(int bucket);
+  absl::Status WaitForRequests(int bucket);
+  absl::Status WaitForRequests();  // for all of it
+  absl::Status RequestBucket(int bucket);
   absl::Status PostReceives(int bucket, const at::Tensor& buffer, Slot& slot);
   absl::Status SendWord(int rank, int64_t word, Slot& slot);
   // Receives the leader's next word.
-  absl::StatusOr<int64_t> Hear();
+  absl::StatusOr<int64_t> ReceiveWord();
   // The message that requests the plan's first bucket; those of the others follow it.
   int64_t FirstWord() const {
     return plan_ == &whole_ ? 0 : static_cast<int64_t>(whole_.buckets.size());
@@ -154,15 +154,15 @@ class ShardGatherSource : public weights::BucketSource {
   int64_t element_size_ = 4;
   // Elements of all tensors' canonical stream before each tensor, and before each unit.
   std::vector<int64_t> tensor_start_, unit_start_;
-  std::array<Slot, 2> slots_;   // by the bucket's number
-  std::array<Slot, 2> asking_;  // the requests, likewise
+  std::array<Slot, 2> slots_;     // by the bucket's number
+  std::array<Slot, 2> requests_;  // the requests, likewise
   std::optional<GroupDeadline> limit_, control_limit_;
   ContributionDigests contributions_;
-  std::vector<MessageLink> links_;                                   // by rank, for digests
-  std::vector<int64_t> told_ = std::vector<int64_t>(shards_.ranks);  // messages, by rank
-  int64_t heard_ = 0;
-  int next_start_ = 0;  // bucket
-  int next_ask_ = 0;    // bucket; at most next_start_ + 1 after a Start()
+  std::vector<MessageLink> links_;                                         // by rank, for digests
+  std::vector<int64_t> sent_words_ = std::vector<int64_t>(shards_.ranks);  // messages, by rank
+  int64_t received_words_ = 0;
+  int next_start_ = 0;    // bucket
+  int next_request_ = 0;  // bucket; at most next_start_ + 1 after a Start()
 };
 
 }  // namespace tandem::trainer

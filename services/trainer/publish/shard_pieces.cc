@@ -86,36 +86,41 @@ weights::DigestRun RunOfPacked(const weights::Piece& piece, int64_t element_byte
   return run;
 }
 
-absl::StatusOr<std::vector<weights::DigestSum>> DigestShards(
-    const weights::Manifest& manifest, const RankShards& shards,
-    absl::Span<const weights::Holding> holdings) {
+std::vector<ShardPiece> PiecesOf(absl::Span<const weights::Holding> holdings) {
+  std::vector<ShardPiece> pieces;
+  for (const weights::Holding& holding : holdings) {
+    pieces.push_back({holding.piece, {holding.block, holding.offset, holding.piece.length}});
+  }
+  return pieces;
+}
+
+absl::StatusOr<std::vector<weights::DigestSum>> DigestShards(const weights::Manifest& manifest,
+                                                             const RankShards& shards,
+                                                             absl::Span<const ShardPiece> pieces) {
   ASSIGN_OR_RETURN(const at::ScalarType type, WireType(manifest));
   const auto element_bytes = static_cast<int64_t>(c10::elementSize(type));
   int64_t largest = 0;
-  for (const weights::Holding& holding : holdings) {
-    largest = std::max(largest, holding.piece.elements());
-  }
+  for (const ShardPiece& held : pieces) largest = std::max(largest, held.piece.elements());
   const int64_t portion = std::min(
       largest, (shards.ops->on_host() ? kPortionBytes : kDevicePortionBytes) / element_bytes);
   const auto entered = shards.ops->Enter();
   ASSIGN_OR_RETURN(const at::Tensor bytes, shards.ops->Buffer(portion * element_bytes));
   const at::Tensor buffer = bytes.view(type);
   std::vector<weights::DigestSum> sums(manifest.tensors_size());
-  for (const weights::Holding& holding : holdings) {
-    const weights::Place place{holding.block, holding.offset, holding.piece.length};
-    RETURN_IF_ERROR(CheckPiece(manifest, shards, holding.piece, place));
-    weights::PieceCutter cutter(holding.piece, place, place);
+  for (const ShardPiece& held : pieces) {
+    RETURN_IF_ERROR(CheckPiece(manifest, shards, held.piece, held.from));
+    weights::PieceCutter cutter(held.piece, held.from, held.from);
     while (cutter.left() > 0) {
-      weights::Piece piece;
-      weights::Place from, unused;
-      cutter.Take(portion, piece, from, unused);
-      const at::Tensor packed = buffer.narrow(0, 0, piece.elements());
-      RETURN_IF_ERROR(PackPieces(shards, {{piece, from}}, packed));
+      ShardPiece cut;
+      weights::Place unused;
+      cutter.Take(portion, cut.piece, cut.from, unused);
+      const at::Tensor packed = buffer.narrow(0, 0, cut.piece.elements());
+      RETURN_IF_ERROR(PackPieces(shards, {cut}, packed));
       const auto* const at = static_cast<const std::byte*>(packed.const_data_ptr());
       RETURN_IF_ERROR(
-          shards.ops->Digest({RunOfPacked(piece, element_bytes, at)}, absl::MakeSpan(sums)));
+          shards.ops->Digest({RunOfPacked(cut.piece, element_bytes, at)}, absl::MakeSpan(sums)));
     }
-    Evict(shards.units[holding.block].master);
+    Evict(shards.units[held.from.block].master);
   }
   return sums;
 }

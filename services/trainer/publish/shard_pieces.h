@@ -38,11 +38,14 @@ absl::Status PackPieces(const RankShards& shards, absl::Span<const ShardPiece> p
 weights::DigestRun RunOfPacked(const weights::Piece& piece, int64_t element_bytes,
                                const std::byte* packed);
 
-// By tensor of the manifest, the digest in wire type of `holdings`, this rank's. Casts a few MiB at
-// a time. Errors: those of CheckPiece() and WireType().
-absl::StatusOr<std::vector<weights::DigestSum>> DigestShards(
-    const weights::Manifest& manifest, const RankShards& shards,
-    absl::Span<const weights::Holding> holdings);
+// The same pieces with their places.
+std::vector<ShardPiece> PiecesOf(absl::Span<const weights::Holding> holdings);
+
+// By tensor of the manifest, the digest in wire type of these pieces of the rank's shards. Casts a
+// few MiB at a time. Errors: those of CheckPiece() and WireType().
+absl::StatusOr<std::vector<weights::DigestSum>> DigestShards(const weights::Manifest& manifest,
+                                                             const RankShards& shards,
+                                                             absl::Span<const ShardPiece> pieces);
 
 }  // namespace tandem::trainer
 

@@ -1,8 +1,11 @@
 #include "services/trainer/publish/wire_type.h"
 
+#include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "common/io/dtype.h"
+#include "common/model/torch_dtype.h"
 
 namespace tandem::trainer {
 
@@ -14,9 +17,9 @@ absl::StatusOr<at::ScalarType> WireType(const weights::Manifest& manifest) {
                                                    ", others are ", dtype,
                                                    "; one type is expected"));
   }
-  if (dtype == "float32") return at::kFloat;
-  if (dtype == "bfloat16") return at::kBFloat16;
-  if (dtype == "float16") return at::kHalf;
+  const absl::StatusOr<io::DType> known = io::ParseDType(dtype);
+  const auto type = known.ok() ? model::TorchDType(*known) : std::nullopt;
+  if (type.has_value()) return *type;
   return absl::InvalidArgumentError(absl::StrCat("wire dtype: cannot cast to '", dtype, "'"));
 }
 

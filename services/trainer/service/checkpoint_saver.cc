@@ -48,6 +48,7 @@ absl::Status CheckpointSaver::Begin(const std::string& path, Contents contents) 
   }
   path_ = path;
   step_ = contents.manifest.step;
+  driver_state_ = contents.driver_state;
   write_seconds_ = 0;
   in_flight_ = true;
   {

@@ -45,6 +45,10 @@ class CheckpointSaver {
   absl::Status Begin(const std::string& path, Contents contents);
 
   bool in_flight() const { return in_flight_; }
+  // Whether the checkpoint in flight, written or not, is this one.
+  bool HasBegun(const std::string& path, int64_t step, const std::string& driver_state) const {
+    return in_flight_ && path_ == path && step_ == step && driver_state_ == driver_state;
+  }
 
   // Returns the outcome of the checkpoint being written; nullopt if there is none or, without
   // `wait`, if it has not ended. An error is the team's: the trainer cannot continue.
@@ -62,6 +66,7 @@ class CheckpointSaver {
   bool in_flight_ = false;
   std::string path_;
   int64_t step_ = 0;
+  std::string driver_state_;
   double write_seconds_ = 0;  // the slowest rank's
   std::thread thread_;
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "common/io/dtype.h"
+#include "common/model/torch_dtype.h"
 #include "common/status/status_macros.h"
 #include "common/weights/holdings.h"
 #include "common/weights/manifest.h"
@@ -26,12 +26,11 @@ absl::StatusOr<std::unique_ptr<RankPublisher>> RankPublisher::Create(
       options.control == nullptr ? engine.mesh().world() : *options.control;
   std::unique_ptr<RankPublisher> out(
       new RankPublisher(engine, config, control, std::move(options.group_secret), std::move(ops)));
-  const io::DType dtype =
-      engine.compute_dtype() == at::kBFloat16 ? io::DType::kBF16 : io::DType::kF32;
   const model::ParameterTable whole(
       engine.spec(),
       {.frozen_parameters = engine.policy().transformer().table().unit_limits().frozen_parameters});
-  ASSIGN_OR_RETURN(out->manifest_, weights::MakeManifest(whole, dtype));
+  ASSIGN_OR_RETURN(out->manifest_,
+                   weights::MakeManifest(whole, model::FileDType(engine.compute_dtype())));
   const bool gathers =
       config.trainer().weight_transport() == config::v1::WEIGHT_TRANSPORT_BROADCAST;
   RETURN_IF_ERROR(gathers ? out->PrepareBroadcast(out->manifest_)
@@ -124,9 +123,9 @@ absl::Status RankPublisher::PrepareReshard(weights::Manifest manifest) {
 absl::StatusOr<v1::HeldDigests> RankPublisher::DigestHeld() {
   const comm::DeviceMesh& mesh = engine_.mesh();
   ASSIGN_OR_RETURN(const weights::ModelLayout layout, Layout());
+  const auto held = PiecesOf(weights::CountedHoldings(layout, mesh.shape(), mesh.rank()));
   ASSIGN_OR_RETURN(const std::vector<weights::DigestSum> sums,
-                   DigestShards(manifest_, Shards(),
-                                weights::CountedHoldings(layout, mesh.shape(), mesh.rank())));
+                   DigestShards(manifest_, Shards(), held));
   v1::HeldDigests out;
   AppendLanes(sums, *out.mutable_lanes());
   return out;

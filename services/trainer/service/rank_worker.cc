@@ -127,8 +127,8 @@ RankResult RankWorker::Run(const RankCommand& command) {
 RankResult RankWorker::TrainStep(const std::string& payload) {
   absl::StatusOr<TrainStepCommand> command = DecodeTrainStep(payload);
   if (!command.ok()) return Fatal(command.status());
-  absl::StatusOr<StepResult> result = engine_.TrainStep(
-      command->header.objective(), command->header.step(), MakeTrainingBatch(command->samples));
+  absl::StatusOr<StepResult> result =
+      engine_.TrainStep(command->header, MakeTrainingBatch(command->samples));
   if (!result.ok()) return Fatal(result.status());
   v1::TrainStepResponse report;
   report.set_step(command->header.step());

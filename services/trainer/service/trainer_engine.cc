@@ -16,7 +16,6 @@
 #include "services/trainer/algorithm/token_scores.h"
 #include "services/trainer/fsdp/guarded.h"
 #include "services/trainer/optim/lr_schedule.h"
-#include "services/trainer/service/memory_metrics.h"
 #include "services/trainer/service/step_times.h"
 
 namespace tandem::trainer {
@@ -219,11 +218,14 @@ absl::Status TrainerEngine::MakeCritic() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<StepResult> TrainerEngine::RunObjective(v1::Objective objective, int64_t step,
+absl::StatusOr<StepResult> TrainerEngine::RunObjective(const v1::TrainStepHeader& header,
                                                        TrainingBatch batch) {
-  const int64_t total_steps = config_.trainer().total_steps();
+  // The driver may have derived the number from the length of its data.
+  const int64_t total_steps =
+      header.total_steps() > 0 ? header.total_steps() : config_.trainer().total_steps();
+  const int64_t step = header.step();
   const double learning_rate = LearningRate(config_.actor().optim(), step - 1, total_steps);
-  switch (objective) {
+  switch (header.objective()) {
     case v1::OBJECTIVE_SUPERVISED:
       return training_step_->Supervised(batch, learning_rate);
     case v1::OBJECTIVE_PREFERENCE:
@@ -239,23 +241,36 @@ absl::StatusOr<StepResult> TrainerEngine::RunObjective(v1::Objective objective, 
   return training_step_->PolicyGradient(std::move(batch), learning_rate, turn);
 }
 
-absl::StatusOr<StepResult> TrainerEngine::TrainStep(v1::Objective objective, int64_t step,
+RankMemory TrainerEngine::Memory() const {
+  RankMemory memory;
+  memory.policy = policy_->memory_bytes();
+  memory.optimizer = optimizer_->state_bytes();
+  if (reference_ != nullptr) memory.reference = reference_->memory_bytes();
+  if (critic_ != nullptr) {
+    memory.critic = critic_->memory_bytes();
+    memory.critic_optimizer = critic_optimizer_->state_bytes();
+  }
+  memory.peak_tensors = policy_->peak_tensor_bytes();
+  return memory;
+}
+
+absl::StatusOr<StepResult> TrainerEngine::TrainStep(const v1::TrainStepHeader& header,
                                                     TrainingBatch batch) {
   policy_->TakePhaseSeconds();  // those of calls before the step
   optimizer_->TakePhaseSeconds();
   const absl::Time start = absl::Now();
-  ASSIGN_OR_RETURN(StepResult result, RunObjective(objective, step, std::move(batch)));
+  ASSIGN_OR_RETURN(StepResult result, RunObjective(header, std::move(batch)));
   PhaseSeconds phases;
   for (const auto& [phase, seconds] : policy_->TakePhaseSeconds()) phases[phase] += seconds;
   for (const auto& [phase, seconds] : optimizer_->TakePhaseSeconds()) phases[phase] += seconds;
   const double step_seconds = absl::ToDoubleSeconds(absl::Now() - start);
   RETURN_IF_ERROR(
       AddStepTimes(std::move(phases), step_seconds, mesh_.world(), device_, result.metrics));
-  AddMemoryMetrics(*policy_, reference_.get(), *optimizer_, result.metrics);
+  AddMemoryMetrics(Memory(), result.metrics);
   if (mesh_.rank() == 0) {
     for (const std::string& cause : result.skipped) {
       telemetry::LogWarning(absl::StrCat(cause, ": ", result.weights_changed ? "an update of " : "",
-                                         "step ", step, " skipped"),
+                                         "step ", header.step(), " skipped"),
                             {{"grad_norm", result.metrics["actor/grad_norm"]}});
     }
   }

@@ -25,6 +25,7 @@
 #include "services/trainer/data/training_batch.h"
 #include "services/trainer/fsdp/sharded_model.h"
 #include "services/trainer/optim/adamw.h"
+#include "services/trainer/service/memory_metrics.h"
 #include "tandem/config/v1/run_config.pb.h"
 #include "tandem/trainer/v1/trainer_service.pb.h"
 
@@ -64,10 +65,10 @@ class TrainerEngine {
   // leaves a mix of old and new.
   absl::Status ResetToInitialState();
 
-  // Runs step number `step`, from 1, which sets the learning rate. Adds to the step's own metrics
+  // Runs a step by its header: `step`, from 1, of `total_steps` sets the learning rate. Adds to the step's own metrics
   // those of AddStepTimes() and perf/*_bytes (memory_metrics.h) of this rank. Rank 0 logs skipped
   // updates.
-  absl::StatusOr<StepResult> TrainStep(v1::Objective objective, int64_t step, TrainingBatch batch);
+  absl::StatusOr<StepResult> TrainStep(const v1::TrainStepHeader& header, TrainingBatch batch);
 
   // For each sequence, one log-prob per trained token, under the policy or the reference, which the
   // first such call loads; the same on every rank.
@@ -80,8 +81,8 @@ class TrainerEngine {
 
   // Creates the reference if there is none yet: the policy as in model.path, frozen. Collective.
   absl::Status MakeReference();
-  absl::StatusOr<StepResult> RunObjective(v1::Objective objective, int64_t step,
-                                          TrainingBatch batch);
+  RankMemory Memory() const;
+  absl::StatusOr<StepResult> RunObjective(const v1::TrainStepHeader& header, TrainingBatch batch);
   // Creates the value model, its optimizer and its part of the step. Collective.
   absl::Status MakeCritic();
   // The folder of the value model's initial weights.

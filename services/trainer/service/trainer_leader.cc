@@ -140,6 +140,12 @@ absl::StatusOr<TrainerLeader::HeaderMeaning> TrainerLeader::CheckHeader(
                      "OBJECTIVE_PREFERENCE; found ",
                      static_cast<int>(header.objective())));
   }
+  if (header.total_steps() < 0) {
+    return rpc::InvalidField("header.total_steps",
+                             absl::StrCat("expected the steps of the run, or 0 for the trainer's "
+                                          "trainer.total_steps; found ",
+                                          header.total_steps()));
+  }
   absl::MutexLock lock(&mu_);
   const bool is_running = header.step() == running_step_ && running_step_ != 0;
   const bool is_done = !is_running && header.step() == step_ && last_response_.has_value();

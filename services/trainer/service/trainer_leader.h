@@ -123,6 +123,8 @@ class TrainerLeader {
   absl::StatusOr<std::vector<RankResult>> RunOnRanks(Opcode opcode, std::string payload);
   absl::StatusOr<v1::LoadCheckpointResponse> LoadInitialState(
       const v1::LoadCheckpointRequest& request);
+  // Whether the checkpoint that is being written is the one that the request asks for.
+  bool HasBegun(const std::string& path, const v1::SaveCheckpointRequest& request) const;
   absl::Status BeginCheckpoint(const std::string& path, const std::string& driver_state);
   // Stores the outcome of the checkpoint being written, for the next response to report.
   absl::Status SettleCheckpoint(bool wait);

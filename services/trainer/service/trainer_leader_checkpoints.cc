@@ -29,6 +29,8 @@ absl::StatusOr<v1::SaveCheckpointResponse> TrainerLeader::SaveCheckpoint(
                    ResolveUnder(request.path(), {config_.run_dir()}, "the run's"));
   RETURN_IF_ERROR(request_ids_.Check(request.request_id(), "SaveCheckpoint", ContentsOf(request)));
   ScopedTrainerState state(status_, v1::TRAINER_STATE_CHECKPOINTING);
+  const bool has_begun =
+      request.format() == v1::CHECKPOINT_FORMAT_SHARDED && HasBegun(path, request);
   RETURN_IF_ERROR(SettleCheckpoint(/*wait=*/true));
   v1::SaveCheckpointResponse response;
   if (std::optional<v1::CheckpointOutcome> earlier = TakeOutcome()) {
@@ -37,6 +39,10 @@ absl::StatusOr<v1::SaveCheckpointResponse> TrainerLeader::SaveCheckpoint(
   {
     absl::MutexLock lock(&mu_);
     response.set_policy_version(policy_version_);
+  }
+  if (has_begun && response.has_earlier() && response.earlier().error().empty()) {
+    response.set_size_bytes(response.earlier().size_bytes());
+    return response;
   }
   if (request.format() == v1::CHECKPOINT_FORMAT_HUGGING_FACE) {
     ASSIGN_OR_RETURN(const std::vector<RankResult> results, RunOnRanks(Opcode::kExport, path));
@@ -58,6 +64,13 @@ absl::StatusOr<v1::SaveCheckpointResponse> TrainerLeader::SaveCheckpoint(
   }
   response.set_size_bytes(outcome->size_bytes());
   return response;
+}
+
+bool TrainerLeader::HasBegun(const std::string& path,
+                             const v1::SaveCheckpointRequest& request) const {
+  absl::MutexLock lock(&mu_);
+  return saver_.HasBegun(path, step_,
+                         request.driver_state().empty() ? driver_state_ : request.driver_state());
 }
 
 absl::Status TrainerLeader::BeginCheckpoint(const std::string& path,

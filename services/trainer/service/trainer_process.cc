@@ -37,7 +37,6 @@
 #include "services/trainer/service/leader_server.h"
 #include "services/trainer/service/rank_publisher.h"
 #include "services/trainer/service/rank_worker.h"
-#include "services/trainer/service/roll_call.h"
 #include "services/trainer/service/same_kernels.h"
 #include "services/trainer/service/trainer_engine.h"
 
@@ -126,7 +125,7 @@ absl::Status AwaitRanks(const TrainerProcessOptions& options, const comm::Rendez
                         const absl::Notification* cancel) {
   const comm::LaunchEnvironment& environment = options.environment;
   if (environment.world_size == 1) return absl::OkStatus();
-  RollCallOptions roll;
+  comm::RollCallOptions roll;
   roll.rendezvous = rendezvous;
   roll.rank = environment.rank;
   roll.size = environment.world_size;
@@ -138,7 +137,7 @@ absl::Status AwaitRanks(const TrainerProcessOptions& options, const comm::Rendez
                         {"ranks", environment.world_size},
                         {"rendezvous", absl::StrCat(rendezvous.host, ":", rendezvous.port)}});
   };
-  return CallRoll(roll);
+  return comm::CallRoll(roll);
 }
 
 // A group of all ranks for tensors on the CPU, if the mesh's groups move those of a device: a wait

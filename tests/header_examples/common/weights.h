@@ -17,6 +17,14 @@ extern absl::Span<std::byte> out, buffer;
 inline constexpr header_examples::AnyFunction Send;
 }  // namespace tandem::weights::delta_codec_example
 
+namespace tandem::weights::delta_encoder_example {
+extern DeviceOps& ops;
+extern int64_t largest_message_bytes;
+extern at::Tensor base, next;
+extern EncodedDelta out;
+inline constexpr header_examples::AnyFunction Send;
+}  // namespace tandem::weights::delta_encoder_example
+
 namespace tandem::weights::device_ops_example {
 extern at::Tensor master;
 extern int64_t bytes;

@@ -34,7 +34,8 @@ absl::Status RunRl(const RlOptions& options) {
   ASSIGN_OR_RETURN(const config::v1::RunConfig config, commands::ResolveConfig(run, needs));
   absl::StatusOr<std::unique_ptr<driver::Rewarder>> rewarder = driver::Rewarder::Create(config);
   if (!rewarder.ok()) return commands::Misuse(rewarder.status());
-  RETURN_IF_ERROR((*rewarder)->Check(driver::kRewardServiceWait));
+  RETURN_IF_ERROR(
+      (*rewarder)->Check(driver::kRewardServiceWait, [&session] { return session.interrupted(); }));
   ASSIGN_OR_RETURN(auto tokenizer, driver::LoadTokenizerIfAny(config.model().path()));
   ASSIGN_OR_RETURN(
       driver::PromptSource source,

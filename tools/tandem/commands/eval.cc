@@ -53,7 +53,8 @@ absl::Status RunEval(const EvalOptions& options) {
   config.set_run_dir(scratch.path());
   absl::StatusOr<std::unique_ptr<driver::Rewarder>> rewarder = driver::Rewarder::Create(config);
   if (!rewarder.ok()) return Misuse(rewarder.status());
-  RETURN_IF_ERROR((*rewarder)->Check(driver::kRewardServiceWait));
+  RETURN_IF_ERROR(
+      (*rewarder)->Check(driver::kRewardServiceWait, [&session] { return session.interrupted(); }));
   ASSIGN_OR_RETURN(auto tokenizer, driver::LoadTokenizerIfAny(config.model().path()));
   ASSIGN_OR_RETURN(
       const driver::PromptSource source,

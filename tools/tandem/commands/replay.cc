@@ -76,7 +76,7 @@ absl::Status RunReplay(const ReplayOptions& options) {
       return absl::CancelledError("interrupted");
     }
     const auto response = session.trainer().TrainStep(step, trainer::v1::OBJECTIVE_POLICY_GRADIENT,
-                                                      steps[(step - 1) % num_steps]);
+                                                      steps[(step - 1) % num_steps], total_steps);
     RETURN_IF_ERROR(session.Explain(response.status()));
     RETURN_IF_ERROR(folder.Begin());  // the trainer has taken the step
     driver::Metrics metrics(response->metrics().begin(), response->metrics().end());

@@ -103,7 +103,8 @@ absl::Status ReserveModelSpace(const config::v1::RunConfig& config, RunStart& st
   if (!info.ok()) return session.Explain(info.status());
   const int64_t element_bytes = info->dtype() == "bfloat16" ? 2 : 4;
   return start.folder.ReserveModelSpace(info->num_parameters() * element_bytes +
-                                        io::SideFileBytes(config.model().path()) + kHeaderBytes);
+                                            io::SideFileBytes(config.model().path()) + kHeaderBytes,
+                                        !config.trainer().save_best().empty());
 }
 
 }  // namespace tandem::commands

@@ -45,7 +45,7 @@ absl::StatusOr<std::optional<driver::ResumePoint>> ResumeIfAsked(RunStart& start
                                                                  driver::Progress& progress);
 
 // Call once the services are up. Reserves disk space for the model that the trainer writes at the
-// end.
+// end, and for the best one (trainer.save_best).
 absl::Status ReserveModelSpace(const config::v1::RunConfig& config, RunStart& start,
                                Session& session);
 

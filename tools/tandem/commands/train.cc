@@ -96,7 +96,7 @@ void SetStepsOfEpochs(const driver::PromptSource& train, config::v1::RunConfig& 
       std::ceil(prompts / static_cast<double>(config.data().train_batch_size()))));
 }
 
-absl::StatusOr<RunInputs> ReadInputs(Kind kind, const RunOptions& options) {
+absl::StatusOr<RunInputs> ReadInputs(Kind kind, const RunOptions& options, Session& session) {
   RunInputs inputs;
   config::FileNeeds needs;
   needs.train_files = true;
@@ -144,7 +144,8 @@ absl::StatusOr<RunInputs> ReadInputs(Kind kind, const RunOptions& options) {
     if (!rewarder.ok()) return Misuse(rewarder.status());
     inputs.rewarder = *std::move(rewarder);
     RETURN_IF_ERROR(
-        inputs.rewarder->Check(options.dry_run ? kDryRunRewardWait : driver::kRewardServiceWait));
+        inputs.rewarder->Check(options.dry_run ? kDryRunRewardWait : driver::kRewardServiceWait,
+                               [&session] { return session.interrupted(); }));
   }
   SetStepsOfEpochs(*inputs.train, inputs.config);
   return inputs;
@@ -213,7 +214,7 @@ absl::Status RunTraining(Kind kind, const RunOptions& options, DryRunOptions dry
   }
   if (!dry_run.hardware.empty()) return PlanElsewhere(options, dry_run);
   Session session;
-  ASSIGN_OR_RETURN(RunInputs inputs, ReadInputs(kind, options));
+  ASSIGN_OR_RETURN(RunInputs inputs, ReadInputs(kind, options, session));
   if (options.dry_run) {
     PrintPlan(inputs.config, inputs.spec, *inputs.train, dry_run.supervised);
     absl::FPrintF(stderr, "%s", DescribeData(*inputs.train, inputs.tokenizer.get()));

@@ -14,7 +14,10 @@ class BuiltInReward : public RewardSource {
  public:
   explicit BuiltInReward(reward::RewardFn fn) : fn_(std::move(fn)) {}
 
-  absl::Status Check(absl::Duration /*timeout*/) override { return absl::OkStatus(); }
+  absl::Status Check(absl::Duration /*timeout*/,
+                     const std::function<bool()>& /*interrupted*/) override {
+    return absl::OkStatus();
+  }
 
   absl::StatusOr<std::vector<Score>> Judge(const std::vector<Judged>& completions) override {
     std::vector<Score> out;

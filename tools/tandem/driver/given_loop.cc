@@ -76,7 +76,7 @@ class GivenLoop : public StepLoop {
     }
     const auto train = [&] {
       const telemetry::ScopedSpan span("train step");
-      return c_.trainer.TrainStep(step, objective_, samples);
+      return c_.trainer.TrainStep(step, objective_, samples, total_steps_);
     };
     ASSIGN_OR_RETURN(const auto response, train());
     metrics.insert(response.metrics().begin(), response.metrics().end());

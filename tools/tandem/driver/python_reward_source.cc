@@ -14,7 +14,10 @@ class PythonRewardSource : public RewardSource {
   explicit PythonRewardSource(reward::PythonReward::Options options)
       : reward_(std::move(options)) {}
 
-  absl::Status Check(absl::Duration /*timeout*/) override { return reward_.Check(); }
+  absl::Status Check(absl::Duration /*timeout*/,
+                     const std::function<bool()>& /*interrupted*/) override {
+    return reward_.Check();
+  }
 
   absl::StatusOr<std::vector<Score>> Judge(const std::vector<Judged>& completions) override {
     std::vector<reward::PythonGroup> groups;

@@ -138,7 +138,7 @@ class ReinforcementLoop : public StepLoop {
     const telemetry::ScopedSpan span("train step");
     ASSIGN_OR_RETURN(const auto response,
                      c_.trainer.TrainStep(step, trainer::v1::OBJECTIVE_POLICY_GRADIENT,
-                                          ToSamples(step, groups, temperature)));
+                                          ToSamples(step, groups, temperature), total_steps_));
     RETURN_IF_ERROR(CheckTrained(step, response));
     for (const auto& [name, value] : response.metrics()) metrics[name] = value;
     if (response.has_checkpoint()) checkpoints_.Note(response.checkpoint(), metrics);

@@ -3,6 +3,7 @@
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_REWARD_SOURCE_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_REWARD_SOURCE_H_
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -34,8 +35,9 @@ class RewardSource {
  public:
   virtual ~RewardSource() = default;
 
-  // Finds out whether the reward can be asked. Waits up to `timeout` for a service.
-  virtual absl::Status Check(absl::Duration timeout) = 0;
+  // Finds out whether the reward can be asked. Waits up to `timeout` for a service, and returns
+  // CANCELLED soon after `interrupted`, which may be null, is true.
+  virtual absl::Status Check(absl::Duration timeout, const std::function<bool()>& interrupted) = 0;
 
   // Returns one score per completion. Completions of a prompt stand together. Errors name the row.
   virtual absl::StatusOr<std::vector<Score>> Judge(const std::vector<Judged>& completions) = 0;

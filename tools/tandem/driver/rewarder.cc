@@ -24,9 +24,10 @@ class WeightedRewarder : public Rewarder {
   WeightedRewarder(std::vector<Part> parts, bool keeps_parts)
       : parts_(std::move(parts)), keeps_parts_(keeps_parts) {}
 
-  absl::Status Check(absl::Duration timeout) override {
+  absl::Status Check(absl::Duration timeout, const std::function<bool()>& interrupted) override {
     for (const Part& part : parts_) {
-      const absl::Status status = part.source->Check(timeout);
+      const absl::Status status = part.source->Check(timeout, interrupted);
+      if (absl::IsCancelled(status)) return status;
       if (!status.ok()) {
         return absl::Status(status.code(), absl::StrCat(part.config.key, ": ", status.message()));
       }

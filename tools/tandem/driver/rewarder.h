@@ -2,6 +2,7 @@
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_REWARDER_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_REWARDER_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,8 +29,12 @@ class Rewarder {
   virtual ~Rewarder() = default;
 
   // Finds out whether every reward is there: loads Python files, and calls services without
-  // completions, waiting up to `timeout` for each. Errors name the reward's key.
-  virtual absl::Status Check(absl::Duration /*timeout*/) { return absl::OkStatus(); }
+  // completions, waiting up to `timeout` for each. Errors name the reward's key; CANCELLED soon after
+  // `interrupted` is true.
+  virtual absl::Status Check(absl::Duration /*timeout*/,
+                             const std::function<bool()>& /*interrupted*/ = nullptr) {
+    return absl::OkStatus();
+  }
 
   // Sets score and reward of every completion, baselines included, and the scores of each of several
   // rewards. The error names the row.

@@ -220,12 +220,30 @@ absl::Status RunFolder::KeepRunId(const std::string& id) {
   return absl::OkStatus();
 }
 
-absl::Status RunFolder::ReserveModelSpace(int64_t size_bytes) {
+absl::Status RunFolder::ReserveModelSpace(int64_t size_bytes, bool keeps_best) {
   RETURN_IF_ERROR(Check());
   ASSIGN_OR_RETURN(io::SpaceReserve space,
                    io::SpaceReserve::Take(path_, size_bytes, "the final model"));
   model_space_.emplace(std::move(space));
+  best_bytes_ = keeps_best ? size_bytes : 0;
+  return ReserveBestSpace();
+}
+
+absl::Status RunFolder::ReserveBestSpace() {
+  if (best_bytes_ == 0) return absl::OkStatus();
+  ASSIGN_OR_RETURN(io::SpaceReserve space,
+                   io::SpaceReserve::Take(path_, best_bytes_, "the best model"));
+  best_space_.emplace(std::move(space));
   return absl::OkStatus();
+}
+
+absl::Status RunFolder::SaveBest(const std::function<absl::Status()>& save) {
+  best_space_.reset();
+  const absl::Status saved = save();
+  if (const absl::Status reserved = ReserveBestSpace(); !reserved.ok()) {
+    Note(absl::StrCat("the next best model may not fit: ", reserved.message()));
+  }
+  return saved;
 }
 
 absl::Status RunFolder::CheckModelSpace() const {

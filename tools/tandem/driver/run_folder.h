@@ -86,12 +86,15 @@ class RunFolder {
   // remaining lines of metrics.jsonl. If the run has not begun, only adds the step's line.
   absl::StatusOr<std::vector<nlohmann::json>> Truncate(const v1::DriverState& state);
 
-  // Reserves disk space for the model until ReleaseModelSpace(). RESOURCE_EXHAUSTED if there is too
-  // little.
-  absl::Status ReserveModelSpace(int64_t size_bytes);
+  // Reserves disk space for the model until ReleaseModelSpace(), and with `keeps_best` as much for
+  // the best one. RESOURCE_EXHAUSTED if there is too little.
+  absl::Status ReserveModelSpace(int64_t size_bytes, bool keeps_best = false);
   // RESOURCE_EXHAUSTED if the file system could not reserve the space and it is now used up.
   absl::Status CheckModelSpace() const;
   void ReleaseModelSpace() { model_space_.reset(); }
+  // Calls `save`, which writes run_dir/best into the space reserved for it. Then reserves it again,
+  // because the next best model is written beside this one; notes it if there is too little.
+  absl::Status SaveBest(const std::function<absl::Status()>& save);
 
   // OK while the folder exists and is this run's; see io::FolderLock::Check().
   absl::Status Check() const { return lock_->Check(); }
@@ -131,6 +134,7 @@ class RunFolder {
   static absl::StatusOr<RunFolder> Open(const config::v1::RunConfig& config,
                                         const Options& options);
   absl::Status MoveEarlierRunAside();
+  absl::Status ReserveBestSpace();
   void Note(const std::string& text) const;
   absl::Status AddUpdate(const nlohmann::json& line);
   // `folder` is "rollouts" or "evaluations".
@@ -155,6 +159,8 @@ class RunFolder {
   Kept kept_;
   std::filesystem::path previous_;  // holds the earlier run's logs; empty: still in place
   std::optional<io::SpaceReserve> model_space_;
+  std::optional<io::SpaceReserve> best_space_;
+  int64_t best_bytes_ = 0;                  // to reserve; 0: no best model is kept
   std::optional<io::JsonlWriter> metrics_;  // once the run has begun
   std::optional<EventFile> events_;         // from the first line on
   std::optional<io::JsonlWriter> updates_;  // likewise

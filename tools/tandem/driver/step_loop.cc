@@ -179,7 +179,7 @@ absl::Status StepLoop::FinishStep(int64_t step, Metrics& metrics, std::vector<st
 }
 
 absl::Status StepLoop::SaveBest(int64_t step, Metrics& metrics) {
-  const absl::Status saved = best_.OnStep(step, metrics, [&]() -> absl::Status {
+  const auto write = [&]() -> absl::Status {
     ASSIGN_OR_RETURN(const auto response,
                      c_.trainer.SaveCheckpoint(c_.folder.best_path(),
                                                trainer::v1::CHECKPOINT_FORMAT_HUGGING_FACE));
@@ -187,7 +187,8 @@ absl::Status StepLoop::SaveBest(int64_t step, Metrics& metrics) {
     const nlohmann::json line = {
         {"step", step}, {"metric", best_.metric()}, {"value", metrics.at(best_.metric())}};
     return io::WriteFileAtomically(c_.folder.best_path() + ".json", io::ToJsonLine(line));
-  });
+  };
+  const absl::Status saved = best_.OnStep(step, metrics, [&] { return c_.folder.SaveBest(write); });
   if (saved.ok() || IsLeaseLost(saved)) return saved;
   RETURN_IF_ERROR(c_.folder.Check());
   RETURN_IF_ERROR(c_.trainer.GetModelInfo().status()) << saved.message();

@@ -72,8 +72,8 @@ absl::StatusOr<trainer::v1::GetModelInfoResponse> TrainerClient::GetModelInfo() 
 }
 
 absl::StatusOr<trainer::v1::TrainStepResponse> TrainerClient::TrainStep(
-    int64_t step, trainer::v1::Objective objective,
-    const std::vector<common::v1::Sample>& samples) {
+    int64_t step, trainer::v1::Objective objective, const std::vector<common::v1::Sample>& samples,
+    int64_t total_steps) {
   RETURN_IF_ERROR(LeaseStatus());
   rpc::SamplesDigest digest;
   for (const common::v1::Sample& sample : samples) digest.Add(sample);
@@ -88,6 +88,7 @@ absl::StatusOr<trainer::v1::TrainStepResponse> TrainerClient::TrainStep(
   message.mutable_header()->set_incarnation(incarnation());
   *message.mutable_header()->mutable_lease() = lease();
   message.mutable_header()->set_samples_digest(digest.Hex());
+  message.mutable_header()->set_total_steps(total_steps);
   // If the trainer refuses the stream, writes fail, and the status has the reason.
   bool open = writer->Write(message);
   for (size_t i = 0; open && i < samples.size(); ++i) {

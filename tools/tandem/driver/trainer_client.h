@@ -39,10 +39,11 @@ class TrainerClient {
 
   absl::StatusOr<trainer::v1::GetModelInfoResponse> GetModelInfo();
 
-  // Streams a header and the samples.
+  // Streams a header and the samples. `total_steps`: those of the run, for the schedule of the
+  // learning rate; 0: as the trainer is configured.
   absl::StatusOr<trainer::v1::TrainStepResponse> TrainStep(
       int64_t step, trainer::v1::Objective objective,
-      const std::vector<common::v1::Sample>& samples);
+      const std::vector<common::v1::Sample>& samples, int64_t total_steps = 0);
 
   // Lets PublishWeights() take replicas that belong to another run, with or without a lease.
   void TakeOverReplicas() { takes_replicas_over_ = true; }

@@ -51,6 +51,17 @@ TEST(BlockManagerTest, ASharedBlockIsFreeWhenItsLastHolderReleasesIt) {
   EXPECT_EQ(blocks.num_free(), 1);
 }
 
+TEST(BlockHashesTest, HashesEachBlockOnceForEachRoot) {
+  const BlockHash root = RootHash("m", 1, ""), other = RootHash("m", 2, "");
+  std::vector<int32_t> tokens = Tokens(8);
+  BlockHashes hashes;
+  const BlockHash second = hashes.At(root, tokens, 4, 1);
+  EXPECT_EQ(second, ChainHash(ChainHash(root, Tokens(4)), Tokens(4, 4)));
+  tokens[0] = 99;  // is not read again
+  EXPECT_EQ(hashes.At(root, tokens, 4, 1), second);
+  EXPECT_EQ(hashes.At(other, tokens, 4, 0), ChainHash(other, absl::MakeSpan(tokens).first(4)));
+}
+
 TEST(BlockManagerTest, FindsTheFullBlocksOfAKnownPrefix) {
   BlockManager blocks(8, 4);
   const std::vector<int32_t> ids = Fill(blocks, Tokens(12));

@@ -8,12 +8,15 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 #include "absl/strings/match.h"
+#include "absl/time/clock.h"
 #include "common/io/model_folder.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/status_conversion.h"
 #include "common/weights/tensor_digests.h"
+#include "services/trainer/optim/lr_schedule.h"
 #include "tandem/common/v1/error.pb.h"
 #include "tests/services/trainer/service/one_rank.h"
 #include "tests/services/trainer/service/trainer_test_support.h"
@@ -311,6 +314,33 @@ TEST_F(TrainerServiceTest, ReplacesNoFolderThatHoldsOtherFiles) {
   EXPECT_THAT(client_.Save(config_.run_dir() + "/empty", v1::CHECKPOINT_FORMAT_SHARDED), IsOk());
 }
 
+TEST_F(TrainerServiceTest, SchedulesTheLearningRateOverTheStepsThatTheDriverNames) {
+  config::v1::RunConfig config = config_;
+  config.mutable_actor()->mutable_optim()->set_schedule(config::v1::LR_SCHEDULE_LINEAR);
+  config.mutable_trainer()->set_total_steps(100);
+  OneRank trainer(config);
+  TrainerClient client(trainer.server().address());
+  v1::TrainStepHeader header;
+  header.set_objective(v1::OBJECTIVE_SUPERVISED);
+  header.set_num_samples(static_cast<int64_t>(samples_.size()));
+  std::map<int64_t, double> rates;  // by the header's total_steps
+  for (const int64_t total_steps : {0, 100, 4}) {
+    header.set_step(header.step() + 1);
+    header.set_total_steps(total_steps);
+    ASSERT_OK_AND_ASSIGN(const auto response, client.TrainStep(header, samples_));
+    rates[total_steps] = response.metrics().at("actor/lr");
+  }
+  const config::v1::OptimConfig& optim = config.actor().optim();
+  EXPECT_EQ(rates[0], LearningRate(optim, 0, 100));
+  EXPECT_EQ(rates[100], LearningRate(optim, 1, 100));
+  EXPECT_EQ(rates[4], LearningRate(optim, 2, 4));
+
+  header.set_step(4);
+  header.set_total_steps(-1);
+  EXPECT_THAT(client.TrainStep(header, samples_).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("header.total_steps")));
+}
+
 TEST_F(TrainerServiceTest, WritesACheckpointWhileTrainingGoesOn) {
   ASSERT_THAT(client_.TrainStep(1, v1::OBJECTIVE_SUPERVISED, samples_), IsOk());
   ASSERT_OK_AND_ASSIGN(const std::vector<float> saved, client_.LogProbs(samples_));
@@ -330,6 +360,37 @@ TEST_F(TrainerServiceTest, WritesACheckpointWhileTrainingGoesOn) {
   EXPECT_EQ(loaded.driver_state(), "state at the save");
   ASSERT_OK_AND_ASSIGN(const std::vector<float> restored, client_.LogProbs(samples_));
   EXPECT_EQ(restored, saved);
+}
+
+TEST_F(TrainerServiceTest, ACheckpointInFlightIsNotWrittenTwice) {
+  ASSERT_THAT(client_.TrainStep(1, v1::OBJECTIVE_SUPERVISED, samples_), IsOk());
+  v1::SaveCheckpointRequest request;
+  request.set_path(config_.run_dir() + "/checkpoints/step-1");
+  request.set_asynchronous(true);
+  request.set_driver_state("state");
+  ASSERT_THAT(client_.Save(request), IsOk());
+  const std::string manifest = request.path() + "/manifest.json";
+  const absl::Time deadline = absl::Now() + absl::Seconds(60);
+  while (!std::filesystem::exists(manifest) && absl::Now() < deadline) {
+    absl::SleepFor(absl::Milliseconds(5));
+  }
+  ASSERT_TRUE(std::filesystem::exists(manifest));
+  const auto written = std::filesystem::last_write_time(manifest);
+
+  request.set_asynchronous(false);
+  ASSERT_OK_AND_ASSIGN(const auto again, client_.Save(request));
+  EXPECT_GT(again.size_bytes(), 0);
+  EXPECT_EQ(again.earlier().path(), request.path());
+  EXPECT_EQ(std::filesystem::last_write_time(manifest), written);
+
+  // Another state of the driver is another checkpoint.
+  request.set_asynchronous(true);
+  ASSERT_THAT(client_.Save(request), IsOk());
+  request.set_asynchronous(false);
+  request.set_driver_state("later state");
+  ASSERT_THAT(client_.Save(request), IsOk());
+  ASSERT_OK_AND_ASSIGN(const auto loaded, client_.Load(request.path()));
+  EXPECT_EQ(loaded.driver_state(), "later state");
 }
 
 TEST_F(TrainerServiceTest, TellsOfACheckpointThatWasWrittenMeanwhile) {

@@ -219,6 +219,14 @@ TEST_F(ServiceRewarderTest, AServiceIsFoundBeforeItIsAskedToJudge) {
               AllOf(StartsWith("reward: no RewardService answered at "), HasSubstr("start it")));
 }
 
+TEST_F(ServiceRewarderTest, AnInterruptEndsTheWaitForAService) {
+  ASSERT_OK_AND_ASSIGN(auto rewarder, Rewarder::Create(config_));
+  server_.reset();
+  // Without the interrupt the wait would outlast the test.
+  EXPECT_THAT(rewarder->Check(absl::Hours(1), [] { return true; }),
+              StatusIs(absl::StatusCode::kCancelled, "interrupted"));
+}
+
 TEST_F(ServiceRewarderTest, RewardsAreSummedWithTheirWeights) {
   config_.mutable_reward()->Clear();
   config_.mutable_reward()->set_python("/usr/bin/python3");

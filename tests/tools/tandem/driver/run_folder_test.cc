@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -39,6 +40,36 @@ TEST(RunFolder, WritesOneLineOfMetricsAStep) {
   ASSERT_EQ(rows.size(), 2);
   EXPECT_EQ(rows[1]["training/global_step"], 2);
   EXPECT_EQ(rows[1]["actor/loss"], 0.25);
+}
+
+// Unnamed files of `size_bytes` that this process holds open.
+int NumReserves(int64_t size_bytes) {
+  int count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    struct stat file {};
+    if (stat(entry.path().c_str(), &file) != 0 || !S_ISREG(file.st_mode)) continue;
+    count += file.st_nlink == 0 && file.st_size == size_bytes ? 1 : 0;
+  }
+  return count;
+}
+
+TEST(RunFolder, ReservesSpaceForTheBestModelTooAndAgainForTheNext) {
+  constexpr int64_t kBytes = 123457;
+  const TempFolder temp;
+  ASSERT_OK_AND_ASSIGN(RunFolder folder, RunFolder::Create(ConfigIn(temp / "run")));
+  ASSERT_OK(folder.ReserveModelSpace(kBytes));
+  if (NumReserves(kBytes) == 0) GTEST_SKIP() << "this file system cannot reserve space";
+  EXPECT_EQ(NumReserves(kBytes), 1);
+
+  ASSERT_OK(folder.ReserveModelSpace(kBytes, /*keeps_best=*/true));
+  EXPECT_EQ(NumReserves(kBytes), 2);
+  ASSERT_OK(folder.SaveBest([&] {
+    EXPECT_EQ(NumReserves(kBytes), 1);
+    return absl::OkStatus();
+  }));
+  EXPECT_EQ(NumReserves(kBytes), 2);
+  folder.ReleaseModelSpace();
+  EXPECT_EQ(NumReserves(kBytes), 1);
 }
 
 // Leaves what a run leaves.

@@ -1,4 +1,4 @@
-#include "services/trainer/service/roll_call.h"
+#include "common/comm/roll_call.h"
 
 #include <algorithm>
 #include <memory>
@@ -11,7 +11,7 @@
 #include "common/host/cpu_list.h"
 #include "common/status/status_macros.h"
 
-namespace tandem::trainer {
+namespace tandem::comm {
 namespace {
 
 constexpr absl::Duration kAnswerTimeout = absl::Seconds(30);  // of the store, to a question
@@ -19,7 +19,7 @@ constexpr absl::Duration kAnswerTimeout = absl::Seconds(30);  // of the store, t
 std::string KeyOf(int rank) { return absl::StrCat("rank-", rank); }
 
 // Waits for the first missing rank until `until`, then removes those that are there.
-absl::Status Await(comm::StoreConnection& store, absl::Time until, const comm::Cancelled& cancelled,
+absl::Status Await(StoreConnection& store, absl::Time until, const Cancelled& cancelled,
                    std::vector<int>& missing) {
   const absl::Status first = store.WaitFor(KeyOf(missing.front()), until, cancelled);
   if (!first.ok() && !absl::IsDeadlineExceeded(first)) return first;
@@ -36,14 +36,14 @@ absl::Status Await(comm::StoreConnection& store, absl::Time until, const comm::C
 }  // namespace
 
 absl::Status CallRoll(const RollCallOptions& options) {
-  comm::Rendezvous rendezvous = options.rendezvous;
+  Rendezvous rendezvous = options.rendezvous;
   absl::StrAppend(&rendezvous.prefix, "/roll-call");
   const absl::Time deadline = absl::Now() + options.timeout;
-  const comm::Cancelled cancelled = [cancel = options.cancel] {
+  const Cancelled cancelled = [cancel = options.cancel] {
     return cancel != nullptr && cancel->HasBeenNotified();
   };
-  ASSIGN_OR_RETURN(const std::unique_ptr<comm::StoreConnection> store,
-                   comm::StoreConnection::Open(rendezvous, deadline, cancelled));
+  ASSIGN_OR_RETURN(const std::unique_ptr<StoreConnection> store,
+                   StoreConnection::Open(rendezvous, deadline, cancelled));
   if (options.rank > 0) return store->Set(KeyOf(options.rank), "present", deadline);
   std::vector<int> missing;
   for (int rank = 1; rank < options.size; ++rank) missing.push_back(rank);
@@ -62,4 +62,4 @@ absl::Status CallRoll(const RollCallOptions& options) {
   }
 }
 
-}  // namespace tandem::trainer
+}  // namespace tandem::comm

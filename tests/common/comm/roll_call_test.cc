@@ -1,4 +1,4 @@
-#include "services/trainer/service/roll_call.h"
+#include "common/comm/roll_call.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 
 #include "tests/support/status_matchers.h"
 
-namespace tandem::trainer {
+namespace tandem::comm {
 namespace {
 
 using ::tandem::testing::StatusIs;
@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 
 class RollCall : public ::testing::Test {
  protected:
-  void SetUp() override { ASSERT_OK_AND_ASSIGN(store_, comm::StoreServer::Start()); }
+  void SetUp() override { ASSERT_OK_AND_ASSIGN(store_, StoreServer::Start()); }
 
   RollCallOptions OfRank(int rank, int size) const {
     RollCallOptions options;
@@ -31,7 +31,7 @@ class RollCall : public ::testing::Test {
     return options;
   }
 
-  std::unique_ptr<comm::StoreServer> store_;
+  std::unique_ptr<StoreServer> store_;
 };
 
 TEST_F(RollCall, OfRankZeroNamesTheMissingUntilAllAreThere) {
@@ -59,4 +59,4 @@ TEST_F(RollCall, EndsAtItsDeadlineWithTheMissingRanks) {
 }
 
 }  // namespace
-}  // namespace tandem::trainer
+}  // namespace tandem::comm

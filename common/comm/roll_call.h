@@ -1,7 +1,7 @@
 // The roll call of a launch: every rank announces itself in the rendezvous store before it joins a
 // group, and rank 0 says who is missing while it waits.
-#ifndef TANDEM_SERVICES_TRAINER_SERVICE_ROLL_CALL_H_
-#define TANDEM_SERVICES_TRAINER_SERVICE_ROLL_CALL_H_
+#ifndef TANDEM_COMMON_COMM_ROLL_CALL_H_
+#define TANDEM_COMMON_COMM_ROLL_CALL_H_
 
 #include <functional>
 #include <vector>
@@ -11,10 +11,10 @@
 #include "absl/time/time.h"
 #include "common/comm/process_group.h"
 
-namespace tandem::trainer {
+namespace tandem::comm {
 
 struct RollCallOptions {
-  comm::Rendezvous rendezvous;
+  Rendezvous rendezvous;
   int rank = 0;
   int size = 1;
   absl::Duration timeout = absl::Minutes(5);
@@ -28,6 +28,6 @@ struct RollCallOptions {
 // ranks; CANCELLED; UNAVAILABLE if the store is gone.
 absl::Status CallRoll(const RollCallOptions& options);
 
-}  // namespace tandem::trainer
+}  // namespace tandem::comm
 
-#endif  // TANDEM_SERVICES_TRAINER_SERVICE_ROLL_CALL_H_
+#endif  // TANDEM_COMMON_COMM_ROLL_CALL_H_
