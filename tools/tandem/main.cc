@@ -14,6 +14,7 @@
 #include "common/status/exceptions.h"
 #include "common/telemetry/uncaught_exceptions.h"
 #include "common/text/printable.h"
+#include "common/version/version.h"
 #include "tools/tandem/commands/command.h"
 
 namespace {
@@ -59,7 +60,7 @@ std::string ExplainParseError(const CLI::App& app, const CLI::ParseError& error)
 int Run(int argc, char** argv) {
   using namespace tandem::commands;  // NOLINT: the Add functions
   CLI::App app("Tandem: reinforcement learning of language models with a trainer and rollouts");
-  app.set_version_flag("--version", "tandem " TANDEM_VERSION);
+  app.set_version_flag("--version", absl::StrCat("tandem ", tandem::version::BuildVersion()));
   app.require_subcommand(1);
   tandem::rpc::SecurityOptions security;
   tandem::rpc::AddSecurityFlags(app, security);
