@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/http/http_flags.h"
 #include "common/rpc/process.h"
 #include "common/rpc/security_flags.h"
@@ -18,6 +19,7 @@
 #include "common/telemetry/uncaught_exceptions.h"
 #include "common/text/flag_help.h"
 #include "common/text/printable.h"
+#include "common/version/version.h"
 
 namespace tandem::rpc {
 namespace {
@@ -50,7 +52,7 @@ void AddServiceFlags(CLI::App& app, ServiceFlags& flags) {
   app.add_flag("--die-with-parent", flags.die_with_parent, "Exit when the parent process exits");
   http::AddHttpFlags(app);
   AddSecurityFlags(app, flags.security);
-  app.set_version_flag("--version", TANDEM_VERSION);
+  app.set_version_flag("--version", absl::StrCat(app.get_name(), " ", version::BuildVersion()));
 }
 
 int RunServiceProgram(CLI::App& app, const ServiceFlags& flags, security::Role role, int argc,

@@ -14,8 +14,10 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/rpc/child_process.h"
+#include "common/version/version.h"
 #include "tests/support/addition_data.h"
 #include "tests/support/http_get.h"
 #include "tests/support/program.h"
@@ -131,8 +133,8 @@ TEST_F(MetricsRunTest, EveryProcessTellsWhatItDoes) {
   EXPECT_THAT(scrapes_[1], HasSubstr("tandem_lease_refused_calls_total 0\n"));
   EXPECT_THAT(scrapes_[3], HasSubstr("tandem_rollout_take_overs_total 0\n"));
   EXPECT_THAT(scrapes_[3], HasSubstr("tandem_refused_trainers_total 0\n"));
-  EXPECT_THAT(scrapes_[2],
-              HasSubstr("role=\"trainer\",version=\"" TANDEM_RUN_VERSION "\",rank=\"1\""));
+  EXPECT_THAT(scrapes_[2], HasSubstr(absl::StrCat("role=\"trainer\",version=\"",
+                                                  version::BuildVersion(), "\",rank=\"1\"")));
   EXPECT_THAT(scrapes_[3], HasSubstr("tandem_samples_finished_total{finished_reason="));
   EXPECT_THAT(scrapes_[3], HasSubstr("tandem_requests_total{code=\"ok\"}"));
   const std::regex sampled("\ntandem_generation_tokens_total [1-9]");

@@ -40,7 +40,7 @@ target_compile_options(torch_cpu INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fopenmp>)
 target_link_libraries(torch_cpu INTERFACE
   ${TANDEM_LIBTORCH}/lib/libtorch_cpu.so ${TANDEM_LIBTORCH}/lib/libc10.so
   ${TANDEM_LIBTORCH}/lib/libgomp.so.1)
-target_link_options(torch_cpu INTERFACE -Wl,-rpath,${TANDEM_LIBTORCH}/lib -Wl,--allow-shlib-undefined)
+target_link_options(torch_cpu INTERFACE -Wl,--allow-shlib-undefined)
 
 # Arrow and Parquet, for data sets in tables. The libraries are of the wheel of tools/setup.
 execute_process(COMMAND ${CMAKE_SOURCE_DIR}/tools/setup --print-arrow
@@ -58,7 +58,6 @@ if(TANDEM_ARROW)
   add_library(arrow INTERFACE)
   target_include_directories(arrow SYSTEM INTERFACE ${TANDEM_ARROW_FOLDER}/include)
   target_link_libraries(arrow INTERFACE ${TANDEM_ARROW_FOLDER}/lib/libparquet.so ${TANDEM_ARROW_FOLDER}/lib/libarrow.so)
-  target_link_options(arrow INTERFACE -Wl,-rpath,${TANDEM_ARROW_FOLDER}/lib)
 endif()
 
 if(TANDEM_CUDA)

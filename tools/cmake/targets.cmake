@@ -3,9 +3,9 @@
 #   by their path from the root ("common/status/status_macros.h"). TORCH: the library uses tensors; it
 #   gets LibTorch and the precompiled header.
 # tandem_binary(NAME x SRCS main.cc DEPS y [TORCH])       build/bin/x
-# tandem_test(NAME x SRCS x_test.cc DEPS y LABELS unit [TORCH] [TIMEOUT seconds])
+# tandem_test(NAME x SRCS x_test.cc DEPS y LABELS unit [TORCH] [ONE_PROCESS] [TIMEOUT seconds])
 #   A GoogleTest binary. Labels: unit (no process, no network; the binary is one test of ctest's),
-#   integration (services, processes; each case is one), long and attacks (only in tools/test --all).
+#   integration (services, processes; each case is one, without ONE_PROCESS), long and attacks (only in tools/test --all).
 set(TANDEM_PRECOMPILED ${CMAKE_SOURCE_DIR}/common/precompiled.h)
 
 # Unity builds: includes cost more than the files, so eight files of a target compile as one, in a
@@ -114,7 +114,7 @@ function(tandem_test)
   if(NOT TANDEM_TESTS)
     return()
   endif()
-  cmake_parse_arguments(ARG "TORCH" "NAME;TIMEOUT" "SRCS;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH;ONE_PROCESS" "NAME;TIMEOUT" "SRCS;DEPS;LABELS" ${ARGN})
   add_executable(${ARG_NAME} ${ARG_SRCS})
   set(torch)
   if(ARG_TORCH)
@@ -126,8 +126,8 @@ function(tandem_test)
   target_compile_options(${ARG_NAME} PRIVATE $<$<CONFIG:Release>:-O1>)
   set_target_properties(${ARG_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   _tandem_sanitized(${ARG_NAME} "${ARG_TORCH}" "${ARG_LABELS}")
-  if("unit" IN_LIST ARG_LABELS)
-    # All cases in one process: LibTorch takes half a second to load.
+  if("unit" IN_LIST ARG_LABELS OR ARG_ONE_PROCESS)
+    # Unit tests: LibTorch takes half a second to load.
     if(NOT ARG_TIMEOUT)
       set(ARG_TIMEOUT 600)
     endif()

@@ -15,6 +15,7 @@
 #include "common/telemetry/uncaught_exceptions.h"
 #include "common/text/flag_help.h"
 #include "common/text/printable.h"
+#include "common/version/version.h"
 #include "tools/tandem/commands/command.h"
 
 namespace {
@@ -61,7 +62,7 @@ int Run(int argc, char** argv) {
   using namespace tandem::commands;  // NOLINT: the Add functions
   CLI::App app("Tandem: reinforcement learning of language models with a trainer and rollouts");
   tandem::text::ShowDefaults(app);
-  app.set_version_flag("--version", "tandem " TANDEM_VERSION);
+  app.set_version_flag("--version", absl::StrCat("tandem ", tandem::version::BuildVersion()));
   app.require_subcommand(1);
   tandem::rpc::SecurityOptions security;
   tandem::rpc::AddSecurityFlags(app, security);

@@ -10,6 +10,7 @@
 #include "common/status/exceptions.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
+#include "common/version/version.h"
 #include "services/rollout/receive/local_weight_load.h"
 #include "services/rollout/service/engine_options.h"
 #include "services/rollout/service/rank_threads.h"
@@ -72,10 +73,11 @@ absl::Status FollowerProcess::Build(const RolloutProcessOptions& options) {
                                                     }},
                                                {weight_service_.get(), diagnostics_.get()}));
   if (!options.metrics.empty()) {
-    ASSIGN_OR_RETURN(metrics_server_, metrics::MetricsServer::Start(
-                                          options.metrics, {.role = "rollout",
-                                                            .version = TANDEM_VERSION,
-                                                            .rank = ranks_->group().rank()}));
+    ASSIGN_OR_RETURN(metrics_server_,
+                     metrics::MetricsServer::Start(options.metrics,
+                                                   {.role = "rollout",
+                                                    .version = std::string(version::BuildVersion()),
+                                                    .rank = ranks_->group().rank()}));
     metrics_server_->Add(server_->metrics());
   }
   RETURN_IF_ERROR(ranks_->TellAddress(server_->address(), DescribeRank(*model_, size)));

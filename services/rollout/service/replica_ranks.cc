@@ -10,6 +10,7 @@
 #include "common/rpc/transport_security.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
+#include "common/version/version.h"
 #include "common/weights/manifest.h"
 #include "services/rollout/runner/forward_pass.h"
 
@@ -66,7 +67,7 @@ absl::Status CheckEnvironment(const config::v1::RunConfig& config,
 }
 
 std::string DescribeRank(const model::Transformer& model, const CacheSize& size) {
-  return absl::StrCat("version ", TANDEM_VERSION, ", ", model.spec().architecture, " of ",
+  return absl::StrCat("version ", version::BuildVersion(), ", ", model.spec().architecture, " of ",
                       model.spec().num_parameters(), " parameters, ",
                       c10::toString(size.cache.dtype), ", ", size.cache.num_blocks, " blocks of ",
                       size.cache.block_size, " tokens");

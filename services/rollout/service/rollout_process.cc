@@ -15,6 +15,7 @@
 #include "common/rpc/process.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
+#include "common/version/version.h"
 #include "services/rollout/receive/local_weight_load.h"
 #include "services/rollout/service/engine_options.h"
 #include "services/rollout/service/rank_threads.h"
@@ -105,9 +106,10 @@ absl::Status RolloutProcess::Build(const RolloutProcessOptions& options) {
                               }},
                          {rollout_service_.get(), weight_service_.get(), diagnostics_.get()}));
   if (!options.metrics.empty()) {
-    ASSIGN_OR_RETURN(metrics_server_,
-                     metrics::MetricsServer::Start(options.metrics,
-                                                   {.role = "rollout", .version = TANDEM_VERSION}));
+    ASSIGN_OR_RETURN(
+        metrics_server_,
+        metrics::MetricsServer::Start(
+            options.metrics, {.role = "rollout", .version = std::string(version::BuildVersion())}));
     metrics_server_->Add(metrics_);
     metrics_server_->Add(server_->metrics());
   }

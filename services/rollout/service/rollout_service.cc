@@ -11,6 +11,7 @@
 #include "common/rpc/enum_check.h"
 #include "common/rpc/status_conversion.h"
 #include "common/rpc/transport_security.h"
+#include "common/version/version.h"
 #include "services/rollout/service/generate_reactor.h"
 #include "services/rollout/service/score_reactor.h"
 
@@ -162,7 +163,7 @@ grpc::ServerUnaryReactor* RolloutServiceImpl::GetServerInfo(grpc::CallbackServer
   response->set_num_cached_tokens(info.scheduler.num_cached_tokens);
   response->set_num_preemptions(info.scheduler.num_preemptions);
   for (const int32_t id : engine_.options().eos_token_ids) response->add_eos_token_ids(id);
-  response->set_build_version(TANDEM_VERSION);
+  response->set_build_version(std::string(version::BuildVersion()));
   if (request->probe().size() <= kMaxProbeBytes) response->set_probe(request->probe());
   response->set_instance_id(instance_id_);
   response->set_oldest_wait_seconds(info.oldest_wait == absl::InfiniteFuture()

@@ -8,6 +8,7 @@
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
 #include "common/telemetry/trace.h"
+#include "common/version/version.h"
 #include "common/weights/manifest.h"
 #include "services/trainer/service/leader_diagnostics.h"
 
@@ -29,7 +30,7 @@ v1::GetModelInfoResponse DescribeModel(const TrainerEngine& engine,
   out.set_max_position_embeddings(spec.max_position_embeddings);
   out.set_num_ranks(engine.mesh().size());
   out.set_dtype(manifest.tensors(0).dtype());
-  out.set_build_version(TANDEM_VERSION);
+  out.set_build_version(std::string(version::BuildVersion()));
   *out.mutable_manifest() = manifest;
   return out;
 }

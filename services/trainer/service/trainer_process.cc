@@ -32,6 +32,7 @@
 #include "common/rpc/transport_security.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
+#include "common/version/version.h"
 #include "services/trainer/service/control_link.h"
 #include "services/trainer/service/follower.h"
 #include "services/trainer/service/leader_server.h"
@@ -276,10 +277,10 @@ absl::Status RunTrainerProcess(const TrainerProcessOptions& options,
 
   std::unique_ptr<metrics::MetricsServer> metrics;
   if (!options.metrics.empty()) {
-    ASSIGN_OR_RETURN(metrics,
-                     metrics::MetricsServer::Start(
-                         options.metrics,
-                         {.role = "trainer", .version = TANDEM_VERSION, .rank = environment.rank}));
+    ASSIGN_OR_RETURN(metrics, metrics::MetricsServer::Start(
+                                  options.metrics, {.role = "trainer",
+                                                    .version = std::string(version::BuildVersion()),
+                                                    .rank = environment.rank}));
   }
   // Refused now, not when the other ranks have come.
   RETURN_IF_ERROR(TrainerEngine::CheckConfig(options.config).status());

@@ -10,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "common/config/load.h"
 #include "common/text/printable.h"
+#include "common/version/version.h"
 #include "tools/tandem/commands/command.h"
 #include "tools/tandem/doctor/fleet_memory.h"
 #include "tools/tandem/doctor/fleet_probe.h"
@@ -83,7 +84,8 @@ absl::StatusOr<plan::RunPlan> MakePlan(const config::v1::RunConfig& config,
 void CheckFleet(const DoctorOptions& options, const config::v1::RunConfig& config,
                 const std::optional<model::ModelSpec>& spec,
                 const absl::StatusOr<plan::RunPlan>& plan, Findings& findings) {
-  const doctor::ServiceCheckOptions service_options{.version = TANDEM_VERSION};
+  const doctor::ServiceCheckOptions service_options{.version =
+                                                        std::string(version::BuildVersion())};
   const std::vector<doctor::FleetService> services =
       doctor::CheckServices(config, spec, service_options, findings);
   if (services.empty()) return;

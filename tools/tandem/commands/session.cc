@@ -10,6 +10,7 @@
 #include "common/rpc/channel.h"
 #include "common/status/status_macros.h"
 #include "tools/tandem/commands/command.h"
+#include "tools/tandem/driver/build_notes.h"
 
 namespace tandem::commands {
 
@@ -106,13 +107,14 @@ absl::Status Session::Drive(DriveOptions options) {
   // Local processes end with this one, so the lease need not detect its end; and Ctrl-Z, which
   // stops them all, must not expire it.
   if (cluster_ != nullptr) lease.duration = kLocalLease;
-  lease.note = std::move(options.note);
+  lease.note = options.note;
   lease.interrupted = [this] { return interrupted(); };
   lease.on_heartbeat = [fleet = fleet_.get()] {
     if (fleet != nullptr) fleet->SendHeartbeats();
   };
   RETURN_IF_ERROR(trainer_->AcquireLease(std::move(lease)));
   if (fleet_ != nullptr) fleet_->SetTrainer(trainer_->incarnation(), held_for);
+  if (cluster_ == nullptr) driver::NoteOtherBuilds(*trainer_, fleet_.get(), options.note);
   return absl::OkStatus();
 }
 

@@ -56,6 +56,7 @@ json AskTrainer(const std::string& address) {
   }
   line["model"] = info.architecture();
   line["parameters"] = info.num_parameters();
+  line["build_version"] = info.build_version();
   line["ranks"] = info.num_ranks();
   line["dtype"] = info.dtype();
   return line;
@@ -79,6 +80,7 @@ json AskRollout(const std::string& address) {
   if (!info.owner().run_id().empty()) line["run"] = info.owner().run_id();
   line["model"] = info.architecture();
   line["parameters"] = info.num_parameters();
+  line["build_version"] = info.build_version();
   line["dtype"] = info.dtype();
   line["running"] = info.num_running_requests();
   line["waiting"] = info.num_waiting_requests();

@@ -16,6 +16,7 @@
 #include "common/status/status_macros.h"
 #include "common/text/printable.h"
 #include "common/tokenizer/tokenizer.h"
+#include "common/version/version.h"
 #include "tools/tandem/commands/command.h"
 #include "tools/tandem/commands/data_report.h"
 #include "tools/tandem/commands/dry_run.h"
@@ -238,8 +239,8 @@ absl::Status RunTraining(Kind kind, const RunOptions& options, DryRunOptions dry
   std::unique_ptr<metrics::MetricsServer> metrics_server;
   const auto run_metrics = std::make_shared<driver::RunMetrics>(config.trainer().total_steps());
   if (!options.metrics.empty()) {
-    auto server = metrics::MetricsServer::Start(options.metrics,
-                                                {.role = "driver", .version = TANDEM_VERSION});
+    auto server = metrics::MetricsServer::Start(
+        options.metrics, {.role = "driver", .version = std::string(version::BuildVersion())});
     if (!server.ok()) return Misuse(server.status());
     metrics_server = *std::move(server);
     metrics_server->Add(run_metrics);

@@ -12,6 +12,7 @@
 #include "common/rpc/channel.h"
 #include "common/rpc/enum_check.h"
 #include "common/rpc/status_conversion.h"
+#include "common/version/version.h"
 #include "tandem/rollout/v1/rollout_service.grpc.pb.h"
 #include "tandem/trainer/v1/trainer_service.grpc.pb.h"
 #include "tools/tandem/driver/endpoint_list.h"
@@ -64,9 +65,10 @@ void CheckClock(const Service& service, const rpc::ClockDifference& clocks,
 
 void CheckVersion(const Service& service, const std::string& version,
                   const ServiceCheckOptions& options, Findings& findings) {
-  if (version == options.version) return;
+  if (version::IsSameBuild(version, options.version)) return;
   findings.Warn(service.what(),
-                absl::StrCat("version ", version, ", but this program is ", options.version),
+                absl::StrCat("version ", version.empty() ? "unknown" : version,
+                             ", but this program is ", options.version),
                 "deploy one version everywhere");
 }
 

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/version/version.h"
 
 namespace tandem::driver {
 
@@ -81,6 +82,11 @@ void FleetMembership::OnAnswer(const Poll& poll, const GetServerInfoResponse& in
     replica->committed = -1;
     replica->strikes = 0;
     replica->backs_off_until = absl::InfinitePast();
+  }
+  if (replica->instance_id != info.instance_id()) {
+    const std::string other =
+        version::DescribeOtherBuild(replica->address.id, info.build_version());
+    if (!other.empty()) notes_.push_back(other);
   }
   replica->instance_id = info.instance_id();
   if (replica->state == ReplicaState::kLost) {

@@ -29,6 +29,7 @@
 #include "common/model/transformer.h"
 #include "common/status/status_macros.h"
 #include "common/text/printable.h"
+#include "common/version/version.h"
 
 namespace tandem::view {
 namespace {
@@ -135,6 +136,8 @@ absl::Status Run(const Options& options) {
 int main(int argc, char** argv) {
   CLI::App app("Runs a model on one sequence of tokens.", "tandem-inspect");
   tandem::view::Options options;
+  app.set_version_flag("--version",
+                       absl::StrCat("tandem-inspect ", tandem::version::BuildVersion()));
   app.add_option("--model", options.model, "Hugging Face folder")->required();
   app.add_option("--input", options.input, "JSON list of token ids")->required();
   app.add_option("--output", options.output, "JSON: entropies, log-probs, sizes")->required();

@@ -277,5 +277,18 @@ TEST(ServiceChecks, ASkewedClock) {
   EXPECT_TRUE(Errors(right.address()).empty());
 }
 
+TEST(ServiceChecks, AnotherVersionIsAWarning) {
+  const SkewedServer server(absl::ZeroDuration());  // reports no version
+  config::v1::RunConfig config = config::DefaultRunConfig();
+  config.mutable_rollout()->add_endpoints(server.address());
+  Findings findings;
+
+  CheckServices(config, std::nullopt, {.version = "0.1.0+g1a2b3c4"}, findings);
+
+  ASSERT_FALSE(findings.all().empty());
+  EXPECT_EQ(findings.all()[0].severity, Severity::kWarning);
+  EXPECT_EQ(findings.all()[0].found, "version unknown, but this program is 0.1.0+g1a2b3c4");
+}
+
 }  // namespace
 }  // namespace tandem::doctor

@@ -13,6 +13,7 @@ namespace {
 using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 class FleetMembershipTest : public ::testing::Test {
  protected:
@@ -151,6 +152,18 @@ TEST_F(FleetMembershipTest, OneThatAnswersAgainWithTheVersionServesAtOnce) {
   ASSERT_EQ(State(), ReplicaState::kLost);
   Answer(Info(4));
   EXPECT_EQ(State(), ReplicaState::kServing);
+}
+
+TEST_F(FleetMembershipTest, AReplicaOfAnotherBuildIsNotedOncePerProcess) {
+  fleet_.SetMembers({{"r", "h:1"}}, now_);
+  rollout::v1::GetServerInfoResponse other = Info(-1);
+  other.set_build_version("0.0.1");
+
+  Answer(other);
+
+  EXPECT_THAT(fleet_.TakeNotes(), Contains(HasSubstr("r is version 0.0.1, but this program is")));
+  Answer(other);
+  EXPECT_THAT(fleet_.TakeNotes(), Not(Contains(HasSubstr("0.0.1"))));
 }
 
 TEST_F(FleetMembershipTest, ARestartedProcessIsStaleWhateverItClaims) {
