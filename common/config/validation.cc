@@ -347,7 +347,8 @@ void CheckRolloutCorrection(const v1::RolloutCorrectionConfig& correction, Check
   }
 }
 
-void CheckAlgorithm(const v1::AlgorithmConfig& algorithm, Checker* check) {
+void CheckAlgorithm(const v1::AlgorithmConfig& algorithm, const v1::RewardConfig& reward,
+                    Checker* check) {
   const auto share = [check](const std::string& key, double value) {
     check->Number(key, value, value >= 0 && value <= 1, "in [0, 1]");
   };
@@ -361,7 +362,18 @@ void CheckAlgorithm(const v1::AlgorithmConfig& algorithm, Checker* check) {
       "algorithm.adv_estimator", algorithm.adv_estimator(),
       {v1::ADV_ESTIMATOR_GRPO, v1::ADV_ESTIMATOR_GAE, v1::ADV_ESTIMATOR_REINFORCE_PLUS_PLUS,
        v1::ADV_ESTIMATOR_REINFORCE_PLUS_PLUS_BASELINE, v1::ADV_ESTIMATOR_REMAX,
-       v1::ADV_ESTIMATOR_RLOO, v1::ADV_ESTIMATOR_OPO, v1::ADV_ESTIMATOR_GRPO_PASSK});
+       v1::ADV_ESTIMATOR_RLOO, v1::ADV_ESTIMATOR_OPO, v1::ADV_ESTIMATOR_GRPO_PASSK,
+       v1::ADV_ESTIMATOR_GDPO});
+  if (algorithm.adv_estimator() == v1::ADV_ESTIMATOR_GDPO && algorithm.use_kl_in_reward()) {
+    check->Fail("algorithm.use_kl_in_reward",
+                "expected false with algorithm.adv_estimator gdpo, which normalises each reward by "
+                "itself; use actor.use_kl_loss");
+  }
+  if (algorithm.adv_estimator() == v1::ADV_ESTIMATOR_GDPO && reward.overlong_buffer().enable()) {
+    check->Fail("reward.overlong_buffer.enable",
+                "expected false with algorithm.adv_estimator gdpo, which would leave the penalty "
+                "out; make it one of reward.rewards");
+  }
   CheckRolloutCorrection(algorithm.rollout_correction(), check);
 }
 
@@ -484,7 +496,7 @@ std::vector<std::string> FindInvalidValues(const v1::RunConfig& config, const Pl
   CheckRollout(config.rollout(), &check);
   CheckTrainer(config.trainer(), &check);
   CheckActor(config, &check);
-  CheckAlgorithm(config.algorithm(), &check);
+  CheckAlgorithm(config.algorithm(), config.reward(), &check);
   CheckReward(config.reward(), &check);
   CheckFilterGroups(config, &check);
   CheckCritic(config, &check);

@@ -19,6 +19,10 @@ LENGTHS = [4, 7, 2, 5, 3, 6, 1, 8, 3]
 GROUPS = [0, 0, 0, 1, 1, 2, 3, 3, 3]
 REWARDS = [1.0, 0.0, 0.5, 0.25, 0.25, 2.5, -3.0, 0.125, 7.0]
 BASELINES = [0.25, 0.25, 0.25, 1.0, 1.0, -0.5, 0.0, 0.0, 0.0]
+# Several rewards, with their weights: the first without any spread in a group, the last opposed.
+PARTS = [("format", 0.5, [1.0, 1.0, 1.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0]),
+         ("length", -0.25, [4.0, 7.0, 2.0, 5.0, 3.0, 6.0, 1.0, 8.0, 3.0]),
+         ("match", 2.0, [1.0, 0.0, 0.5, 0.25, 0.25, 1.25, -1.0, 0.125, 3.0])]
 DRO_BETA = 0.05
 NUM, LONGEST = len(LENGTHS), max(LENGTHS)
 MASK = (torch.arange(LONGEST)[None, :] < torch.tensor(LENGTHS)[:, None]).double()
@@ -67,6 +71,19 @@ def members(values, group):
     return [v for i, v in enumerate(values) if GROUPS[i] == group]
 
 
+def several_rewards(divides):
+    """Each reward normalised within its group, then their weighted sum."""
+    sums = [0.0] * NUM
+    for _, weight, of_part in PARTS:
+        for i, r in enumerate(of_part):
+            group = torch.tensor(members(of_part, GROUPS[i]))
+            alone = len(group) == 1
+            centred = r - (0.0 if alone else group.mean().item())
+            std = 1.0 if alone else group.std().item()
+            sums[i] += weight * (centred / (std + 1e-6) if divides else centred)
+    return sums
+
+
 def advantages(token_rewards, values):
     """Every estimator, from a matrix of rewards of tokens."""
     total = token_rewards.sum(-1)
@@ -100,6 +117,9 @@ def advantages(token_rewards, values):
     out["grpo_passk"] = spread(best)
     out["grpo_passk_centred"] = spread(best_centred)
     out["reinforce_plus_plus_baseline"] = rows(whiten(torch.tensor(centred)[:, None] * MASK))
+
+    out["gdpo"] = rows(whiten(torch.tensor(several_rewards(True))[:, None] * MASK))
+    out["gdpo_centred"] = rows(whiten(torch.tensor(several_rewards(False))[:, None] * MASK))
 
     returns_to_go = torch.stack(
         [(token_rewards * MASK)[:, t:].sum(-1) for t in range(LONGEST)], dim=1)
@@ -403,4 +423,5 @@ def write(x, indent=0):
 
 sys.stdout.write(write(rounded({
     "lengths": LENGTHS, "groups": GROUPS, "rewards": REWARDS, "baselines": BASELINES,
+    "reward_parts": [{"name": n, "weight": w, "values": v} for n, w, v in PARTS],
     "advantages": rewards_and_advantages(), "losses": losses(), "correction": correction()})) + "\n")

@@ -18,6 +18,7 @@ const AdvantageKind* FindAdvantages(config::v1::AdvEstimator estimator) {
       &kRemaxAdvantages,
       &kGaeAdvantages,
       &kPassAtKAdvantages,
+      &kGdpoAdvantages,
   };
   for (const AdvantageKind* kind : kKinds) {
     if (kind->estimator == estimator) return kind;

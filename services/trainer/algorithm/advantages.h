@@ -24,6 +24,7 @@ struct AdvantageKind {
   TokenAdvantages (*compute)(TrainingBatch& batch, const AdvantageOptions& options);
   bool is_whitened = false;            // whitens over the batch, afterwards (whitening.h)
   bool needs_baseline_reward = false;  // of the greedy completion
+  bool needs_reward_parts = false;     // of several rewards
 };
 
 extern const AdvantageKind kGrpoAdvantages;
@@ -34,10 +35,11 @@ extern const AdvantageKind kOpoAdvantages;
 extern const AdvantageKind kRemaxAdvantages;
 extern const AdvantageKind kGaeAdvantages;
 extern const AdvantageKind kPassAtKAdvantages;
+extern const AdvantageKind kGdpoAdvantages;
 
 struct AdvantageOptions {
   const AdvantageKind* kind = &kGrpoAdvantages;
-  bool divide_by_std = true;  // for grpo and grpo_passk
+  bool divide_by_std = true;  // for grpo, grpo_passk and gdpo
   double gamma = 1.0;         // for reinforce_plus_plus and gae
   double lam = 1.0;           // for gae
 };

@@ -31,6 +31,7 @@ struct TrainingStepOptions {
   bool needs_reference() const { return objective.use_kl_loss || use_kl_in_reward; }
   bool needs_rollout_logprobs() const { return correction.bypass || correction.compares(); }
   bool needs_baseline_reward() const { return advantages.kind->needs_baseline_reward; }
+  bool needs_reward_parts() const { return advantages.kind->needs_reward_parts; }
   // Whether the log-probs under the policy at the step's start must be computed before its first
   // update. If not, that update differentiates the start policy itself, whose own log-probs,
   // detached, serve as the old ones.

@@ -28,6 +28,8 @@ constexpr Named kEstimators[] = {
     {"gae", &kGaeAdvantages},
     {"grpo_passk", &kPassAtKAdvantages},
     {"grpo_passk_centred", &kPassAtKAdvantages, false},
+    {"gdpo", &kGdpoAdvantages},
+    {"gdpo_centred", &kGdpoAdvantages, false},
 };
 
 class AdvantageEstimators : public ::testing::Test {

@@ -37,6 +37,9 @@ inline TrainingBatch GoldenBatch(const nlohmann::json& golden) {
     sequence.group = golden["groups"][i];
     sequence.reward = golden["rewards"][i];
     sequence.baseline_reward = golden["baselines"][i].get<double>();
+    for (const auto& part : golden["reward_parts"]) {
+      sequence.reward_parts.push_back({part["name"], part["values"][i], part["weight"]});
+    }
     batch.num_groups = std::max(batch.num_groups, sequence.group + 1);
   }
   return batch;
