@@ -61,7 +61,8 @@ absl::Status CheckTrainsOnTokens(const TrainingBatch& batch) {
 }  // namespace
 
 TrainingStep::TrainingStep(TrainingStepOptions options, ShardedModel& policy,
-                           ShardedModel* reference, AdamW& optimizer, const comm::DeviceMesh& mesh)
+                           ShardedModel* reference, Optimizer& optimizer,
+                           const comm::DeviceMesh& mesh)
     : options_(std::move(options)),
       objective_(options_.objective),
       kl_controller_(options_.kl_controller),
@@ -80,7 +81,7 @@ absl::StatusOr<StepResult> TrainingStep::Supervised(const TrainingBatch& batch,
   StepResult result;
   AddLengthMetrics(batch, result.metrics);
   UpdateStatistics statistics;
-  AdamW::StepResult update;
+  Optimizer::StepResult update;
   {
     PhaseTimer timer(result.metrics, "timing_s/update_actor");
     MiniBatchOptions whole;
@@ -260,7 +261,7 @@ absl::StatusOr<TrainingStep::Updates> TrainingStep::UpdatePolicy(
         };
         RETURN_IF_ERROR(policy_.ForwardBackward(micro_batch.packed, loss).status());
       }
-      ASSIGN_OR_RETURN(const AdamW::StepResult update, optimizer_.Step(learning_rate));
+      ASSIGN_OR_RETURN(const Optimizer::StepResult update, optimizer_.Step(learning_rate));
       out.grad_norm_sum += update.grad_norm;
       if (update.skipped) out.skipped.push_back(update.cause);
       ++out.count;

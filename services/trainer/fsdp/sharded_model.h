@@ -15,7 +15,7 @@
 //   for (const PackedBatch& batch : micro_batches) {    // the same number on every rank
 //     ASSIGN_OR_RETURN(double value, model->ForwardBackward(batch, loss));
 //   }
-//   ASSIGN_OR_RETURN(AdamW::StepResult result, optimizer.Step(lr));    // clips, updates, zeroes
+//   ASSIGN_OR_RETURN(Optimizer::StepResult result, optimizer.Step(lr));    // clips, updates, zeroes
 //
 // Threads: the rank's collective thread calls every method, in the same order on every rank; a
 // batch without tokens still takes part in the collectives. A failed collective leaves the model

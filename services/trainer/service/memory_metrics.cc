@@ -9,7 +9,7 @@
 namespace tandem::trainer {
 
 void AddMemoryMetrics(const ShardedModel& policy, const ShardedModel* reference,
-                      const AdamW& optimizer, Metrics& metrics) {
+                      const Optimizer& optimizer, Metrics& metrics) {
   const MemoryBytes policy_bytes = policy.memory_bytes();
   const MemoryBytes reference_bytes =
       reference == nullptr ? MemoryBytes() : reference->memory_bytes();

@@ -4,7 +4,7 @@
 
 #include "services/trainer/algorithm/update_statistics.h"
 #include "services/trainer/fsdp/sharded_model.h"
-#include "services/trainer/optim/adamw.h"
+#include "services/trainer/optim/optimizer.h"
 
 namespace tandem::trainer {
 
@@ -18,7 +18,7 @@ namespace tandem::trainer {
 //   perf/peak_rss_bytes: peak resident set of the process, file pages included
 // `reference` may be null.
 void AddMemoryMetrics(const ShardedModel& policy, const ShardedModel* reference,
-                      const AdamW& optimizer, Metrics& metrics);
+                      const Optimizer& optimizer, Metrics& metrics);
 
 }  // namespace tandem::trainer
 
