@@ -15,7 +15,7 @@ constexpr int64_t kGrain = 1 << 15;
 void AddToMomentum(const at::Tensor& gradient, double clip_factor, double decay, bool nesterov,
                    const at::Tensor& momentum, const at::Tensor& direction) {
   if (!momentum.is_cpu()) {
-    const at::Tensor g = gradient * clip_factor;
+    const at::Tensor g = gradient.mul(clip_factor);
     momentum.lerp_(g, 1.0 - decay);
     direction.copy_(nesterov ? at::lerp(g, momentum, decay) : momentum);
     return;

@@ -63,7 +63,7 @@ at::Tensor OnCpu(const at::Tensor& matrix, int64_t steps) {
 
 at::Tensor OnDevice(const at::Tensor& matrix, int64_t steps) {
   const at::Tensor norm = at::linalg_vector_norm(matrix).clamp_min(kLeastNorm);
-  at::Tensor x = (matrix / norm).to(at::kBFloat16);
+  at::Tensor x = matrix.div(norm).to(at::kBFloat16);
   for (int64_t step = 0; step < steps; ++step) {
     const at::Tensor gram = at::mm(x, x.t());
     const at::Tensor factor = at::addmm(gram, gram, gram, /*beta=*/kB, /*alpha=*/kC);
