@@ -373,7 +373,8 @@ void CheckAlgorithm(const v1::AlgorithmConfig& algorithm, const v1::RewardConfig
       {v1::ADV_ESTIMATOR_GRPO, v1::ADV_ESTIMATOR_GAE, v1::ADV_ESTIMATOR_REINFORCE_PLUS_PLUS,
        v1::ADV_ESTIMATOR_REINFORCE_PLUS_PLUS_BASELINE, v1::ADV_ESTIMATOR_REMAX,
        v1::ADV_ESTIMATOR_RLOO, v1::ADV_ESTIMATOR_OPO, v1::ADV_ESTIMATOR_GRPO_PASSK,
-       v1::ADV_ESTIMATOR_GDPO});
+       v1::ADV_ESTIMATOR_GDPO, v1::ADV_ESTIMATOR_OPTIMAL_TOKEN_BASELINE,
+       v1::ADV_ESTIMATOR_TIR_OPTIMAL_TOKEN_BASELINE});
   if (algorithm.adv_estimator() == v1::ADV_ESTIMATOR_GDPO && algorithm.use_kl_in_reward()) {
     check->Fail("algorithm.use_kl_in_reward",
                 "expected false with algorithm.adv_estimator gdpo, which normalises each reward by "

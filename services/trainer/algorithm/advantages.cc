@@ -19,6 +19,8 @@ const AdvantageKind* FindAdvantages(config::v1::AdvEstimator estimator) {
       &kGaeAdvantages,
       &kPassAtKAdvantages,
       &kGdpoAdvantages,
+      &kOptimalTokenBaselineAdvantages,
+      &kTirOptimalTokenBaselineAdvantages,
   };
   for (const AdvantageKind* kind : kKinds) {
     if (kind->estimator == estimator) return kind;

@@ -25,6 +25,8 @@ struct AdvantageKind {
   bool is_whitened = false;            // whitens over the batch, afterwards (whitening.h)
   bool needs_baseline_reward = false;  // of the greedy completion
   bool needs_reward_parts = false;     // of several rewards
+  // old_logprobs and sum_pi_squared, under the policy at the step's start.
+  bool needs_sum_pi_squared = false;
 };
 
 extern const AdvantageKind kGrpoAdvantages;
@@ -36,6 +38,8 @@ extern const AdvantageKind kRemaxAdvantages;
 extern const AdvantageKind kGaeAdvantages;
 extern const AdvantageKind kPassAtKAdvantages;
 extern const AdvantageKind kGdpoAdvantages;
+extern const AdvantageKind kOptimalTokenBaselineAdvantages;
+extern const AdvantageKind kTirOptimalTokenBaselineAdvantages;
 
 struct AdvantageOptions {
   const AdvantageKind* kind = &kGrpoAdvantages;

@@ -78,6 +78,9 @@ class TrainingStep {
   absl::StatusOr<std::vector<std::vector<float>>> LogProbsOf(ShardedModel& model,
                                                              const TrainingBatch& batch) const;
   // Entropies of the current policy.
+  // Log-probs and sums of squared probabilities under the policy.
+  absl::StatusOr<std::vector<std::vector<std::vector<float>>>> LogProbsAndSquaresOf(
+      const TrainingBatch& batch) const;
   absl::StatusOr<std::vector<std::vector<float>>> EntropiesOf(const TrainingBatch& batch) const;
   // Computes rewards, divergence, correction and advantages.
   void AssessBatch(TrainingBatch& batch, Metrics& metrics);

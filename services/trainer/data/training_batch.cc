@@ -106,7 +106,7 @@ void KeepTokens(Sequence& sequence, const std::vector<bool>& keep) {
   for (std::vector<float>* values :
        {&sequence.rollout_logprobs, &sequence.old_logprobs, &sequence.ref_logprobs,
         &sequence.values, &sequence.returns, &sequence.importance_weights, &sequence.advantages,
-        &sequence.entropies, &sequence.selected}) {
+        &sequence.entropies, &sequence.sum_pi_squared, &sequence.selected}) {
     Keep(keep, values);
   }
   Keep(keep, &sequence.trained);

@@ -34,8 +34,9 @@ struct Sequence {
   std::vector<float> returns;             // the critic's targets
   std::vector<float> importance_weights;  // factors of the policy loss; empty means 1
   std::vector<float> advantages;
-  std::vector<float> entropies;  // under the policy at the step's start, in nats
-  std::vector<float> selected;   // 1 for the tokens that PolicyLossKind::select chose
+  std::vector<float> entropies;       // under the policy at the step's start, in nats
+  std::vector<float> sum_pi_squared;  // of the probabilities of the policy at the step's start
+  std::vector<float> selected;        // 1 for the tokens that PolicyLossKind::select chose
   // Reward of each of `trained`. As the sample states them, empty if it does not; then, from
   // SpreadRewards() on, with the rest of `reward` on the last one; later minus the KL penalties.
   std::vector<double> token_rewards;

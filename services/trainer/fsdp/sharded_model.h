@@ -109,6 +109,8 @@ class ShardedModel {
 
   // Log-probs and entropies of the batch's rows; no graph.
   virtual absl::StatusOr<model::LogProbs> Forward(const PackedBatch& batch) = 0;
+  // The same, with LogProbs::sum_pi_squared.
+  virtual absl::StatusOr<model::LogProbs> ForwardWithSquares(const PackedBatch& batch) = 0;
 
   // Runs forward, loss and backward, and adds to the gradient shards. Returns the loss of the
   // batch's rows, the same on every rank of a tensor or sequence group (0 for an empty batch, for

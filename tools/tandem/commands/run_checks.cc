@@ -26,6 +26,8 @@ bool ComparesSamples(config::v1::AdvEstimator estimator) {
     case config::v1::ADV_ESTIMATOR_REINFORCE_PLUS_PLUS_BASELINE:
     case config::v1::ADV_ESTIMATOR_GRPO_PASSK:
     case config::v1::ADV_ESTIMATOR_GDPO:
+    case config::v1::ADV_ESTIMATOR_OPTIMAL_TOKEN_BASELINE:
+    case config::v1::ADV_ESTIMATOR_TIR_OPTIMAL_TOKEN_BASELINE:
       return true;
     default:
       return false;
