@@ -84,7 +84,22 @@ def several_rewards(divides):
     return sums
 
 
-def advantages(token_rewards, values):
+def token_baselines(returns_to_go, logp, squares):
+    """Each token's baseline: the mean of its group's returns in its column, by weight."""
+    weights = ((1 - 2 * torch.exp(logp) + squares) * MASK).cumsum(-1)
+    out = torch.zeros(NUM, LONGEST)
+    for i, n in enumerate(LENGTHS):
+        others = [k for k in range(NUM) if GROUPS[k] == GROUPS[i] and k != i]
+        for t in range(n):
+            if not any(t < LENGTHS[k] for k in others):
+                continue  # alone in its column
+            there = [k for k in others + [i] if t < LENGTHS[k]]
+            total = sum(weights[k, t] for k in there) + 1e-8
+            out[i, t] = sum(weights[k, t] * returns_to_go[k, t] for k in there) / total
+    return out
+
+
+def advantages(token_rewards, values, logp, squares):
     """Every estimator, from a matrix of rewards of tokens."""
     total = token_rewards.sum(-1)
     scores = total.tolist()
@@ -125,6 +140,9 @@ def advantages(token_rewards, values):
         [(token_rewards * MASK)[:, t:].sum(-1) for t in range(LONGEST)], dim=1)
     out["remax"] = rows(returns_to_go - torch.tensor(BASELINES)[:, None])
 
+    # Without gaps between the sampled tokens, both kinds count the same positions.
+    out["optimal_token_baseline"] = rows(returns_to_go - token_baselines(returns_to_go, logp, squares))
+
     gamma, lam = 0.97, 0.9
     discounted = torch.zeros(NUM, LONGEST)
     gae = torch.zeros(NUM, LONGEST)
@@ -156,13 +174,18 @@ def rewards_and_advantages():
     logp = f32(-randn(NUM, LONGEST).abs() - 0.05)
     ref = f32(logp + 0.4 * randn(NUM, LONGEST))
     values = randn(NUM, LONGEST)
+    # Between the token's own square and that of a distribution whose other mass is on one token.
+    own = torch.Generator().manual_seed(11)
+    pi, share = torch.exp(logp), torch.rand(NUM, LONGEST, generator=own)
+    squares = f32(pi ** 2 + share * (1 - pi) ** 2)
     plain, _ = token_rewards(logp, ref, "k1", 0.0)
     out = {"old": rows(logp), "ref": rows(ref), "values": rows(values), "coefficient": 0.3,
-           "without_kl": advantages(plain, values), "with_kl": {}}
+           "sum_pi_squared": rows(squares),
+           "without_kl": advantages(plain, values, logp, squares), "with_kl": {}}
     for kind in ("k1", "abs", "k2", "k3"):
         penalized, mean = token_rewards(logp, ref, kind, 0.3)
         out["with_kl"][kind] = {"mean": mean, "token_rewards": rows(penalized),
-                                "advantages": advantages(penalized, values)}
+                                "advantages": advantages(penalized, values, logp, squares)}
     return out
 
 
