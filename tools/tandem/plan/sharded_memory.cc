@@ -330,8 +330,10 @@ Size ShardedMemory::HeadForwardBackward(const Size& x) {
 void ShardedMemory::OptimizerStep() {
   ledger_.SetPlace("the optimizer's step");
   reduction_->Reset();
-  const Size exchanged =
-      ledger_.Take(Kind(MemoryKind::kOptimizer), optimizer_step_elements_ * kFloat);
+  Size exchanged;
+  if (has_muon()) {
+    exchanged = ledger_.Take(Kind(MemoryKind::kOptimizer), optimizer_step_elements_ * kFloat);
+  }
   if (setup_.offload == config::v1::OFFLOAD_NONE) return;
   int64_t most = 0;
   for (const Unit& unit : units_) most = std::max(most, unit.trainable ? unit.extent.owned : 0);

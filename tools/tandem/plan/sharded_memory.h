@@ -122,8 +122,8 @@ class ShardedMemory {
   int64_t owned() const;
   int64_t trained() const;  // of the owned elements, those that get gradients
   bool has_muon() const;
-  // Takes the sizes of Muon's state, and of the largest exchange of a unit's matrices, as on the rank
-  // that has most. (muon.h)
+  // Counts Muon's state (muon.h), on the rank that has most of it, and the largest exchange of a
+  // unit's matrices.
   void CountMuon();
   // Bytes of masters, and of shards in compute dtype that are not the masters.
   int64_t shard_bytes() const;
