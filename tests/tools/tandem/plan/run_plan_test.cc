@@ -175,6 +175,25 @@ TEST(RunPlan, SharesAcceleratorsWhereThereAreTooFew) {
   EXPECT_LT(together->budget.rank_bytes, apart->budget.rank_bytes - together->rollout.total());
 }
 
+TEST(RunPlan, CountsMuonsStateAndExchange) {
+  const auto plan = [](const char* optimizer, const char* ranks) {
+    return *PlanRun(Request("qwen2.5-0.5b", "h100x4",
+                            {"model.dtype=bfloat16", "trainer.ranks=" + std::string(ranks),
+                             "actor.optim.name=" + std::string(optimizer)}));
+  };
+  const RunPlan adamw = plan("adamw", "1"), muon = plan("muon", "1");
+  const model::ParameterTable table(adamw.spec);
+  int64_t in_matrices = 0;
+  for (size_t u = 0; u < table.units().size(); ++u) {
+    for (const model::HiddenMatrix& m : model::HiddenMatricesOf(table, static_cast<int>(u))) {
+      in_matrices += m.numel();
+    }
+  }
+  EXPECT_GT(in_matrices, adamw.spec.num_parameters() / 2);
+  EXPECT_EQ(adamw.rank.resident - muon.rank.resident, 4 * in_matrices);
+  EXPECT_LT(plan("muon", "2").rank.resident, plan("adamw", "2").rank.resident);
+}
+
 TEST(RunPlan, CountsTheModelsBesideThePolicy) {
   const auto plan = [](const std::string& setting, bool by_preference = false) {
     std::vector<std::string> overrides = {"trainer.ranks=1", "model.dtype=bfloat16"};
