@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "common/config/load.h"
+#include "common/model/hidden_matrices.h"
 #include "nlohmann/json.hpp"
 #include "tests/support/status_matchers.h"
 #include "tools/tandem/plan/model_shape.h"
