@@ -51,8 +51,7 @@ absl::Status CheckpointReader::CheckCoverage() const {
             stored += source.run.count;
           }
         }
-        const bool has_kind = tensor.trainable || kind == kMasterKind;
-        const int64_t expected = has_kind ? NumElements(tensor.shape) : 0;
+        const int64_t expected = tensor.HasKind(kind) ? NumElements(tensor.shape) : 0;
         if (stored != expected) {
           return absl::DataLossError(
               absl::StrFormat("%s: the ranks' files hold %d elements of %s %s (%s), expected %d; "

@@ -52,6 +52,7 @@ json ModelToJson(const ModelEntry& model) {
   for (const LogicalTensor& tensor : model.tensors) {
     json entry = {{"name", tensor.name}, {"shape", tensor.shape}};
     if (!tensor.trainable) entry["trainable"] = false;
+    if (!tensor.state_kinds.empty()) entry["state_kinds"] = tensor.state_kinds;
     out["tensors"].push_back(std::move(entry));
   }
   return out;
@@ -70,6 +71,9 @@ absl::StatusOr<ModelEntry> ModelFromJson(const io::JsonFields& fields) {
         ASSIGN_OR_RETURN(to.name, tensor.String("name"));
         ASSIGN_OR_RETURN(to.shape, tensor.IntList("shape"));
         ASSIGN_OR_RETURN(to.trainable, tensor.BoolOr("trainable", true));
+        if (tensor.Has("state_kinds")) {
+          ASSIGN_OR_RETURN(to.state_kinds, tensor.StringList("state_kinds"));
+        }
         ASSIGN_OR_RETURN(const int64_t count, CheckShape(tensor, "shape", to.shape));
         elements += count;
         if (elements >= kMaxElements) {
@@ -132,6 +136,20 @@ const io::FolderKind kCheckpointFolder = {
       const auto format = manifest->find("format");
       return format != manifest->end() && *format == kFormat;
     }};
+
+bool LogicalTensor::HasKind(const std::string& kind) const {
+  if (kind == kMasterKind) return true;
+  return trainable && (state_kinds.empty() || std::find(state_kinds.begin(), state_kinds.end(),
+                                                        kind) != state_kinds.end());
+}
+
+std::vector<std::string> LogicalTensor::StateKinds(const std::vector<std::string>& kinds) const {
+  std::vector<std::string> out;
+  for (const std::string& kind : kinds) {
+    if (kind != kMasterKind && HasKind(kind)) out.push_back(kind);
+  }
+  return out;
+}
 
 const ModelEntry* Manifest::FindModel(const std::string& name) const {
   for (const ModelEntry& model : models) {

@@ -22,13 +22,22 @@ struct LogicalTensor {
   std::string name;
   std::vector<int64_t> shape;
   bool trainable = true;  // a frozen tensor has no optimizer state
+  // The kinds of its own optimizer state, if the optimizer treats tensors differently; empty: all
+  // kinds of the model.
+  std::vector<std::string> state_kinds;
+
+  // Whether values of `kind`, one of the model's, are stored for it.
+  bool HasKind(const std::string& kind) const;
+  // Those of the model's `kinds` that are its optimizer state.
+  std::vector<std::string> StateKinds(const std::vector<std::string>& kinds) const;
 };
 
 // A model with its optimizer.
 struct ModelEntry {
   std::string name;  // "policy", "critic"
   std::string architecture;
-  // Stored values per trainable tensor: kMasterKind, "exp_avg", ...; a frozen one has the first.
+  // Kinds of stored values: kMasterKind, "exp_avg", ...; each trainable tensor has all of them, or
+  // those that its state_kinds name; a frozen one has the first.
   std::vector<std::string> kinds;
   int64_t optimizer_steps = 0;
   std::vector<LogicalTensor> tensors;  // in canonical order

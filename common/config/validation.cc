@@ -29,6 +29,7 @@ constexpr int kMaxDevices = 128;  // what LibTorch can number
 constexpr int64_t kMaxMegabytes = int64_t{1} << 24;
 constexpr double kMaxSeconds = 1e7;
 constexpr int64_t kMaxWorkers = 1024;
+constexpr int64_t kMaxNewtonSchulzSteps = 100;
 constexpr double kMaxWeight = 1e9;
 
 class Checker {
@@ -285,6 +286,15 @@ void CheckOptim(const std::string& section, const v1::OptimConfig& optim, Checke
   check->Integer(section + "warmup_steps", optim.warmup_steps(), 0);
   check->Number(section + "min_lr_ratio", optim.min_lr_ratio(),
                 optim.min_lr_ratio() >= 0 && optim.min_lr_ratio() <= 1, "in [0, 1]");
+  const v1::MuonConfig& muon = optim.muon();
+  check->AtLeastZero(section + "muon.lr", muon.lr());
+  if (optim.name() == v1::OPTIMIZER_NAME_MUON && muon.lr() > 0 && optim.lr() == 0) {
+    check->Fail(section + "muon.lr", absl::StrCat("expected 0 with ", section, "lr 0"));
+  }
+  check->Number(section + "muon.momentum", muon.momentum(),
+                muon.momentum() >= 0 && muon.momentum() < 1, "in [0, 1)");
+  check->AtLeastZero(section + "muon.weight_decay", muon.weight_decay());
+  check->Integer(section + "muon.ns_steps", muon.ns_steps(), 1, kMaxNewtonSchulzSteps);
   if (optim.betas_size() != 2) {
     check->Fail(section + "betas",
                 absl::StrFormat("expected two numbers in [0, 1), found %d", optim.betas_size()));
@@ -350,7 +360,8 @@ void CheckRolloutCorrection(const v1::RolloutCorrectionConfig& correction, Check
   }
 }
 
-void CheckAlgorithm(const v1::AlgorithmConfig& algorithm, Checker* check) {
+void CheckAlgorithm(const v1::AlgorithmConfig& algorithm, const v1::RewardConfig& reward,
+                    Checker* check) {
   const auto share = [check](const std::string& key, double value) {
     check->Number(key, value, value >= 0 && value <= 1, "in [0, 1]");
   };
@@ -364,7 +375,19 @@ void CheckAlgorithm(const v1::AlgorithmConfig& algorithm, Checker* check) {
       "algorithm.adv_estimator", algorithm.adv_estimator(),
       {v1::ADV_ESTIMATOR_GRPO, v1::ADV_ESTIMATOR_GAE, v1::ADV_ESTIMATOR_REINFORCE_PLUS_PLUS,
        v1::ADV_ESTIMATOR_REINFORCE_PLUS_PLUS_BASELINE, v1::ADV_ESTIMATOR_REMAX,
-       v1::ADV_ESTIMATOR_RLOO, v1::ADV_ESTIMATOR_OPO, v1::ADV_ESTIMATOR_GRPO_PASSK});
+       v1::ADV_ESTIMATOR_RLOO, v1::ADV_ESTIMATOR_OPO, v1::ADV_ESTIMATOR_GRPO_PASSK,
+       v1::ADV_ESTIMATOR_GDPO, v1::ADV_ESTIMATOR_OPTIMAL_TOKEN_BASELINE,
+       v1::ADV_ESTIMATOR_TIR_OPTIMAL_TOKEN_BASELINE});
+  if (algorithm.adv_estimator() == v1::ADV_ESTIMATOR_GDPO && algorithm.use_kl_in_reward()) {
+    check->Fail("algorithm.use_kl_in_reward",
+                "expected false with algorithm.adv_estimator gdpo, which normalises each reward by "
+                "itself; use actor.use_kl_loss");
+  }
+  if (algorithm.adv_estimator() == v1::ADV_ESTIMATOR_GDPO && reward.overlong_buffer().enable()) {
+    check->Fail("reward.overlong_buffer.enable",
+                "expected false with algorithm.adv_estimator gdpo, which would leave the penalty "
+                "out; make it one of reward.rewards");
+  }
   CheckRolloutCorrection(algorithm.rollout_correction(), check);
 }
 
@@ -443,6 +466,20 @@ void CheckReward(const v1::RewardConfig& reward, Checker* check) {
   check->Seconds("reward.timeout_s", reward.timeout_s());
 }
 
+// Muon updates whole matrices, which tensor parallelism splits.
+void CheckMuon(const v1::RunConfig& config, const std::string& key, const v1::OptimConfig& optim,
+               Checker* check) {
+  const v1::TrainerConfig& trainer = config.trainer();
+  if (optim.name() != v1::OPTIMIZER_NAME_MUON) return;
+  const int num_dims = std::min(trainer.mesh_dim_names_size(), trainer.mesh_shape_size());
+  for (int i = 0; i < num_dims; ++i) {
+    if (trainer.mesh_dim_names(i) != "tp" || trainer.mesh_shape(i) <= 1) continue;
+    check->Fail(
+        key, absl::StrCat("muon updates whole matrices, which a trainer.mesh_shape with tp ",
+                          trainer.mesh_shape(i), " splits; use dp_shard in place of tp, or adamw"));
+  }
+}
+
 // Reports settings that make a token's log-prob depend on more than its sequence and the weights.
 void CheckNumerics(const v1::RunConfig& config, Checker* check) {
   if (config.numerics() != v1::NUMERICS_EXACT) return;
@@ -487,8 +524,10 @@ std::vector<std::string> FindInvalidValues(const v1::RunConfig& config, const Pl
   CheckRollout(config.rollout(), &check);
   CheckTrainer(config.trainer(), &check);
   CheckActor(config, &check);
-  CheckAlgorithm(config.algorithm(), &check);
+  CheckAlgorithm(config.algorithm(), config.reward(), &check);
   CheckReward(config.reward(), &check);
+  CheckMuon(config, "actor.optim.name", config.actor().optim(), &check);
+  CheckMuon(config, "critic.optim.name", config.critic().optim(), &check);
   CheckFilterGroups(config, &check);
   CheckCritic(config, &check);
   CheckDpo(config.dpo(), &check);

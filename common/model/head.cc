@@ -1,5 +1,6 @@
 #include "common/model/head.h"
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/gather.h>
@@ -47,7 +48,8 @@ bool IsFloatOnCpu(const at::Tensor& logits) {
 struct HeadOutput {
   at::Tensor logprobs;
   at::Tensor entropy;
-  at::Tensor log_sum_exp;  // of the scaled logits
+  at::Tensor log_sum_exp;     // of the scaled logits
+  at::Tensor sum_pi_squared;  // of the probabilities; undefined if not wanted
 };
 
 HeadOutput EmptyOutput(const at::Tensor& hidden) {
@@ -80,6 +82,13 @@ void ReadChunk(const at::Tensor& logits, const at::Tensor& targets, const at::Te
   out.log_sum_exp.copy_(log_sum_exp);
   out.logprobs.copy_(log_p.gather(1, targets.clamp_min(0).unsqueeze(1)).squeeze(1));
   out.entropy.copy_(-(log_p.exp() * log_p).sum(1));
+}
+
+// Summed in float64, so that the order of the sum, which depends on threads, does not show.
+void SumSquares(const at::Tensor& logits, const at::Tensor& temperatures, HeadOutput& out) {
+  at::Tensor squares = logits / temperatures.unsqueeze(1);
+  squares.sub_(out.log_sum_exp.unsqueeze(1)).mul_(2.0).exp_();
+  out.sum_pi_squared.copy_(squares.sum(1, /*keepdim=*/false, at::kDouble));
 }
 
 // Replaces the chunk's logits by their gradient, in place if the kernels support it.
@@ -116,27 +125,34 @@ void CombineOverRanks(const at::Tensor& targets, comm::ProcessGroup& group, Head
   const at::Tensor above = out.log_sum_exp - most;
   const at::Tensor share = above.exp();
   const at::Tensor target = at::where(targets >= 0, out.logprobs + above, 0);
-  at::Tensor sums = at::stack({share, share * (above - out.entropy), target});
+  std::vector<at::Tensor> terms = {share, share * (above - out.entropy), target};
+  if (out.sum_pi_squared.defined()) terms.push_back(share.square() * out.sum_pi_squared);
+  at::Tensor sums = at::stack(terms);
   AllReduce(sums, comm::ReduceOp::kSum, group, "head sums");
   const at::Tensor log_sum = sums[0].log();
   out.logprobs = sums[2] - log_sum;
   out.entropy = log_sum - sums[1] / sums[0];
+  if (out.sum_pi_squared.defined()) out.sum_pi_squared = sums[3] / sums[0].square();
   out.log_sum_exp = most + log_sum;
 }
 
 // targets: rows of the weight, negative if this rank does not have them.
 HeadOutput Forward(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets,
                    const at::Tensor& temperatures, comm::ProcessGroup* group,
-                   const kernels::PackedMatrix* packed) {
+                   const kernels::PackedMatrix* packed, bool sums_squares = false) {
   HeadOutput out = EmptyOutput(hidden);
+  if (sums_squares) out.sum_pi_squared = at::empty_like(out.logprobs);
   const int64_t rows = hidden.size(0);
   const int64_t chunk = HeadChunkRows(weight.size(0));
   for (int64_t row = 0; row < rows; row += chunk) {
     const int64_t n = std::min(chunk, rows - row);
     HeadOutput part{out.logprobs.narrow(0, row, n), out.entropy.narrow(0, row, n),
                     out.log_sum_exp.narrow(0, row, n)};
-    ReadChunk(HeadLogits(hidden.narrow(0, row, n), weight, packed), targets.narrow(0, row, n),
-              temperatures.narrow(0, row, n), part);
+    const at::Tensor logits = HeadLogits(hidden.narrow(0, row, n), weight, packed);
+    ReadChunk(logits, targets.narrow(0, row, n), temperatures.narrow(0, row, n), part);
+    if (!sums_squares) continue;
+    part.sum_pi_squared = out.sum_pi_squared.narrow(0, row, n);
+    SumSquares(logits, temperatures.narrow(0, row, n), part);
   }
   if (group != nullptr) CombineOverRanks(targets, *group, out);
   return out;
@@ -187,6 +203,13 @@ struct LogProbsFunction : torch::autograd::Function<LogProbsFunction> {
   }
 };
 
+// The targets as rows of the weight, negative if this rank does not have them.
+at::Tensor RowsOf(const at::Tensor& targets, const at::Tensor& weight, const VocabularyPart& part) {
+  if (part.group == nullptr) return targets;
+  const at::Tensor row = targets - part.begin;
+  return at::where((row >= 0) & (row < weight.size(0)), row, -1);
+}
+
 }  // namespace
 
 LogProbs ChunkedLogProbs(const at::Tensor& hidden, const at::Tensor& weight,
@@ -195,17 +218,24 @@ LogProbs ChunkedLogProbs(const at::Tensor& hidden, const at::Tensor& weight,
   const at::Tensor x = hidden.contiguous();
   const at::Tensor matrix = packed == nullptr ? weight.contiguous() : weight;
   const at::Tensor scales = temperatures.contiguous();
-  at::Tensor ids = targets.contiguous();
-  if (part.group != nullptr) {
-    const at::Tensor row = ids - part.begin;
-    ids = at::where((row >= 0) & (row < matrix.size(0)), row, -1);
-  }
+  const at::Tensor ids = RowsOf(targets.contiguous(), matrix, part);
   if (NeedsGraph({x, matrix})) {
     variable_list out = LogProbsFunction::apply(x, matrix, ids, scales, part.group);
-    return {std::move(out[0]), std::move(out[1])};
+    return {std::move(out[0]), std::move(out[1]), {}};
   }
   HeadOutput out = Forward(x, matrix, ids, scales, part.group, packed);
-  return {std::move(out.logprobs), std::move(out.entropy)};
+  return {std::move(out.logprobs), std::move(out.entropy), {}};
+}
+
+LogProbs ChunkedLogProbsAndSquares(const at::Tensor& hidden, const at::Tensor& weight,
+                                   const at::Tensor& targets, const at::Tensor& temperatures,
+                                   const VocabularyPart& part,
+                                   const kernels::PackedMatrix* packed) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor matrix = packed == nullptr ? weight.contiguous() : weight;
+  HeadOutput out = Forward(hidden.contiguous(), matrix, RowsOf(targets.contiguous(), matrix, part),
+                           temperatures.contiguous(), part.group, packed, /*sums_squares=*/true);
+  return {std::move(out.logprobs), std::move(out.entropy), std::move(out.sum_pi_squared)};
 }
 
 }  // namespace tandem::model

@@ -21,6 +21,8 @@ at::Tensor HeadLogits(const at::Tensor& hidden, const at::Tensor& weight,
 struct LogProbs {
   at::Tensor logprobs;  // log softmax(logits / temperature)[target]
   at::Tensor entropy;   // of softmax(logits / temperature), in nats
+  // The sum of the squared probabilities; undefined unless asked for.
+  at::Tensor sum_pi_squared;
 };
 
 // The vocabulary rows that this rank's weight has when ranks split them. All ranks process the same
@@ -39,6 +41,12 @@ LogProbs ChunkedLogProbs(const at::Tensor& hidden, const at::Tensor& weight,
                          const at::Tensor& targets, const at::Tensor& temperatures,
                          const VocabularyPart& part = {},
                          const kernels::PackedMatrix* packed = nullptr);
+
+// The same without a graph, and with sum_pi_squared.
+LogProbs ChunkedLogProbsAndSquares(const at::Tensor& hidden, const at::Tensor& weight,
+                                   const at::Tensor& targets, const at::Tensor& temperatures,
+                                   const VocabularyPart& part = {},
+                                   const kernels::PackedMatrix* packed = nullptr);
 
 }  // namespace tandem::model
 

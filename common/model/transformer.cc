@@ -121,6 +121,14 @@ LogProbs Transformer::HeadLogProbs(const ParameterProvider& params, const at::Te
                          {tensor_group_, vocabulary_.begin}, params.Packed(table_.lm_head()));
 }
 
+LogProbs Transformer::HeadLogProbsAndSquares(const ParameterProvider& params,
+                                             const at::Tensor& hidden, const at::Tensor& targets,
+                                             const at::Tensor& temperatures) const {
+  return ChunkedLogProbsAndSquares(hidden, params.Get(table_.lm_head()), targets, temperatures,
+                                   {tensor_group_, vocabulary_.begin},
+                                   params.Packed(table_.lm_head()));
+}
+
 at::Tensor Transformer::Values(const ParameterProvider& params, const at::Tensor& hidden) const {
   // bfloat16 would round values to three digits, and advantages are their differences.
   const auto wide = [](const at::Tensor& x) {

@@ -82,6 +82,10 @@ class Transformer {
   LogProbs HeadLogProbs(const ParameterProvider& params, const at::Tensor& hidden,
                         const at::Tensor& targets, const at::Tensor& temperatures) const;
 
+  // The same without a graph, and with LogProbs::sum_pi_squared.
+  LogProbs HeadLogProbsAndSquares(const ParameterProvider& params, const at::Tensor& hidden,
+                                  const at::Tensor& targets, const at::Tensor& temperatures) const;
+
   // For a model with a value head: one scalar per row, float32 [num_rows], computed in float32.
   at::Tensor Values(const ParameterProvider& params, const at::Tensor& hidden) const;
 

@@ -34,6 +34,8 @@ RankSetup SetupOf(const config::v1::RunConfig& config, const model::ModelSpec& s
   setup.has_reference = config.actor().use_kl_loss() || config.algorithm().use_kl_in_reward() ||
                         context.by_preference;
   setup.has_critic = HasCritic(config);
+  setup.policy_has_muon = config.actor().optim().name() == config::v1::OPTIMIZER_NAME_MUON;
+  setup.critic_has_muon = config.critic().optim().name() == config::v1::OPTIMIZER_NAME_MUON;
   if (context.publishes) {
     const int64_t model_bytes = spec.num_parameters() * setup.element_bytes;
     const int64_t most_bytes = config.rollout().update_weights_bucket_megabytes() << 20;

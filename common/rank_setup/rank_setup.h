@@ -34,6 +34,8 @@ struct RankSetup {
   Kernels kernels = Kernels::kCpu;
   bool has_reference = false;
   bool has_critic = false;
+  bool policy_has_muon = false;  // and not AdamW
+  bool critic_has_muon = false;
   // Spec of the transformer that the critic starts from, if it is not the policy's.
   std::optional<model::ModelSpec> critic_spec;
   int64_t bucket_bytes = 0;  // per bucket of a weight update; 0: no weight updates

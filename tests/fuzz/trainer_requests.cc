@@ -10,7 +10,8 @@ constexpr tandem::trainer::SampleLimits kStrict = {.vocab_size = 100,
                                                    .max_position_embeddings = 64,
                                                    .needs_advantages = true,
                                                    .needs_rollout_logprobs = true,
-                                                   .needs_baseline_reward = true};
+                                                   .needs_baseline_reward = true,
+                                                   .needs_reward_parts = true};
 
 }  // namespace
 

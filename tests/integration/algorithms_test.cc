@@ -144,7 +144,11 @@ TEST(Algorithms, PartsThatTheConfigurationCombinesTrainTogether) {
        "trainer.mode=one_step_off"},
       {"algorithm.rollout_correction.bypass_mode=true",
        "algorithm.rollout_correction.loss_type=reinforce",
-       "algorithm.rollout_correction.rollout_is=sequence", "trainer.mode=async"}};
+       "algorithm.rollout_correction.rollout_is=sequence", "trainer.mode=async"},
+      {"actor.optim.name=muon", "actor.optim.muon.lr=2e-3",
+       "algorithm.adv_estimator=tir_optimal_token_baseline"},
+      {"algorithm.adv_estimator=gdpo", "reward.name=exact_match",
+       "reward.rewards=[{name: prefix_match, weight: 2}, {name: exact_match}]"}};
   for (const std::vector<std::string>& combination : combinations) {
     SCOPED_TRACE(combination.front());
     const TempFolder folder;

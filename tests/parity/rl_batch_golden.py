@@ -19,6 +19,10 @@ LENGTHS = [4, 7, 2, 5, 3, 6, 1, 8, 3]
 GROUPS = [0, 0, 0, 1, 1, 2, 3, 3, 3]
 REWARDS = [1.0, 0.0, 0.5, 0.25, 0.25, 2.5, -3.0, 0.125, 7.0]
 BASELINES = [0.25, 0.25, 0.25, 1.0, 1.0, -0.5, 0.0, 0.0, 0.0]
+# Several rewards, with their weights: the first without any spread in a group, the last opposed.
+PARTS = [("format", 0.5, [1.0, 1.0, 1.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0]),
+         ("length", -0.25, [4.0, 7.0, 2.0, 5.0, 3.0, 6.0, 1.0, 8.0, 3.0]),
+         ("match", 2.0, [1.0, 0.0, 0.5, 0.25, 0.25, 1.25, -1.0, 0.125, 3.0])]
 DRO_BETA = 0.05
 NUM, LONGEST = len(LENGTHS), max(LENGTHS)
 MASK = (torch.arange(LONGEST)[None, :] < torch.tensor(LENGTHS)[:, None]).double()
@@ -67,7 +71,35 @@ def members(values, group):
     return [v for i, v in enumerate(values) if GROUPS[i] == group]
 
 
-def advantages(token_rewards, values):
+def several_rewards(divides):
+    """Each reward normalised within its group, then their weighted sum."""
+    sums = [0.0] * NUM
+    for _, weight, of_part in PARTS:
+        for i, r in enumerate(of_part):
+            group = torch.tensor(members(of_part, GROUPS[i]))
+            alone = len(group) == 1
+            centred = r - (0.0 if alone else group.mean().item())
+            std = 1.0 if alone else group.std().item()
+            sums[i] += weight * (centred / (std + 1e-6) if divides else centred)
+    return sums
+
+
+def token_baselines(returns_to_go, logp, squares):
+    """Each token's baseline: the mean of its group's returns in its column, by weight."""
+    weights = ((1 - 2 * torch.exp(logp) + squares) * MASK).cumsum(-1)
+    out = torch.zeros(NUM, LONGEST)
+    for i, n in enumerate(LENGTHS):
+        others = [k for k in range(NUM) if GROUPS[k] == GROUPS[i] and k != i]
+        for t in range(n):
+            if not any(t < LENGTHS[k] for k in others):
+                continue  # alone in its column
+            there = [k for k in others + [i] if t < LENGTHS[k]]
+            total = sum(weights[k, t] for k in there) + 1e-8
+            out[i, t] = sum(weights[k, t] * returns_to_go[k, t] for k in there) / total
+    return out
+
+
+def advantages(token_rewards, values, logp, squares):
     """Every estimator, from a matrix of rewards of tokens."""
     total = token_rewards.sum(-1)
     scores = total.tolist()
@@ -101,9 +133,15 @@ def advantages(token_rewards, values):
     out["grpo_passk_centred"] = spread(best_centred)
     out["reinforce_plus_plus_baseline"] = rows(whiten(torch.tensor(centred)[:, None] * MASK))
 
+    out["gdpo"] = rows(whiten(torch.tensor(several_rewards(True))[:, None] * MASK))
+    out["gdpo_centred"] = rows(whiten(torch.tensor(several_rewards(False))[:, None] * MASK))
+
     returns_to_go = torch.stack(
         [(token_rewards * MASK)[:, t:].sum(-1) for t in range(LONGEST)], dim=1)
     out["remax"] = rows(returns_to_go - torch.tensor(BASELINES)[:, None])
+
+    # Without gaps between the sampled tokens, both kinds count the same positions.
+    out["optimal_token_baseline"] = rows(returns_to_go - token_baselines(returns_to_go, logp, squares))
 
     gamma, lam = 0.97, 0.9
     discounted = torch.zeros(NUM, LONGEST)
@@ -136,13 +174,18 @@ def rewards_and_advantages():
     logp = f32(-randn(NUM, LONGEST).abs() - 0.05)
     ref = f32(logp + 0.4 * randn(NUM, LONGEST))
     values = randn(NUM, LONGEST)
+    # Between the token's own square and that of a distribution whose other mass is on one token.
+    own = torch.Generator().manual_seed(11)
+    pi, share = torch.exp(logp), torch.rand(NUM, LONGEST, generator=own)
+    squares = f32(pi ** 2 + share * (1 - pi) ** 2)
     plain, _ = token_rewards(logp, ref, "k1", 0.0)
     out = {"old": rows(logp), "ref": rows(ref), "values": rows(values), "coefficient": 0.3,
-           "without_kl": advantages(plain, values), "with_kl": {}}
+           "sum_pi_squared": rows(squares),
+           "without_kl": advantages(plain, values, logp, squares), "with_kl": {}}
     for kind in ("k1", "abs", "k2", "k3"):
         penalized, mean = token_rewards(logp, ref, kind, 0.3)
         out["with_kl"][kind] = {"mean": mean, "token_rewards": rows(penalized),
-                                "advantages": advantages(penalized, values)}
+                                "advantages": advantages(penalized, values, logp, squares)}
     return out
 
 
@@ -403,4 +446,5 @@ def write(x, indent=0):
 
 sys.stdout.write(write(rounded({
     "lengths": LENGTHS, "groups": GROUPS, "rewards": REWARDS, "baselines": BASELINES,
+    "reward_parts": [{"name": n, "weight": w, "values": v} for n, w, v in PARTS],
     "advantages": rewards_and_advantages(), "losses": losses(), "correction": correction()})) + "\n")

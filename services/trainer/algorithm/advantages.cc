@@ -18,6 +18,9 @@ const AdvantageKind* FindAdvantages(config::v1::AdvEstimator estimator) {
       &kRemaxAdvantages,
       &kGaeAdvantages,
       &kPassAtKAdvantages,
+      &kGdpoAdvantages,
+      &kOptimalTokenBaselineAdvantages,
+      &kTirOptimalTokenBaselineAdvantages,
   };
   for (const AdvantageKind* kind : kKinds) {
     if (kind->estimator == estimator) return kind;

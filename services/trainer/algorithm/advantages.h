@@ -24,6 +24,9 @@ struct AdvantageKind {
   TokenAdvantages (*compute)(TrainingBatch& batch, const AdvantageOptions& options);
   bool is_whitened = false;            // whitens over the batch, afterwards (whitening.h)
   bool needs_baseline_reward = false;  // of the greedy completion
+  bool needs_reward_parts = false;     // of several rewards
+  // old_logprobs and sum_pi_squared, under the policy at the step's start.
+  bool needs_sum_pi_squared = false;
 };
 
 extern const AdvantageKind kGrpoAdvantages;
@@ -34,10 +37,13 @@ extern const AdvantageKind kOpoAdvantages;
 extern const AdvantageKind kRemaxAdvantages;
 extern const AdvantageKind kGaeAdvantages;
 extern const AdvantageKind kPassAtKAdvantages;
+extern const AdvantageKind kGdpoAdvantages;
+extern const AdvantageKind kOptimalTokenBaselineAdvantages;
+extern const AdvantageKind kTirOptimalTokenBaselineAdvantages;
 
 struct AdvantageOptions {
   const AdvantageKind* kind = &kGrpoAdvantages;
-  bool divide_by_std = true;  // for grpo and grpo_passk
+  bool divide_by_std = true;  // for grpo, grpo_passk and gdpo
   double gamma = 1.0;         // for reinforce_plus_plus and gae
   double lam = 1.0;           // for gae
 };

@@ -45,7 +45,7 @@ CriticOptions MakeCriticOptions(const config::v1::RunConfig& config) {
   return out;
 }
 
-Critic::Critic(const CriticOptions& options, ShardedModel& model, AdamW& optimizer,
+Critic::Critic(const CriticOptions& options, ShardedModel& model, Optimizer& optimizer,
                const comm::DeviceMesh& mesh)
     : options_(options),
       model_(model),
@@ -99,7 +99,7 @@ absl::Status Critic::Update(const TrainingBatch& batch, double learning_rate, Me
         };
         RETURN_IF_ERROR(model_.ForwardBackwardValues(micro_batch.packed, loss).status());
       }
-      ASSIGN_OR_RETURN(const AdamW::StepResult update, optimizer_.Step(learning_rate));
+      ASSIGN_OR_RETURN(const Optimizer::StepResult update, optimizer_.Step(learning_rate));
       grad_norm_sum += update.grad_norm;
       if (update.skipped) {
         ++num_skipped;

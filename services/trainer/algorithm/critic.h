@@ -23,7 +23,7 @@
 #include "services/trainer/algorithm/update_statistics.h"
 #include "services/trainer/data/training_batch.h"
 #include "services/trainer/fsdp/sharded_model.h"
-#include "services/trainer/optim/adamw.h"
+#include "services/trainer/optim/optimizer.h"
 #include "tandem/config/v1/run_config.pb.h"
 
 namespace tandem::trainer {
@@ -40,7 +40,7 @@ CriticOptions MakeCriticOptions(const config::v1::RunConfig& config);
 class Critic {
  public:
   // Model, optimizer and mesh outlive it. The model has a value head; `mesh` is the model's.
-  Critic(const CriticOptions& options, ShardedModel& model, AdamW& optimizer,
+  Critic(const CriticOptions& options, ShardedModel& model, Optimizer& optimizer,
          const comm::DeviceMesh& mesh);
 
   // Sets Sequence::values on every rank. Adds timing_s/values.
@@ -56,7 +56,7 @@ class Critic {
  private:
   CriticOptions options_;
   ShardedModel& model_;
-  AdamW& optimizer_;
+  Optimizer& optimizer_;
   const comm::DeviceMesh& mesh_;
   const at::Device device_;
 };

@@ -40,7 +40,7 @@ PreferenceOptions MakePreferenceOptions(const config::v1::RunConfig& config) {
 }
 
 PreferenceStep::PreferenceStep(const PreferenceOptions& options, ShardedModel& policy,
-                               AdamW& optimizer, const comm::DeviceMesh& mesh)
+                               Optimizer& optimizer, const comm::DeviceMesh& mesh)
     : options_(options),
       policy_(policy),
       optimizer_(optimizer),
@@ -99,7 +99,7 @@ absl::StatusOr<StepResult> PreferenceStep::Run(TrainingBatch batch, ShardedModel
     RETURN_IF_ERROR(policy_.ForwardBackward(micro_batch.packed, loss).status());
     ++index;
   }
-  ASSIGN_OR_RETURN(const AdamW::StepResult update, optimizer_.Step(learning_rate));
+  ASSIGN_OR_RETURN(const Optimizer::StepResult update, optimizer_.Step(learning_rate));
   if (update.skipped) result.skipped.push_back(update.cause);
   RETURN_IF_ERROR(ReduceSums(absl::MakeSpan(sums), mesh_, device_, "the pairs' statistics"));
   result.weights_changed = !update.skipped;

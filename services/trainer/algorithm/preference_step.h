@@ -22,7 +22,7 @@
 #include "services/trainer/data/preference_pairs.h"
 #include "services/trainer/data/training_batch.h"
 #include "services/trainer/fsdp/sharded_model.h"
-#include "services/trainer/optim/adamw.h"
+#include "services/trainer/optim/optimizer.h"
 #include "tandem/config/v1/run_config.pb.h"
 
 namespace tandem::trainer {
@@ -39,7 +39,7 @@ PreferenceOptions MakePreferenceOptions(const config::v1::RunConfig& config);
 class PreferenceStep {
  public:
   // All arguments but `options` outlive it. `mesh` is the policy's.
-  PreferenceStep(const PreferenceOptions& options, ShardedModel& policy, AdamW& optimizer,
+  PreferenceStep(const PreferenceOptions& options, ShardedModel& policy, Optimizer& optimizer,
                  const comm::DeviceMesh& mesh);
 
   // Minimizes the mean loss over all pairs of the batch. Metrics have TRL's names:
@@ -57,7 +57,7 @@ class PreferenceStep {
 
   const PreferenceOptions options_;
   ShardedModel& policy_;
-  AdamW& optimizer_;
+  Optimizer& optimizer_;
   const comm::DeviceMesh& mesh_;
   const at::Device device_;
 };

@@ -29,6 +29,13 @@ absl::StatusOr<std::vector<std::vector<float>>> ScoreTokens(const TrainingBatch&
                                                             at::Device device, int64_t max_tokens,
                                                             const RowScorer& scorer);
 
+// The same for scorers that return several values per row: float [num_rows] each, `num_scores` of
+// them. Returns them one after another.
+using RowScorers = std::function<absl::StatusOr<std::vector<at::Tensor>>(const PackedBatch&)>;
+absl::StatusOr<std::vector<std::vector<std::vector<float>>>> ScoreTokensBySeveral(
+    const TrainingBatch& batch, const comm::DeviceMesh& mesh, at::Device device, int64_t max_tokens,
+    int64_t num_scores, const RowScorers& scorer);
+
 }  // namespace tandem::trainer
 
 #endif  // TANDEM_SERVICES_TRAINER_ALGORITHM_TOKEN_SCORES_H_

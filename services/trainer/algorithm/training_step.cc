@@ -61,7 +61,8 @@ absl::Status CheckTrainsOnTokens(const TrainingBatch& batch) {
 }  // namespace
 
 TrainingStep::TrainingStep(TrainingStepOptions options, ShardedModel& policy,
-                           ShardedModel* reference, AdamW& optimizer, const comm::DeviceMesh& mesh)
+                           ShardedModel* reference, Optimizer& optimizer,
+                           const comm::DeviceMesh& mesh)
     : options_(std::move(options)),
       objective_(options_.objective),
       kl_controller_(options_.kl_controller),
@@ -80,7 +81,7 @@ absl::StatusOr<StepResult> TrainingStep::Supervised(const TrainingBatch& batch,
   StepResult result;
   AddLengthMetrics(batch, result.metrics);
   UpdateStatistics statistics;
-  AdamW::StepResult update;
+  Optimizer::StepResult update;
   {
     PhaseTimer timer(result.metrics, "timing_s/update_actor");
     MiniBatchOptions whole;
@@ -187,14 +188,33 @@ absl::StatusOr<std::vector<std::vector<float>>> TrainingStep::EntropiesOf(
                      });
 }
 
+absl::StatusOr<std::vector<std::vector<std::vector<float>>>> TrainingStep::LogProbsAndSquaresOf(
+    const TrainingBatch& batch) const {
+  return ScoreTokensBySeveral(
+      batch, mesh_, device_, options_.mini_batch.max_tokens_per_micro_batch, /*num_scores=*/2,
+      [this](const PackedBatch& packed) -> absl::StatusOr<std::vector<at::Tensor>> {
+        ASSIGN_OR_RETURN(const model::LogProbs out, policy_.ForwardWithSquares(packed));
+        return std::vector<at::Tensor>{out.logprobs, out.sum_pi_squared};
+      });
+}
+
 absl::Status TrainingStep::ScoreBatch(TrainingBatch& batch, Metrics& metrics) {
   {
     PhaseTimer timer(metrics, "timing_s/old_log_prob");
-    if (options_.needs_start_logprobs(batch.num_groups)) {
+    const bool needs_logprobs = options_.needs_start_logprobs(batch.num_groups);
+    if (options_.needs_sum_pi_squared()) {
+      ASSIGN_OR_RETURN(const auto scores, LogProbsAndSquaresOf(batch));
+      for (size_t i = 0; i < batch.sequences.size(); ++i) {
+        batch.sequences[i].sum_pi_squared = scores[1][i];
+        if (needs_logprobs) batch.sequences[i].old_logprobs = scores[0][i];
+      }
+      if (needs_logprobs) AddProbDifferences(batch, metrics);
+    } else if (needs_logprobs) {
       ASSIGN_OR_RETURN(const auto logprobs, LogProbsOf(policy_, batch));
       for (size_t i = 0; i < logprobs.size(); ++i) batch.sequences[i].old_logprobs = logprobs[i];
       AddProbDifferences(batch, metrics);
-    } else if (options_.correction.bypass) {
+    }
+    if (!needs_logprobs && options_.correction.bypass) {
       for (Sequence& sequence : batch.sequences) sequence.old_logprobs = sequence.rollout_logprobs;
     }
   }
@@ -260,7 +280,7 @@ absl::StatusOr<TrainingStep::Updates> TrainingStep::UpdatePolicy(
         };
         RETURN_IF_ERROR(policy_.ForwardBackward(micro_batch.packed, loss).status());
       }
-      ASSIGN_OR_RETURN(const AdamW::StepResult update, optimizer_.Step(learning_rate));
+      ASSIGN_OR_RETURN(const Optimizer::StepResult update, optimizer_.Step(learning_rate));
       out.grad_norm_sum += update.grad_norm;
       if (update.skipped) out.skipped.push_back(update.cause);
       ++out.count;

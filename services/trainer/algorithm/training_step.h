@@ -26,14 +26,14 @@
 #include "services/trainer/algorithm/update_statistics.h"
 #include "services/trainer/data/training_batch.h"
 #include "services/trainer/fsdp/sharded_model.h"
-#include "services/trainer/optim/adamw.h"
+#include "services/trainer/optim/optimizer.h"
 
 namespace tandem::trainer {
 
 struct StepResult {
   bool weights_changed = false;
   Metrics metrics;  // the same on every rank, except times
-  // Causes of skipped updates (AdamW::StepResult::cause), in order.
+  // Causes of skipped updates (Optimizer::StepResult::cause), in order.
   std::vector<std::string> skipped;
 };
 
@@ -49,7 +49,7 @@ class TrainingStep {
   // Models, optimizer and mesh outlive it. `reference` is null if the options do not need it.
   // `mesh` is the policy's.
   TrainingStep(TrainingStepOptions options, ShardedModel& policy, ShardedModel* reference,
-               AdamW& optimizer, const comm::DeviceMesh& mesh);
+               Optimizer& optimizer, const comm::DeviceMesh& mesh);
 
   // One optimizer step on the cross-entropy of the trained-on tokens.
   absl::StatusOr<StepResult> Supervised(const TrainingBatch& batch, double learning_rate);
@@ -78,6 +78,9 @@ class TrainingStep {
   absl::StatusOr<std::vector<std::vector<float>>> LogProbsOf(ShardedModel& model,
                                                              const TrainingBatch& batch) const;
   // Entropies of the current policy.
+  // Log-probs and sums of squared probabilities under the policy.
+  absl::StatusOr<std::vector<std::vector<std::vector<float>>>> LogProbsAndSquaresOf(
+      const TrainingBatch& batch) const;
   absl::StatusOr<std::vector<std::vector<float>>> EntropiesOf(const TrainingBatch& batch) const;
   // Computes rewards, divergence, correction and advantages.
   void AssessBatch(TrainingBatch& batch, Metrics& metrics);
@@ -90,7 +93,7 @@ class TrainingStep {
   KlController kl_controller_;
   ShardedModel& policy_;
   ShardedModel* const reference_;
-  AdamW& optimizer_;
+  Optimizer& optimizer_;
   const comm::DeviceMesh& mesh_;
   const at::Device device_;
 };

@@ -31,13 +31,16 @@ struct TrainingStepOptions {
   bool needs_reference() const { return objective.use_kl_loss || use_kl_in_reward; }
   bool needs_rollout_logprobs() const { return correction.bypass || correction.compares(); }
   bool needs_baseline_reward() const { return advantages.kind->needs_baseline_reward; }
+  bool needs_sum_pi_squared() const { return advantages.kind->needs_sum_pi_squared; }
+  bool needs_reward_parts() const { return advantages.kind->needs_reward_parts; }
   // Whether the log-probs under the policy at the step's start must be computed before its first
   // update. If not, that update differentiates the start policy itself, whose own log-probs,
   // detached, serve as the old ones.
   bool needs_start_logprobs(int64_t num_groups) const {
     const bool several_updates =
         epochs > 1 || (mini_batch.groups_each > 0 && mini_batch.groups_each < num_groups);
-    return correction.compares() || objective.policy_loss->select != nullptr ||
+    return correction.compares() || (needs_sum_pi_squared() && !correction.bypass) ||
+           objective.policy_loss->select != nullptr ||
            (!correction.bypass && (several_updates || use_kl_in_reward));
   }
 };

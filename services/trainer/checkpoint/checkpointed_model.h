@@ -11,7 +11,7 @@
 #include "common/checkpoint/layout.h"
 #include "common/checkpoint/manifest.h"
 #include "services/trainer/fsdp/sharded_model.h"
-#include "services/trainer/optim/adamw.h"
+#include "services/trainer/optim/optimizer.h"
 
 namespace tandem::trainer {
 
@@ -19,18 +19,18 @@ namespace tandem::trainer {
 struct CheckpointedModel {
   std::string name;  // "policy", "critic"
   ShardedModel* model = nullptr;
-  AdamW* optimizer = nullptr;
+  Optimizer* optimizer = nullptr;
 };
 
 // One flat tensor of a rank's shard of a unit, and the elements it holds. float32; the master of a
 // frozen unit in compute dtype.
 struct ShardPart {
-  std::string kind;                   // "master", "exp_avg", "exp_avg_sq"
-  at::Tensor tensor;                  // [elements of the shard]
+  std::string kind;                   // "master", "exp_avg", ... (Optimizer::StateOf)
+  at::Tensor tensor;                  // [elements of the shard, or those that have this kind]
   std::vector<checkpoint::Run> runs;  // offsets into `tensor`
 };
 
-// Parts in order of units; for each unit the master, then, unless it is frozen, the two moments.
+// Parts in order of units; for each unit the master, then, unless it is frozen, the optimizer's state.
 std::vector<ShardPart> ShardParts(const CheckpointedModel& model);
 
 // Returns the model's entry in the manifest.

@@ -4,6 +4,7 @@
 #include <ATen/ops/from_blob.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -11,6 +12,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/types/span.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
@@ -38,6 +40,26 @@ std::vector<std::string> FrozenWhenSaved(const checkpoint::ModelEntry& model,
   return out;
 }
 
+// Resuming with another optimizer would start from its zero state with the step count of the other.
+absl::Status CheckOptimizer(const checkpoint::CheckpointReader& reader,
+                            const checkpoint::ModelEntry& model,
+                            const checkpoint::ModelEntry& saved) {
+  std::map<std::string, const checkpoint::LogicalTensor*> of_saved;
+  for (const checkpoint::LogicalTensor& tensor : saved.tensors) of_saved[tensor.name] = &tensor;
+  for (const checkpoint::LogicalTensor& tensor : model.tensors) {
+    if (!tensor.trainable) continue;
+    const std::vector<std::string> expected = tensor.StateKinds(model.kinds);
+    const std::vector<std::string> found = of_saved.at(tensor.name)->StateKinds(saved.kinds);
+    if (expected == found) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        reader.folder(), " was written with another optimizer of the ", model.name, ": ",
+        tensor.name, " has the state ", absl::StrJoin(found, ", "), ", and this run's needs ",
+        absl::StrJoin(expected, ", "),
+        "; keep optim.name, or export the checkpoint and start a run from that model"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckModel(const checkpoint::CheckpointReader& reader,
                         const CheckpointedModel& model) {
   const checkpoint::ModelEntry* found = reader.manifest().FindModel(model.name);
@@ -50,7 +72,7 @@ absl::Status CheckModel(const checkpoint::CheckpointReader& reader,
       checkpoint::CompareTensors(expected.tensors, found->tensors);
   if (mismatch.empty()) {
     const std::vector<std::string> frozen = FrozenWhenSaved(expected, *found);
-    if (frozen.empty()) return absl::OkStatus();
+    if (frozen.empty()) return CheckOptimizer(reader, expected, *found);
     return absl::FailedPreconditionError(absl::StrCat(
         reader.folder(), " has no optimizer state for ", frozen.size(), " tensors of the ",
         model.name, " that were frozen when it was written, the first is ", frozen.front(),

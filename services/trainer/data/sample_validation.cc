@@ -2,8 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/rewards/reward_range.h"
 #include "common/rpc/policy_version.h"
 #include "common/rpc/status_conversion.h"
@@ -120,7 +125,55 @@ absl::Status ValidateGiven(const Segment& segment, absl::string_view place) {
                            "SEGMENT_KIND_SAMPLED for tokens to train on");
 }
 
+absl::Status ValidateRewardParts(const common::v1::Sample& sample, absl::string_view place) {
+  std::set<absl::string_view> names;
+  for (int i = 0; i < sample.reward_parts_size(); ++i) {
+    const common::v1::RewardPart& part = sample.reward_parts(i);
+    const std::string at = absl::StrCat(place, ".reward_parts[", i, "]");
+    if (part.name().empty() || !names.insert(part.name()).second) {
+      return rpc::InvalidField(
+          at + ".name", absl::StrCat("expected a name that is unique in the sample; found \"",
+                                     part.name(), "\""));
+    }
+    for (const auto& [field, value] :
+         {std::pair("value", part.value()), {"weight", part.weight()}}) {
+      if (rewards::IsReward(value)) continue;
+      return rpc::InvalidField(absl::StrCat(at, ".", field), rewards::ExpectedReward(value));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// The names and weights, in order of names.
+std::map<std::string, double> WeightsOf(const common::v1::Sample& sample) {
+  std::map<std::string, double> weights;
+  for (const common::v1::RewardPart& part : sample.reward_parts()) {
+    weights[part.name()] = part.weight();
+  }
+  return weights;
+}
+
+std::string Describe(const std::map<std::string, double>& weights) {
+  if (weights.empty()) return "none";
+  return absl::StrJoin(weights, ", ", [](std::string* out, const auto& part) {
+    absl::StrAppend(out, part.first, " (weight ", part.second, ")");
+  });
+}
+
 }  // namespace
+
+absl::Status CheckSameRewardParts(const common::v1::Sample& first, const common::v1::Sample& sample,
+                                  absl::string_view place) {
+  const std::map<std::string, double> expected = WeightsOf(first);
+  const std::map<std::string, double> found = WeightsOf(sample);
+  if (expected == found) return absl::OkStatus();
+  return rpc::InvalidField(
+      absl::StrCat(place, ".reward_parts"),
+      absl::StrCat("expected the parts of samples[0], ", Describe(expected), "; sample \"",
+                   sample.sample_id(), "\" has ", Describe(found),
+                   ". algorithm.adv_estimator gdpo normalises each reward over the samples of a "
+                   "prompt, so every reward has to judge every sample"));
+}
 
 absl::Status ValidateSample(const common::v1::Sample& sample, absl::string_view place,
                             const SampleLimits& limits) {
@@ -178,6 +231,7 @@ absl::Status ValidateSample(const common::v1::Sample& sample, absl::string_view 
     return rpc::InvalidField(absl::StrCat(place, ".baseline_reward"),
                              rewards::ExpectedReward(sample.baseline_reward()));
   }
+  RETURN_IF_ERROR(ValidateRewardParts(sample, place));
   if (!limits.needs_advantages) return absl::OkStatus();
   if (num_with_advantages > 0 && num_without > 0) {
     return rpc::InvalidField(absl::StrCat(place, ".segments"),
@@ -187,6 +241,13 @@ absl::Status ValidateSample(const common::v1::Sample& sample, absl::string_view 
     return rpc::InvalidField(absl::StrCat(place, ".baseline_reward"),
                              "expected the reward of the greedy completion, the baseline of "
                              "algorithm.adv_estimator remax; found none");
+  }
+  if (limits.needs_reward_parts && num_with_advantages == 0 && sample.reward_parts().empty()) {
+    return rpc::InvalidField(
+        absl::StrCat(place, ".reward_parts"),
+        absl::StrCat("expected the rewards that algorithm.adv_estimator gdpo normalises one by one "
+                     "(list them in reward.rewards); sample \"",
+                     sample.sample_id(), "\" has none"));
   }
   return absl::OkStatus();
 }

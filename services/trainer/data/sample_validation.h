@@ -22,6 +22,8 @@ struct SampleLimits {
   bool needs_rollout_logprobs = false;
   // Requires the baseline reward of ReMax.
   bool needs_baseline_reward = false;
+  // Requires the parts of the reward.
+  bool needs_reward_parts = false;
   // Incarnations of trainers whose weights may have sampled it, as version spans name them. Empty:
   // any.
   std::vector<int64_t> incarnations;
@@ -33,6 +35,11 @@ struct SampleLimits {
 // Thread-safe.
 absl::Status ValidateSample(const common::v1::Sample& sample, absl::string_view place,
                             const SampleLimits& limits);
+
+// INVALID_ARGUMENT, like ValidateSample(), if the reward parts of two validated samples of one step
+// differ in names or weights, or one has none. `first` is samples[0].
+absl::Status CheckSameRewardParts(const common::v1::Sample& first, const common::v1::Sample& sample,
+                                  absl::string_view place);
 
 }  // namespace tandem::trainer
 

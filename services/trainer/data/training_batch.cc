@@ -1,5 +1,6 @@
 #include "services/trainer/data/training_batch.h"
 
+#include <algorithm>
 #include <limits>
 #include <optional>
 #include <string>
@@ -38,6 +39,11 @@ Sequence MakeSequence(const common::v1::Sample& sample) {
   out.temperature = sample.temperature() == 0 ? 1.0 : sample.temperature();
   out.reward = sample.reward();
   if (sample.has_baseline_reward()) out.baseline_reward = sample.baseline_reward();
+  for (const common::v1::RewardPart& part : sample.reward_parts()) {
+    out.reward_parts.push_back({part.name(), part.value(), part.weight()});
+  }
+  std::sort(out.reward_parts.begin(), out.reward_parts.end(),
+            [](const RewardPart& a, const RewardPart& b) { return a.name < b.name; });
   out.is_cut = sample.finish_reason() == common::v1::FINISH_REASON_LENGTH;
   bool seen_sampled = false;
   TokenRewardReader rewards;
@@ -100,7 +106,7 @@ void KeepTokens(Sequence& sequence, const std::vector<bool>& keep) {
   for (std::vector<float>* values :
        {&sequence.rollout_logprobs, &sequence.old_logprobs, &sequence.ref_logprobs,
         &sequence.values, &sequence.returns, &sequence.importance_weights, &sequence.advantages,
-        &sequence.entropies, &sequence.selected}) {
+        &sequence.entropies, &sequence.sum_pi_squared, &sequence.selected}) {
     Keep(keep, values);
   }
   Keep(keep, &sequence.trained);

@@ -5,12 +5,20 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/types/span.h"
 #include "tandem/common/v1/sample.pb.h"
 
 namespace tandem::trainer {
+
+// One of several rewards of a sequence.
+struct RewardPart {
+  std::string name;
+  double value = 0;  // before the weight
+  double weight = 1;
+};
 
 struct Sequence {
   std::vector<int64_t> token_ids;
@@ -26,8 +34,9 @@ struct Sequence {
   std::vector<float> returns;             // the critic's targets
   std::vector<float> importance_weights;  // factors of the policy loss; empty means 1
   std::vector<float> advantages;
-  std::vector<float> entropies;  // under the policy at the step's start, in nats
-  std::vector<float> selected;   // 1 for the tokens that PolicyLossKind::select chose
+  std::vector<float> entropies;       // under the policy at the step's start, in nats
+  std::vector<float> sum_pi_squared;  // of the probabilities of the policy at the step's start
+  std::vector<float> selected;        // 1 for the tokens that PolicyLossKind::select chose
   // Reward of each of `trained`. As the sample states them, empty if it does not; then, from
   // SpreadRewards() on, with the rest of `reward` on the last one; later minus the KL penalties.
   std::vector<double> token_rewards;
@@ -35,6 +44,7 @@ struct Sequence {
   double reward = 0.0;                    // as judged
   double kl_penalty = 0.0;                // sum of the tokens' KL penalties
   std::optional<double> baseline_reward;  // of the greedy completion of the prompt
+  std::vector<RewardPart> reward_parts;   // in order of names; empty if unknown
   int64_t group = 0;                      // index from 0, in order of appearance
   int64_t prompt_tokens = 0;              // tokens before the first sampled one
   int64_t response_tokens = 0;            // sampled tokens

@@ -15,7 +15,7 @@
 //   for (const PackedBatch& batch : micro_batches) {    // the same number on every rank
 //     ASSIGN_OR_RETURN(double value, model->ForwardBackward(batch, loss));
 //   }
-//   ASSIGN_OR_RETURN(AdamW::StepResult result, optimizer.Step(lr));    // clips, updates, zeroes
+//   ASSIGN_OR_RETURN(Optimizer::StepResult result, optimizer.Step(lr));    // clips, updates, zeroes
 //
 // Threads: the rank's collective thread calls every method, in the same order on every rank; a
 // batch without tokens still takes part in the collectives. A failed collective leaves the model
@@ -109,6 +109,8 @@ class ShardedModel {
 
   // Log-probs and entropies of the batch's rows; no graph.
   virtual absl::StatusOr<model::LogProbs> Forward(const PackedBatch& batch) = 0;
+  // The same, with LogProbs::sum_pi_squared.
+  virtual absl::StatusOr<model::LogProbs> ForwardWithSquares(const PackedBatch& batch) = 0;
 
   // Runs forward, loss and backward, and adds to the gradient shards. Returns the loss of the
   // batch's rows, the same on every rank of a tensor or sequence group (0 for an empty batch, for

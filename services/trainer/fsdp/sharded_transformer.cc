@@ -278,7 +278,16 @@ absl::StatusOr<model::LogProbs> ShardedTransformer::Forward(const PackedBatch& b
   ASSIGN_OR_RETURN(HeadResults results, RunPass<HeadResults>(batch, "forward", [&](Pass& pass) {
                      return ForwardSteps(pass);
                    }));
-  return model::LogProbs{std::move(results[0]), std::move(results[1])};
+  return model::LogProbs{std::move(results[0]), std::move(results[1]), {}};
+}
+
+absl::StatusOr<model::LogProbs> ShardedTransformer::ForwardWithSquares(const PackedBatch& batch) {
+  RETURN_IF_ERROR(CheckHead(/*value_head=*/false));
+  ASSIGN_OR_RETURN(HeadResults results, RunPass<HeadResults>(batch, "forward", [&](Pass& pass) {
+                     pass.sums_squares = true;
+                     return ForwardSteps(pass);
+                   }));
+  return model::LogProbs{std::move(results[0]), std::move(results[1]), std::move(results[2])};
 }
 
 absl::StatusOr<at::Tensor> ShardedTransformer::ForwardValues(const PackedBatch& batch) {
@@ -292,7 +301,7 @@ absl::StatusOr<at::Tensor> ShardedTransformer::ForwardValues(const PackedBatch& 
 absl::StatusOr<double> ShardedTransformer::ForwardBackward(const PackedBatch& batch,
                                                            const LossFunction& loss) {
   return TrainHead(batch, /*value_head=*/false, [&](const HeadResults& results) {
-    return loss(model::LogProbs{results[0], results[1]});
+    return loss(model::LogProbs{results[0], results[1], {}});
   });
 }
 
@@ -394,6 +403,11 @@ ShardedTransformer::HeadResults ShardedTransformer::RunHead(const Pass& pass,
                                                             const at::Tensor& selected) const {
   const at::Tensor hidden = transformer_.FinalNorm(*gatherer_, selected);
   if (transformer_.spec().value_head) return {transformer_.Values(*gatherer_, hidden)};
+  if (pass.sums_squares) {
+    model::LogProbs out =
+        transformer_.HeadLogProbsAndSquares(*gatherer_, hidden, pass.targets, pass.temperatures);
+    return {std::move(out.logprobs), std::move(out.entropy), std::move(out.sum_pi_squared)};
+  }
   model::LogProbs out =
       transformer_.HeadLogProbs(*gatherer_, hidden, pass.targets, pass.temperatures);
   return {std::move(out.logprobs), std::move(out.entropy)};
@@ -426,7 +440,7 @@ absl::StatusOr<ShardedTransformer::HeadResults> ShardedTransformer::ForwardSteps
   ASSIGN_OR_RETURN(const at::Tensor x, sharding::ForwardPass(ops, stages_));
   if (pass.empty) {
     const at::Tensor none = at::empty({0}, at::TensorOptions(at::kFloat).device(options_.device));
-    return HeadResults{none, none};
+    return HeadResults{none, none, none};
   }
   const PhaseClock::Scope scope(clock_, Phase::kHead);
   return GatherRows(pass.slice, RunHead(pass, SelectRows(pass, x)), options_.mesh->sequence());

@@ -41,6 +41,7 @@ class ShardedTransformer : public ShardedModel {
   absl::Status Load(const io::ModelFolder& folder) override;
   absl::Status RandomInit(uint64_t seed) override;
   absl::StatusOr<model::LogProbs> Forward(const PackedBatch& batch) override;
+  absl::StatusOr<model::LogProbs> ForwardWithSquares(const PackedBatch& batch) override;
   absl::StatusOr<double> ForwardBackward(const PackedBatch& batch,
                                          const LossFunction& loss) override;
   absl::StatusOr<at::Tensor> ForwardValues(const PackedBatch& batch) override;
@@ -58,7 +59,8 @@ class ShardedTransformer : public ShardedModel {
   std::vector<std::pair<std::string, double>> TakePhaseSeconds() override { return clock_.Take(); }
 
  private:
-  // The head's outputs for each row: log-probs and entropies, or values.
+  // The head's outputs for each row: log-probs and entropies, with sums of squared probabilities
+  // if Pass::sums_squares, or values.
   using HeadResults = std::vector<at::Tensor>;
   using HeadLoss = std::function<at::Tensor(const HeadResults&)>;
 
@@ -71,6 +73,7 @@ class ShardedTransformer : public ShardedModel {
     std::unique_ptr<model::Attention> attention;
     std::unique_ptr<model::Attention> whole_attention;  // `attention` is a rank's part of it
     bool distinct_rows = true;                          // no row predicts for several sequences
+    bool sums_squares = false;                          // of the head's probabilities, too
     bool all_rows = false;                              // the head sees every token of the slice
     std::string place;                                  // the current stage, for errors
   };

@@ -84,6 +84,9 @@ absl::Status TrainStepReactor::TakeSample() {
   }
   common::v1::Sample& sample = *message_.mutable_sample();
   RETURN_IF_ERROR(ValidateSample(sample, place, limits_));
+  if (limits_.needs_reward_parts && !samples_.empty()) {
+    RETURN_IF_ERROR(CheckSameRewardParts(samples_.front(), sample, place));
+  }
   if (!sample.sample_id().empty() && !sample_ids_.insert(sample.sample_id()).second) {
     return rpc::InvalidField(absl::StrCat(place, ".sample_id"),
                              absl::StrCat("expected an id that is unique in the step; found \"",

@@ -16,24 +16,13 @@
 #include "services/trainer/algorithm/token_scores.h"
 #include "services/trainer/fsdp/guarded.h"
 #include "services/trainer/optim/lr_schedule.h"
+#include "services/trainer/optim/make_optimizer.h"
 #include "services/trainer/service/step_times.h"
 
 namespace tandem::trainer {
 namespace {
 
 constexpr char kKlCoefficient[] = "kl_coefficient";
-
-AdamWOptions MakeAdamWOptions(const config::v1::OptimConfig& config) {
-  AdamWOptions out;
-  if (config.betas_size() == 2) {
-    out.beta1 = config.betas(0);
-    out.beta2 = config.betas(1);
-  }
-  out.eps = config.eps();
-  out.weight_decay = config.weight_decay();
-  out.grad_clip = config.grad_clip();
-  return out;
-}
 
 ActivationCheckpointing CheckpointingOf(config::v1::ActivationCheckpointing config) {
   switch (config) {
@@ -124,8 +113,8 @@ absl::StatusOr<std::unique_ptr<TrainerEngine>> TrainerEngine::Create(
   }
   RETURN_IF_ERROR(Guarded<absl::Status>(
       mesh.rank(), "allocating the optimizer's moments", [&]() -> absl::Status {
-        engine->optimizer_ = std::make_unique<AdamW>(MakeAdamWOptions(config.actor().optim()),
-                                                     *engine->policy_, mesh);
+        ASSIGN_OR_RETURN(engine->optimizer_,
+                         MakeOptimizer(config.actor().optim(), *engine->policy_, mesh));
         return absl::OkStatus();
       }));
   engine->training_step_ = std::make_unique<TrainingStep>(
@@ -209,8 +198,8 @@ absl::Status TrainerEngine::MakeCritic() {
   RETURN_IF_ERROR(FillModel(config_, path, *critic_)) << "while loading the critic";
   RETURN_IF_ERROR(Guarded<absl::Status>(
       mesh_.rank(), "allocating the moments of the critic's optimizer", [&]() -> absl::Status {
-        critic_optimizer_ =
-            std::make_unique<AdamW>(MakeAdamWOptions(config_.critic().optim()), *critic_, mesh_);
+        ASSIGN_OR_RETURN(critic_optimizer_,
+                         MakeOptimizer(config_.critic().optim(), *critic_, mesh_));
         return absl::OkStatus();
       }));
   critic_part_ =

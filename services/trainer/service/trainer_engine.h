@@ -24,7 +24,7 @@
 #include "services/trainer/checkpoint/checkpointed_model.h"
 #include "services/trainer/data/training_batch.h"
 #include "services/trainer/fsdp/sharded_model.h"
-#include "services/trainer/optim/adamw.h"
+#include "services/trainer/optim/optimizer.h"
 #include "services/trainer/service/memory_metrics.h"
 #include "tandem/config/v1/run_config.pb.h"
 #include "tandem/trainer/v1/trainer_service.pb.h"
@@ -95,11 +95,11 @@ class TrainerEngine {
   ShardedModelOptions model_options_;  // of the policy
   std::unique_ptr<ShardedModel> policy_;
   std::unique_ptr<ShardedModel> reference_;  // null until something needs it
-  std::unique_ptr<AdamW> optimizer_;
+  std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<TrainingStep> training_step_;
   std::unique_ptr<PreferenceStep> preference_step_;
   std::unique_ptr<ShardedModel> critic_;  // null unless algorithm.adv_estimator is gae
-  std::unique_ptr<AdamW> critic_optimizer_;
+  std::unique_ptr<Optimizer> critic_optimizer_;
   std::unique_ptr<Critic> critic_part_;
   std::map<std::string, double> initial_scalars_;
 };

@@ -110,6 +110,7 @@ SampleLimits TrainerLeader::LimitsFor(v1::Objective objective) const {
     const TrainingStepOptions step = MakeTrainingStepOptions(config_);
     out.needs_rollout_logprobs = step.needs_rollout_logprobs();
     out.needs_baseline_reward = step.needs_baseline_reward();
+    out.needs_reward_parts = step.needs_reward_parts();
   }
   absl::MutexLock lock(&mu_);
   out.incarnations = incarnations_;

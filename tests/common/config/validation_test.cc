@@ -208,6 +208,32 @@ TEST_F(ValidationTest, RolloutCorrectionSaysWhichRuleAndWhichThreshold) {
                        HasSubstr(section + "rollout_is: expected none")));
 }
 
+TEST_F(ValidationTest, GdpoTakesNoPenaltyThatItWouldLeaveOut) {
+  for (const std::string key : {"algorithm.use_kl_in_reward", "reward.overlong_buffer.enable"}) {
+    const std::string len = "reward.overlong_buffer.len=8";
+    EXPECT_OK(LoadRunConfig({}, {len, key + "=true"}).status());
+    EXPECT_THAT(LoadRunConfig({}, {len, key + "=true", "algorithm.adv_estimator=gdpo"}),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(key)));
+  }
+}
+
+TEST_F(ValidationTest, MuonTakesWholeMatricesAndPlausibleNumbers) {
+  const auto errors = [](std::vector<std::string> assignments) {
+    assignments.push_back("actor.optim.name=muon");
+    return std::string(LoadRunConfig({}, assignments).status().message());
+  };
+  const std::string mesh = "trainer.mesh_shape=[2]";
+  EXPECT_EQ(errors({"trainer.ranks=2", mesh, "trainer.mesh_dim_names=[dp_shard]",
+                    "actor.optim.muon.lr=1e-3"}),
+            "");
+  EXPECT_THAT(errors({"trainer.ranks=2", mesh, "trainer.mesh_dim_names=[tp]"}),
+              HasSubstr("actor.optim.name: muon updates whole matrices"));
+  EXPECT_THAT(errors({"actor.optim.muon.momentum=1"}), HasSubstr("actor.optim.muon.momentum"));
+  EXPECT_THAT(errors({"actor.optim.muon.ns_steps=0"}), HasSubstr("actor.optim.muon.ns_steps"));
+  EXPECT_THAT(errors({"actor.optim.lr=0", "actor.optim.muon.lr=1e-3"}),
+              HasSubstr("actor.optim.muon.lr: expected 0"));
+}
+
 TEST_F(ValidationTest, EachRewardIsChosenOnce) {
   const auto errors = [](const std::vector<std::string>& assignments) {
     return std::string(LoadRunConfig({}, assignments).status().message());

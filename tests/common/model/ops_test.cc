@@ -212,6 +212,26 @@ TEST(Head, KeepsNothingWhereNoGradientIsWanted) {
   EXPECT_FALSE(out.logprobs.requires_grad());
 }
 
+TEST(Head, SumsTheSquaresOfTheProbabilitiesWhenAsked) {
+  const int64_t rows = 40, vocab = 300;
+  const at::Tensor hidden = Normal({rows, 24}), weight = Normal({vocab, 24}, 0.5);
+  const at::Tensor targets = at::randint(vocab, {rows}, at::kLong);
+  const at::Tensor temperatures = at::rand({rows}) + 0.5;
+
+  const LogProbs plain = ChunkedLogProbs(hidden, weight, targets, temperatures);
+  const LogProbs out = ChunkedLogProbsAndSquares(hidden, weight, targets, temperatures);
+
+  EXPECT_FALSE(plain.sum_pi_squared.defined());
+  EXPECT_TRUE(at::equal(out.logprobs, plain.logprobs));
+  EXPECT_TRUE(at::equal(out.entropy, plain.entropy));
+  const at::Tensor expected =
+      (hidden.to(at::kDouble).mm(weight.to(at::kDouble).t()) / temperatures.unsqueeze(1))
+          .softmax(1)
+          .square()
+          .sum(1);
+  EXPECT_LT((out.sum_pi_squared / expected - 1).abs().max().item<double>(), 1e-5);
+}
+
 TEST(Head, UnlikelyTokensHaveFiniteLogProbs) {
   at::Tensor hidden = at::full({1, 1}, 1000.0f);
   at::Tensor weight = at::tensor({1.0f, -1.0f, 0.0f}).view({3, 1});

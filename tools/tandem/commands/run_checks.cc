@@ -27,6 +27,10 @@ bool ComparesSamples(config::v1::AdvEstimator estimator) {
     case config::v1::ADV_ESTIMATOR_RLOO:
     case config::v1::ADV_ESTIMATOR_OPO:
     case config::v1::ADV_ESTIMATOR_REINFORCE_PLUS_PLUS_BASELINE:
+    case config::v1::ADV_ESTIMATOR_GRPO_PASSK:
+    case config::v1::ADV_ESTIMATOR_GDPO:
+    case config::v1::ADV_ESTIMATOR_OPTIMAL_TOKEN_BASELINE:
+    case config::v1::ADV_ESTIMATOR_TIR_OPTIMAL_TOKEN_BASELINE:
       return true;
     default:
       return false;
@@ -92,6 +96,14 @@ absl::StatusOr<std::vector<std::string>> CheckRun(const CheckedRun& run) {
   if (run.test != nullptr) {
     RETURN_IF_ERROR(CheckTokens("data.test_files", *run.test, vocab_size));
   }
+  const config::v1::AdvEstimator estimator = run.config.algorithm().adv_estimator();
+  if (run.reinforcement && estimator == config::v1::ADV_ESTIMATOR_GDPO &&
+      run.config.reward().rewards_size() == 0) {
+    return absl::InvalidArgumentError(
+        "algorithm.adv_estimator: gdpo normalises several rewards one by one; list them, with "
+        "their "
+        "weights, in reward.rewards, or use grpo for one reward");
+  }
   std::vector<std::string> warnings;
   if (run.tokenizer != nullptr && static_cast<int64_t>(run.tokenizer->vocab_size()) > vocab_size) {
     warnings.push_back(absl::StrFormat(
@@ -107,13 +119,15 @@ absl::StatusOr<std::vector<std::string>> CheckRun(const CheckedRun& run) {
         num_prompts == 1 ? "is" : "are", Count(num_prompts, "prompt"),
         (batch + num_prompts - 1) / num_prompts));
   }
-  const config::v1::AdvEstimator estimator = run.config.algorithm().adv_estimator();
   if (run.reinforcement && run.config.rollout().n() == 1 && ComparesSamples(estimator)) {
     warnings.push_back(absl::StrCat(
         "rollout.n: 1, but algorithm.adv_estimator ",
         config::EnumValueName(*config::v1::AdvEstimator_descriptor()->FindValueByNumber(estimator)),
-        " compares the samples of a prompt; with one, its advantage is the bare reward, without a "
-        "baseline. Set rollout.n to 4 or more, or use reinforce_plus_plus or remax"));
+        " compares the samples of a prompt; with one there is nothing to compare with",
+        estimator == config::v1::ADV_ESTIMATOR_GRPO_PASSK
+            ? ", and every advantage is 0. "
+            : ": its advantage is the bare reward, without a baseline. ",
+        "Set rollout.n to 4 or more, or use reinforce_plus_plus or remax"));
   }
   if (run.reinforcement || SamplesTest(run)) CheckLengths(run, warnings);
   if (run.test != nullptr) CheckOverlap(run, warnings);

@@ -40,9 +40,11 @@ struct Completion {
   std::string text;
   common::v1::FinishReason finish_reason = common::v1::FINISH_REASON_UNSPECIFIED;
   std::vector<common::v1::VersionSpan> version_spans;
-  std::map<std::string, double> part_scores;  // of reward.rewards: unweighted, by label
-  double score = 0;                           // from the rewarder
-  double reward = 0;                          // trained on: the score plus the overlong penalty
+  // Of reward.rewards, by label. A reward that does not apply to the row is in neither.
+  std::map<std::string, double> part_scores;  // unweighted
+  std::map<std::string, double> part_weights;
+  double score = 0;   // from the rewarder
+  double reward = 0;  // trained on: the score plus the overlong penalty
   // The part of the score that each token earned, from the rewarder; empty: all of it on the last.
   std::vector<double> token_rewards;
 };

@@ -98,6 +98,27 @@ absl::Status ReadRewards(const io::JsonFields& row, Sample& sample) {
   return absl::OkStatus();
 }
 
+// Reads `scores`, what each of several rewards said, and `score_weights`, 1 where it says nothing.
+absl::Status ReadRewardParts(const io::JsonFields& row, Sample& sample) {
+  const json& scores = row.json()["scores"];
+  const json weights = row.Has("score_weights") ? row.json()["score_weights"] : json::object();
+  if (!scores.is_object()) return row.Error("scores", "expected an object, a number by name");
+  if (!weights.is_object()) return row.Error("score_weights", "expected an object like scores");
+  for (const auto& [name, score] : scores.items()) {
+    const json weight = weights.value(name, json(1));
+    if (!score.is_number() || !weight.is_number()) {
+      return row.Error(score.is_number() ? "score_weights" : "scores",
+                       absl::StrCat("expected a number for ", name, ", found ",
+                                    (score.is_number() ? weight : score).dump()));
+    }
+    common::v1::RewardPart& part = *sample.add_reward_parts();
+    part.set_name(name);
+    part.set_value(score.get<double>());
+    part.set_weight(weight.get<double>());
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Sample> ReadSample(const io::JsonFields& row) {
   Sample sample;
   sample.set_sample_id(row.place());
@@ -122,6 +143,9 @@ absl::StatusOr<Sample> ReadSample(const io::JsonFields& row) {
     response.mutable_advantages()->Add(values.begin(), values.end());
   } else {
     return row.Error("rewards", "expected rewards or advantages");
+  }
+  if (row.Has("scores")) {
+    RETURN_IF_ERROR(ReadRewardParts(row, sample));
   }
   if (row.Has("baseline_reward")) {
     ASSIGN_OR_RETURN(const double baseline, row.Double("baseline_reward"));

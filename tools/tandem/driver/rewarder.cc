@@ -44,6 +44,7 @@ class WeightedRewarder : public Rewarder {
         completions.push_back(completion);
         completion->score = 0;
         completion->part_scores.clear();
+        completion->part_weights.clear();
         completion->token_rewards.clear();
       }
     }
@@ -54,7 +55,9 @@ class WeightedRewarder : public Rewarder {
         if (!scores[i].reward.has_value()) continue;
         is_scored[i] = true;
         Add(scores[i], part.config.weight, *completions[i]);
-        if (keeps_parts_) completions[i]->part_scores[part.config.label] = *scores[i].reward;
+        if (!keeps_parts_) continue;
+        completions[i]->part_scores[part.config.label] = *scores[i].reward;
+        completions[i]->part_weights[part.config.label] = part.config.weight;
       }
     }
     for (size_t i = 0; i < judged.size(); ++i) {

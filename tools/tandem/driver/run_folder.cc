@@ -60,7 +60,10 @@ std::string SampleLines(int64_t step, const std::vector<Group>& groups, double t
                              {"policy_versions", spans}};
       if (completion.score != completion.reward) line["score"] = completion.score;
       if (!completion.token_rewards.empty()) line["token_rewards"] = completion.token_rewards;
-      if (!completion.part_scores.empty()) line["scores"] = completion.part_scores;
+      if (!completion.part_scores.empty()) {
+        line["scores"] = completion.part_scores;
+        line["score_weights"] = completion.part_weights;
+      }
       if (group.baseline.has_value()) line["baseline_reward"] = group.baseline->reward;
       text += io::ToJsonLine(line);
     }

@@ -47,6 +47,12 @@ std::vector<Sample> ToSamples(int64_t step, const std::vector<Group>& groups, do
       sample.set_index(static_cast<int32_t>(i));
       sample.set_reward(completion.reward);
       if (group.baseline.has_value()) sample.set_baseline_reward(group.baseline->reward);
+      for (const auto& [label, score] : completion.part_scores) {
+        common::v1::RewardPart& part = *sample.add_reward_parts();
+        part.set_name(label);
+        part.set_value(score);
+        part.set_weight(completion.part_weights.at(label));
+      }
       sample.set_temperature(temperature);
       sample.set_finish_reason(completion.finish_reason);
       AddSegment(sample, common::v1::SEGMENT_KIND_PROMPT, group.prompt.token_ids);

@@ -17,6 +17,12 @@ namespace tandem::plan {
 namespace {
 
 // Whether every rank of a tensor-parallel group would have the same number of key-value heads.
+// Muon updates whole matrices, which tensor parallelism splits.
+bool UsesMuon(const config::v1::RunConfig& config) {
+  return config.actor().optim().name() == config::v1::OPTIMIZER_NAME_MUON ||
+         config.critic().optim().name() == config::v1::OPTIMIZER_NAME_MUON;
+}
+
 bool DividesHeads(const model::ModelSpec& spec, int tp) {
   return std::all_of(spec.layers.begin(), spec.layers.end(), [tp](const model::LayerSpec& layer) {
     return layer.attention.num_kv_heads % tp == 0;
@@ -97,7 +103,8 @@ class Search {
     std::vector<comm::MeshShape> meshes;
     const auto stated_sequence =
         static_cast<int>(request_.config.trainer().ulysses_sequence_parallel_size());
-    for (int tp = 1; tp <= std::min(ranks, request_.hardware.per_host); ++tp) {
+    const int most_tp = UsesMuon(request_.config) ? 1 : std::min(ranks, request_.hardware.per_host);
+    for (int tp = 1; tp <= most_tp; ++tp) {
       // With unequal parts, ranks wait for the largest.
       if (ranks % tp != 0 || !DividesHeads(request_.spec, tp)) continue;
       for (int shard = ranks / tp; shard >= 1; --shard) {

@@ -42,7 +42,10 @@ RankWorkload WorkloadOf(const config::v1::RunConfig& config, const BatchPlan& ba
   work.step_tokens = step_samples * batch.longest_sequence;
   work.step_rows = step_samples * config.rollout().max_tokens();
   const config::v1::RolloutCorrectionConfig& correction = config.algorithm().rollout_correction();
-  work.computes_old_logprobs = config::ResolveRolloutIs(config) != config::v1::ROLLOUT_IS_NONE ||
+  const config::v1::AdvEstimator estimator = config.algorithm().adv_estimator();
+  work.computes_old_logprobs = estimator == config::v1::ADV_ESTIMATOR_OPTIMAL_TOKEN_BASELINE ||
+                               estimator == config::v1::ADV_ESTIMATOR_TIR_OPTIMAL_TOKEN_BASELINE ||
+                               config::ResolveRolloutIs(config) != config::v1::ROLLOUT_IS_NONE ||
                                (batch.optimizer_steps > 1 && !correction.bypass_mode());
   return work;
 }

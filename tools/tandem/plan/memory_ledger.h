@@ -22,7 +22,7 @@ namespace tandem::plan {
 enum class MemoryKind {
   kParameters,       // float32 masters and the shards in compute dtype
   kGradients,        // float32 shards
-  kOptimizer,        // two float32 moments
+  kOptimizer,        // float32 moments or momentum
   kReference,        // the frozen reference: masters, shards and gathered units
   kCritic,           // the critic's masters, gradients, moments and gathered units
   kGatheredUnits,    // whole units in compute dtype, while in use

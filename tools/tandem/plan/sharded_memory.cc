@@ -5,6 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/model/head_chunk.h"
+#include "common/model/hidden_matrices.h"
+#include "common/sharding/matrix_exchange.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::plan {
@@ -70,6 +72,8 @@ ShardedMemory::ShardedMemory(MemoryLedger& ledger, const model::ModelSpec& spec,
       setup.reduces_in_float32 ? ReductionOps::kFloat32 : ReductionOps::kBFloat16;
   reduction.shared_unit = stages_.shared_unit();
   reduction_ = std::make_unique<Reduction>(reduction_ops_, reduction, Extents());
+  optimizer_elements_ = 2 * trained();
+  if (has_muon()) CountMuon();
   ledger_.SetPlace("between steps");
   if (setup.offload != config::v1::OFFLOAD_NONE) return;
   const auto take = [&](MemoryKind kind, int64_t bytes) {
@@ -78,7 +82,7 @@ ShardedMemory::ShardedMemory(MemoryLedger& ledger, const model::ModelSpec& spec,
   take(MemoryKind::kParameters, shard_bytes());
   if (role == Role::kReference) return;
   take(MemoryKind::kGradients, trained() * kFloat);
-  take(MemoryKind::kOptimizer, 2 * trained() * kFloat);
+  take(MemoryKind::kOptimizer, optimizer_elements_ * kFloat);
 }
 
 int64_t ShardedMemory::owned() const {
@@ -91,6 +95,39 @@ int64_t ShardedMemory::trained() const {
   int64_t sum = 0;
   for (const Unit& unit : units_) sum += unit.trainable ? unit.extent.owned : 0;
   return sum;
+}
+
+bool ShardedMemory::has_muon() const {
+  if (role_ == Role::kReference) return false;
+  return role_ == Role::kCritic ? setup_.critic_has_muon : setup_.policy_has_muon;
+}
+
+void ShardedMemory::CountMuon() {
+  const auto num_ranks = static_cast<size_t>(setup_.mesh.dp_shard);
+  std::vector<int64_t> in_matrices(num_ranks, 0);
+  std::vector<double> loads(num_ranks, 0.0);
+  for (size_t u = 0; u < units_.size(); ++u) {
+    if (!units_[u].trainable) continue;
+    const std::vector<model::HiddenMatrix> matrices =
+        model::HiddenMatricesOf(table_, static_cast<int>(u));
+    const sharding::MatrixExchange exchange =
+        sharding::PlanMatrixExchange(matrices, units_[u].extent.owned, setup_.mesh.dp_shard, loads);
+    for (const sharding::MatrixExchange::Piece& piece : exchange.pieces) {
+      in_matrices[static_cast<size_t>(piece.sender)] += piece.count;
+    }
+    int64_t iteration = 0;  // its input, and two or three more and two Gram matrices
+    for (const model::HiddenMatrix& matrix : matrices) {
+      const int64_t side = std::min(matrix.rows, matrix.columns);
+      const int64_t copies = matrix.rows > matrix.columns ? 4 : 3;
+      iteration = std::max(iteration, copies * matrix.numel() + 2 * side * side);
+    }
+    const int64_t buffers = num_ranks > 1 ? 2 : 1;
+    optimizer_step_elements_ =
+        std::max(optimizer_step_elements_,
+                 buffers * static_cast<int64_t>(num_ranks) * exchange.slice + iteration);
+  }
+  const int64_t least = *std::min_element(in_matrices.begin(), in_matrices.end());
+  optimizer_elements_ = 2 * trained() - least;
 }
 
 int64_t ShardedMemory::shard_bytes() const {
@@ -106,7 +143,8 @@ int64_t ShardedMemory::largest_unit() const {
 }
 
 int64_t ShardedMemory::state_bytes() const {
-  return shard_bytes() + (role_ == Role::kReference ? 0 : trained() * 3 * kFloat);
+  return shard_bytes() +
+         (role_ == Role::kReference ? 0 : (trained() + optimizer_elements_) * kFloat);
 }
 
 MemoryKind ShardedMemory::Kind(MemoryKind of_policy) const {
@@ -292,6 +330,10 @@ Size ShardedMemory::HeadForwardBackward(const Size& x) {
 void ShardedMemory::OptimizerStep() {
   ledger_.SetPlace("the optimizer's step");
   reduction_->Reset();
+  Size exchanged;
+  if (has_muon()) {
+    exchanged = ledger_.Take(Kind(MemoryKind::kOptimizer), optimizer_step_elements_ * kFloat);
+  }
   if (setup_.offload == config::v1::OFFLOAD_NONE) return;
   int64_t most = 0;
   for (const Unit& unit : units_) most = std::max(most, unit.trainable ? unit.extent.owned : 0);

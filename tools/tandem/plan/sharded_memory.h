@@ -121,6 +121,10 @@ class ShardedMemory {
   int64_t WidenedRowBytes() const;
   int64_t owned() const;
   int64_t trained() const;  // of the owned elements, those that get gradients
+  bool has_muon() const;
+  // Counts Muon's state (muon.h), on the rank that has most of it, and the largest exchange of a
+  // unit's matrices.
+  void CountMuon();
   // Bytes of masters, and of shards in compute dtype that are not the masters.
   int64_t shard_bytes() const;
   std::vector<sharding::ShardExtent> Extents() const;
@@ -150,6 +154,8 @@ class ShardedMemory {
   const int64_t vocab_;      // rows of the embedding on this rank
   const int64_t head_rows_;  // rows of the output projection: the vocabulary, or 1 for a critic
   std::vector<Unit> units_;
+  int64_t optimizer_elements_ = 0;       // of its state
+  int64_t optimizer_step_elements_ = 0;  // that it allocates during a step
   CountedPool pool_;
   std::vector<Size> resident_;
   sharding::GatherSchedule schedule_;

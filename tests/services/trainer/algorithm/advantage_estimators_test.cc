@@ -28,6 +28,10 @@ constexpr Named kEstimators[] = {
     {"gae", &kGaeAdvantages},
     {"grpo_passk", &kPassAtKAdvantages},
     {"grpo_passk_centred", &kPassAtKAdvantages, false},
+    {"gdpo", &kGdpoAdvantages},
+    {"gdpo_centred", &kGdpoAdvantages, false},
+    {"optimal_token_baseline", &kOptimalTokenBaselineAdvantages},
+    {"optimal_token_baseline", &kTirOptimalTokenBaselineAdvantages},
 };
 
 class AdvantageEstimators : public ::testing::Test {
@@ -37,6 +41,7 @@ class AdvantageEstimators : public ::testing::Test {
     batch_ = GoldenBatch(golden_);
     SetTokens(batch_, &Sequence::old_logprobs, golden_["advantages"]["old"]);
     SetTokens(batch_, &Sequence::ref_logprobs, golden_["advantages"]["ref"]);
+    SetTokens(batch_, &Sequence::sum_pi_squared, golden_["advantages"]["sum_pi_squared"]);
     SetTokens(batch_, &Sequence::values, golden_["advantages"]["values"]);
     SpreadRewards(batch_);
   }

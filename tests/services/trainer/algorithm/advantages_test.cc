@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "services/trainer/algorithm/grpo_advantages.h"
 #include "tests/services/trainer/algorithm/golden.h"
 
@@ -83,6 +85,36 @@ TEST(Advantages, OfGroupEstimatorsUseTheSumOfTokenRewards) {
 
   EXPECT_EQ(batch.sequences[0].advantages, std::vector<float>({2, 2}));
   EXPECT_EQ(batch.sequences[1].advantages, std::vector<float>({-2, -2}));
+}
+
+TEST(Advantages, OfTokensAreComparedByPositionInTheCompletionOrAmongTrainedTokens) {
+  TrainingBatch batch;
+  batch.num_groups = 1;
+  batch.sequences.resize(2);
+  // A prompt of 2; the first completion has an environment's token between its two turns.
+  batch.sequences[0].trained = {2, 4};
+  batch.sequences[0].reward = 4;
+  batch.sequences[1].trained = {2, 3};
+  batch.sequences[1].reward = 1;
+  for (Sequence& sequence : batch.sequences) {
+    sequence.prompt_tokens = 2;
+    sequence.old_logprobs = {-std::log(2.0f), -std::log(2.0f)};
+    sequence.sum_pi_squared = {0.5f, 0.5f};  // terms of 1 - 2 / 2 + 1 / 2
+  }
+  batch.sequences[0].importance_weights = {2, 0};  // weights 2, 2 against 0.5, 1
+  SpreadRewards(batch);
+
+  TrainingBatch of_trained = batch;
+  AssignAdvantages(of_trained, {.kind = &kTirOptimalTokenBaselineAdvantages});
+  EXPECT_NEAR(of_trained.sequences[0].advantages[0], 4 - (2 * 4 + 0.5) / 2.5, 1e-6);
+  EXPECT_NEAR(of_trained.sequences[0].advantages[1], 4 - (2 * 4 + 1.0) / 3, 1e-6);
+  EXPECT_NEAR(of_trained.sequences[1].advantages[1], 1 - (2 * 4 + 1.0) / 3, 1e-6);
+
+  AssignAdvantages(batch, {.kind = &kOptimalTokenBaselineAdvantages});
+  EXPECT_NEAR(batch.sequences[0].advantages[0], 4 - (2 * 4 + 0.5) / 2.5, 1e-6);
+  // Position 2, where only the longest completion has a token, has no baseline.
+  EXPECT_NEAR(batch.sequences[0].advantages[1], 4, 1e-6);
+  EXPECT_NEAR(batch.sequences[1].advantages[1], 0, 1e-6);  // alone at position 1
 }
 
 TEST(Advantages, ThatCameWithASampleStayAndItsRewardCountsInTheGroup) {

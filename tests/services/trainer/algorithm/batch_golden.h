@@ -33,10 +33,14 @@ inline TrainingBatch GoldenBatch(const nlohmann::json& golden) {
     const auto length = golden["lengths"][i].get<int64_t>();
     for (int64_t t = 0; t <= length; ++t) sequence.token_ids.push_back(t);
     for (int64_t t = 1; t <= length; ++t) sequence.trained.push_back(t);
+    sequence.prompt_tokens = 1;
     sequence.rollout_logprobs.assign(length, NAN);
     sequence.group = golden["groups"][i];
     sequence.reward = golden["rewards"][i];
     sequence.baseline_reward = golden["baselines"][i].get<double>();
+    for (const auto& part : golden["reward_parts"]) {
+      sequence.reward_parts.push_back({part["name"], part["values"][i], part["weight"]});
+    }
     batch.num_groups = std::max(batch.num_groups, sequence.group + 1);
   }
   return batch;

@@ -15,6 +15,7 @@
 #include "common/status/status_macros.h"
 #include "services/trainer/checkpoint/load_shard.h"
 #include "services/trainer/checkpoint/snapshot_writer.h"
+#include "services/trainer/optim/muon.h"
 #include "tandem/common/v1/error.pb.h"
 #include "tests/fakes/local_mesh.h"
 #include "tests/services/trainer/fsdp/sharded_test_support.h"
@@ -187,6 +188,86 @@ TEST(ShardedCheckpoint, HasNoMomentsOfFrozenParametersAndIsRefusedWhereTheyTrain
                 StatusIs(absl::StatusCode::kFailedPrecondition,
                          AllOf(HasSubstr("model.embed_tokens.weight"),
                                HasSubstr("trainer.frozen_parameters"))));
+  });
+}
+
+// Muon's state has other elements for each kind; other ranks cut them elsewhere.
+TEST(ShardedCheckpoint, OfMuonLoadsIntoAnotherMeshAndIsRefusedByAdamW) {
+  const TempFolder folder;
+  std::filesystem::create_directories(folder / "c");
+  const auto value = [](const checkpoint::Run& run, const std::string& kind) {
+    return static_cast<float>(run.begin % 97) + static_cast<float>(run.tensor.size()) +
+           static_cast<float>(kind.size());
+  };
+  // Calls `visit` with the name, kind and elements of every part of the optimizer's state.
+  const auto for_each_run = [](const CheckpointedModel& model, const auto& visit) {
+    for (const ShardPart& part : ShardParts(model)) {
+      if (part.kind == checkpoint::kMasterKind) continue;
+      for (const checkpoint::Run& run : part.runs) {
+        visit(run, part.kind, part.tensor.narrow(0, run.offset, run.count));
+      }
+    }
+  };
+  const auto make = [](const comm::DeviceMesh& mesh) {
+    ShardedModelOptions options;
+    options.spec = SmallSpec();
+    options.mesh = &mesh;
+    return ShardedModel::Create(options).value();
+  };
+  absl::Mutex mu;
+  checkpoint::Manifest manifest;
+  LocalMesh two({.dp_shard = 2});
+  two.Run([&](const comm::DeviceMesh& mesh) {
+    const auto model = make(mesh);
+    Muon muon({}, *model, mesh);
+    muon.set_num_steps(kOptimizerSteps);
+    const std::vector<CheckpointedModel> models = {{"policy", model.get(), &muon}};
+    for_each_run(models[0],
+                 [&](const checkpoint::Run& run, const std::string& kind, at::Tensor elements) {
+                   checkpoint::Run of_element = run;
+                   for (int64_t i = 0; i < run.count; ++i) {
+                     of_element.begin = run.begin + i;
+                     elements[i] = value(of_element, kind);
+                   }
+                 });
+    SnapshotOptions options;
+    options.folder = folder / "c";
+    options.name = checkpoint::ShardName(mesh.rank(), mesh.size());
+    SnapshotWriter writer;
+    ASSERT_OK(writer.Start(options, models));
+    ASSERT_OK(writer.Wait());
+    absl::MutexLock lock(&mu);
+    manifest.shards.push_back(options.name);
+    if (mesh.rank() == 0) manifest.models = {DescribeModel(models[0])};
+  });
+  for (const std::string& shard : manifest.shards) {
+    ASSERT_OK_AND_ASSIGN(manifest.files.emplace_back(),
+                         checkpoint::DescribeFile(folder / "c", shard + ".json"));
+  }
+  ASSERT_OK(checkpoint::WriteManifest(folder / "c", manifest));
+
+  LocalMesh three({.dp_shard = 3});
+  three.Run([&](const comm::DeviceMesh& mesh) {
+    const auto model = make(mesh);
+    Muon muon({}, *model, mesh);
+    AdamW adamw({}, *model, mesh);
+    const std::vector<CheckpointedModel> models = {{"policy", model.get(), &muon}};
+    ASSERT_OK_AND_ASSIGN(auto reader, checkpoint::CheckpointReader::Open(folder / "c"));
+    ASSERT_OK(VerifyShards(reader, models));
+    ASSERT_OK(ReadShards(reader, models));
+    EXPECT_EQ(muon.num_steps(), kOptimizerSteps);
+    for_each_run(models[0],
+                 [&](const checkpoint::Run& run, const std::string& kind, at::Tensor elements) {
+                   checkpoint::Run of_element = run;
+                   for (int64_t i = 0; i < run.count; ++i) {
+                     of_element.begin = run.begin + i;
+                     ASSERT_EQ(elements[i].item<float>(), value(of_element, kind))
+                         << run.tensor << " " << kind << " " << of_element.begin;
+                   }
+                 });
+    EXPECT_THAT(VerifyShards(reader, {{"policy", model.get(), &adamw}}),
+                StatusIs(absl::StatusCode::kFailedPrecondition,
+                         AllOf(HasSubstr("another optimizer"), HasSubstr("momentum_buffer"))));
   });
 }
 

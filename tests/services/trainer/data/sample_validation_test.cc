@@ -15,6 +15,7 @@ namespace {
 
 using ::tandem::testing::IsOk;
 using ::tandem::testing::StatusIs;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
@@ -70,6 +71,40 @@ TEST_F(SampleValidation, RefusesAmountsThatTrainNothing) {
   sampled().add_advantages(1);
   sampled().add_advantages(-1e10f);
   EXPECT_THAT(Validate(), StatusIs(kInvalid, HasSubstr("samples[3].segments[1].advantages[1]")));
+}
+
+TEST_F(SampleValidation, RefusesSamplesWithoutTheRewardsToNormalise) {
+  limits_.needs_reward_parts = true;
+  sample_.set_sample_id("7/0/3");
+  EXPECT_THAT(Validate(), StatusIs(kInvalid, AllOf(HasSubstr("samples[3].reward_parts"),
+                                                   HasSubstr("sample \"7/0/3\" has none"))));
+  sample_.add_reward_parts()->set_name("match");
+  EXPECT_THAT(Validate(), IsOk());
+  sample_.add_reward_parts()->set_name("match");
+  EXPECT_THAT(Validate(), StatusIs(kInvalid, HasSubstr("samples[3].reward_parts[1].name")));
+  sample_.mutable_reward_parts(1)->set_name("length");
+  sample_.mutable_reward_parts(1)->set_weight(std::numeric_limits<double>::infinity());
+  EXPECT_THAT(Validate(), StatusIs(kInvalid, HasSubstr("samples[3].reward_parts[1].weight")));
+}
+
+TEST_F(SampleValidation, NamesTheSampleWhoseRewardPartsDiffer) {
+  common::v1::RewardPart& part = *sample_.add_reward_parts();
+  part.set_name("match");
+  part.set_weight(2);
+  common::v1::Sample other = sample_;
+  other.set_sample_id("7/1/0");
+  other.mutable_reward_parts(0)->set_value(-1);
+  EXPECT_THAT(CheckSameRewardParts(sample_, other, "samples[4]"), IsOk());
+
+  other.mutable_reward_parts(0)->set_weight(1);
+
+  EXPECT_THAT(
+      CheckSameRewardParts(sample_, other, "samples[4]"),
+      StatusIs(kInvalid, AllOf(HasSubstr("samples[4].reward_parts"), HasSubstr("7/1/0"),
+                               HasSubstr("match (weight 2)"), HasSubstr("match (weight 1)"))));
+  other.clear_reward_parts();
+  EXPECT_THAT(CheckSameRewardParts(sample_, other, "samples[4]"),
+              StatusIs(kInvalid, HasSubstr("has none")));
 }
 
 TEST_F(SampleValidation, RefusesListsOfUnequalLength) {

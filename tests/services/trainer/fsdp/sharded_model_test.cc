@@ -7,7 +7,9 @@
 
 #include <map>
 
+#include "absl/synchronization/mutex.h"
 #include "services/trainer/fsdp/tensor_memory.h"
+#include "tests/fakes/local_mesh.h"
 #include "tests/fakes/local_process_group.h"
 #include "tests/services/trainer/fsdp/sharded_test_support.h"
 #include "tests/support/sanitizer.h"
@@ -44,6 +46,39 @@ TEST(ShardedModel, GivesTheLogProbsOfTheWholeModel) {
       EXPECT_LE(model->peak_gathered_units(), 2);
     }
   });
+}
+
+TEST(ShardedModel, SumsSquaredProbabilitiesOverAnyMesh) {
+  const std::vector<TokenSequence> sequences = RandomSequences(4, 9, SmallSpec().vocab_size, 4);
+  const PackedBatch batch = Pack(sequences);
+  at::Tensor expected;
+  for (const comm::MeshShape& shape :
+       {comm::MeshShape{}, comm::MeshShape{.dp_shard = 2}, comm::MeshShape{.tp = 2}}) {
+    absl::Mutex mu;
+    testing::LocalMesh world(shape);
+    world.Run([&](const comm::DeviceMesh& mesh) {
+      ShardedModelOptions options;
+      options.spec = SmallSpec();
+      options.mesh = &mesh;
+      ASSERT_OK_AND_ASSIGN(auto model, ShardedModel::Create(options));
+      SetParameters(*model, 2);
+
+      ASSERT_OK_AND_ASSIGN(const model::LogProbs out, model->ForwardWithSquares(batch));
+      ASSERT_OK_AND_ASSIGN(const model::LogProbs plain, model->Forward(batch));
+
+      ASSERT_OK_AND_ASSIGN(const model::LogProbs empty, model->ForwardWithSquares(PackedBatch()));
+      EXPECT_EQ(empty.sum_pi_squared.numel(), 0);
+
+      EXPECT_FALSE(plain.sum_pi_squared.defined());
+      EXPECT_TRUE(at::equal(out.logprobs, plain.logprobs));
+      // At least the square of the target's probability, at most 1.
+      EXPECT_TRUE((out.sum_pi_squared >= (out.logprobs * 2).exp() * 0.999).all().item<bool>());
+      EXPECT_TRUE((out.sum_pi_squared <= 1.001).all().item<bool>());
+      absl::MutexLock lock(&mu);
+      if (!expected.defined()) expected = out.sum_pi_squared;
+      EXPECT_LT(RelativeDifference(out.sum_pi_squared, expected), 1e-5);
+    });
+  }
 }
 
 TEST(ShardedModel, AnswersAnEmptyBatchWithNothing) {

@@ -28,6 +28,9 @@ class FakeModel : public ShardedModel {
   absl::Status Load(const io::ModelFolder&) override { return absl::OkStatus(); }
   absl::Status RandomInit(uint64_t) override { return absl::OkStatus(); }
   absl::StatusOr<model::LogProbs> Forward(const PackedBatch&) override { return model::LogProbs{}; }
+  absl::StatusOr<model::LogProbs> ForwardWithSquares(const PackedBatch&) override {
+    return model::LogProbs{};
+  }
   absl::StatusOr<double> ForwardBackward(const PackedBatch&, const LossFunction&) override {
     return 0.0;
   }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <optional>
+#include <utility>
 
 #include "common/config/load.h"
 #include "tests/support/status_matchers.h"
@@ -81,9 +82,27 @@ TEST_F(RunChecks, NameAGroupEstimatorWithoutGroups) {
   EXPECT_THAT(warnings, ElementsAre(AllOf(HasSubstr("rollout.n: 1"), HasSubstr("grpo"))));
   ASSERT_OK_AND_ASSIGN(const auto supervised, Check(/*reinforcement=*/false));
   EXPECT_THAT(supervised, IsEmpty());
+  for (const auto& [estimator, name] :
+       {std::pair(config::v1::ADV_ESTIMATOR_GRPO_PASSK, "grpo_passk"),
+        {config::v1::ADV_ESTIMATOR_OPTIMAL_TOKEN_BASELINE, "optimal_token_baseline"},
+        {config::v1::ADV_ESTIMATOR_TIR_OPTIMAL_TOKEN_BASELINE, "tir_optimal_token_baseline"}}) {
+    config_.mutable_algorithm()->set_adv_estimator(estimator);
+    ASSERT_OK_AND_ASSIGN(const auto of_group, Check());
+    EXPECT_THAT(of_group, ElementsAre(AllOf(HasSubstr("rollout.n: 1"), HasSubstr(name))));
+  }
   config_.mutable_algorithm()->set_adv_estimator(config::v1::ADV_ESTIMATOR_REINFORCE_PLUS_PLUS);
   ASSERT_OK_AND_ASSIGN(const auto without_groups, Check());
   EXPECT_THAT(without_groups, IsEmpty());
+}
+
+TEST_F(RunChecks, RefuseGdpoWithoutSeveralRewards) {
+  config_.mutable_algorithm()->set_adv_estimator(config::v1::ADV_ESTIMATOR_GDPO);
+
+  EXPECT_THAT(Check().status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("reward.rewards")));
+  EXPECT_OK(Check(/*reinforcement=*/false).status());
+  config_.mutable_reward()->add_rewards()->set_name("exact_match");
+  EXPECT_OK(Check().status());
 }
 
 TEST_F(RunChecks, NameCompletionsThatTheModelHasNoPositionsFor) {

@@ -108,6 +108,30 @@ TEST(RecordedSamples, RewardsOfTokensStayWithTheirTokens) {
   EXPECT_THAT(samples[1].segments(1).token_rewards(), ElementsAre(0.5, 0.25));
 }
 
+TEST(RecordedSamples, ScoresOfSeveralRewardsKeepNamesAndWeights) {
+  const TempFolder folder;
+  const std::string path = folder.Write(
+      "samples.jsonl",
+      Line(R"("scores": {"length": -3, "match": 1}, "score_weights": {"length": 0.5}, )"));
+
+  ASSERT_OK_AND_ASSIGN(const Recording recording, ReadRecording(path, 1));
+
+  const common::v1::Sample& sample = recording.steps.at(0).at(0);
+  ASSERT_EQ(sample.reward_parts_size(), 2);
+  EXPECT_EQ(sample.reward_parts(0).name(), "length");
+  EXPECT_EQ(sample.reward_parts(0).value(), -3);
+  EXPECT_EQ(sample.reward_parts(0).weight(), 0.5);
+  EXPECT_EQ(sample.reward_parts(1).weight(), 1);
+}
+
+TEST(RecordedSamples, AScoreThatIsNoNumberIsRefused) {
+  const TempFolder folder;
+  const std::string path = folder.Write("samples.jsonl", Line(R"("scores": {"match": "yes"}, )"));
+
+  EXPECT_THAT(ReadRecording(path, 1),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("number for match")));
+}
+
 TEST(RecordedSamples, AStepOnSomeLinesOnlyIsRefused) {
   const TempFolder folder;
   const std::string path = folder.Write("samples.jsonl", Line(R"("step": 1, )") + Line(""));

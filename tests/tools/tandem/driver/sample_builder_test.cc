@@ -18,6 +18,8 @@ TEST(SampleBuilder, KeepsGroupsTogetherAndCarriesProcessedLogProbs) {
       completion.logprobs = {-9.0f, -9.0f};
       completion.processed_logprobs = {-1.0f, -2.0f};
       completion.token_rewards = {0.5, 0.25};
+      completion.part_scores = {{"length", -3}, {"match", 1}};
+      completion.part_weights = {{"length", 0.5}, {"match", 2}};
       completion.finish_reason = common::v1::FINISH_REASON_STOP;
     }
   }
@@ -31,6 +33,11 @@ TEST(SampleBuilder, KeepsGroupsTogetherAndCarriesProcessedLogProbs) {
   EXPECT_EQ(samples[0].temperature(), 0.5);
   EXPECT_THAT(samples[0].segments(1).logprobs(), ElementsAre(-1.0f, -2.0f));
   EXPECT_THAT(samples[0].segments(1).token_rewards(), ElementsAre(0.5, 0.25));
+  ASSERT_EQ(samples[0].reward_parts_size(), 2);
+  EXPECT_EQ(samples[0].reward_parts(0).name(), "length");
+  EXPECT_EQ(samples[0].reward_parts(0).value(), -3);
+  EXPECT_EQ(samples[0].reward_parts(0).weight(), 0.5);
+  EXPECT_EQ(samples[0].reward_parts(1).name(), "match");
 }
 
 TEST(SampleBuilder, TrainsOnTheTrainedRunsOfARow) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "common/config/load.h"
+#include "common/model/hidden_matrices.h"
 #include "nlohmann/json.hpp"
 #include "tests/support/status_matchers.h"
 #include "tools/tandem/plan/model_shape.h"
@@ -173,6 +174,25 @@ TEST(RunPlan, SharesAcceleratorsWhereThereAreTooFew) {
   EXPECT_FALSE(apart->budget.shared);
   EXPECT_TRUE(together->budget.shared);
   EXPECT_LT(together->budget.rank_bytes, apart->budget.rank_bytes - together->rollout.total());
+}
+
+TEST(RunPlan, CountsMuonsStateAndExchange) {
+  const auto plan = [](const char* optimizer, const char* ranks) {
+    return *PlanRun(Request("qwen2.5-0.5b", "h100x4",
+                            {"model.dtype=bfloat16", "trainer.ranks=" + std::string(ranks),
+                             "actor.optim.name=" + std::string(optimizer)}));
+  };
+  const RunPlan adamw = plan("adamw", "1"), muon = plan("muon", "1");
+  const model::ParameterTable table(adamw.spec);
+  int64_t in_matrices = 0;
+  for (size_t u = 0; u < table.units().size(); ++u) {
+    for (const model::HiddenMatrix& m : model::HiddenMatricesOf(table, static_cast<int>(u))) {
+      in_matrices += m.numel();
+    }
+  }
+  EXPECT_GT(in_matrices, adamw.spec.num_parameters() / 2);
+  EXPECT_EQ(adamw.rank.resident - muon.rank.resident, 4 * in_matrices);
+  EXPECT_LT(plan("muon", "2").rank.resident, plan("adamw", "2").rank.resident);
 }
 
 TEST(RunPlan, CountsTheModelsBesideThePolicy) {

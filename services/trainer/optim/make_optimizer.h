@@ -1,0 +1,22 @@
+// Makes the optimizer that a configuration names.
+#ifndef TANDEM_SERVICES_TRAINER_OPTIM_MAKE_OPTIMIZER_H_
+#define TANDEM_SERVICES_TRAINER_OPTIM_MAKE_OPTIMIZER_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "services/trainer/optim/optimizer.h"
+#include "tandem/config/v1/run_config.pb.h"
+
+namespace tandem::trainer {
+
+// Requires a configuration with every value set (config::LoadRunConfig). Allocates the optimizer's
+// state: throws c10::OutOfMemoryError. INVALID_ARGUMENT for muon on a mesh with tensor parallelism.
+// `mesh` is the model's; both outlive the optimizer.
+absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(const config::v1::OptimConfig& config,
+                                                         ShardedModel& model,
+                                                         const comm::DeviceMesh& mesh);
+
+}  // namespace tandem::trainer
+
+#endif  // TANDEM_SERVICES_TRAINER_OPTIM_MAKE_OPTIMIZER_H_
