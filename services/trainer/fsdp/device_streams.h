@@ -11,6 +11,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 
 namespace tandem::trainer {
 
@@ -29,9 +30,9 @@ class DeviceStreams {
   // Marks everything issued to the compute stream so far. May return null: nothing to wait for.
   virtual std::shared_ptr<Mark> MarkCompute() = 0;
 
-  // Makes the side stream wait for `after` (null: for nothing), then calls `issue` with the side
-  // stream current. A collective issued there starts when the side stream reaches it.
-  virtual void IssueAfter(const Mark* after, absl::FunctionRef<void()> issue) = 0;
+  // Makes the side stream wait for all marks of `after` (nulls: for nothing), then calls `issue`
+  // with the side stream current. A collective issued there starts when the side stream reaches it.
+  virtual void IssueAfter(absl::Span<const Mark* const> after, absl::FunctionRef<void()> issue) = 0;
 
   // Peak bytes of tensors held by the device's allocator.
   virtual int64_t peak_tensor_bytes() const = 0;

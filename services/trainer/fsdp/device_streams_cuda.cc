@@ -32,8 +32,10 @@ class CudaStreams : public DeviceStreams {
     return std::make_shared<CudaMark>(c10::cuda::getCurrentCUDAStream(device_.index()));
   }
 
-  void IssueAfter(const Mark* after, absl::FunctionRef<void()> issue) override {
-    if (after != nullptr) static_cast<const CudaMark*>(after)->Block(side_);
+  void IssueAfter(absl::Span<const Mark* const> after, absl::FunctionRef<void()> issue) override {
+    for (const Mark* mark : after) {
+      if (mark != nullptr) static_cast<const CudaMark*>(mark)->Block(side_);
+    }
     const c10::cuda::CUDAStreamGuard guard(side_);
     issue();
   }
