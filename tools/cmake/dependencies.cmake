@@ -84,7 +84,7 @@ endif()
 
 function(tandem_cuda_sources)
   set_source_files_properties(${ARGN} PROPERTIES
-    COMPILE_DEFINITIONS "TANDEM_CUDA;USE_C10D_NCCL"
+    COMPILE_DEFINITIONS "TANDEM_CUDA"
     INCLUDE_DIRECTORIES "${CUDAToolkit_INCLUDE_DIRS};${NCCL_INCLUDE}")
 endfunction()
 
