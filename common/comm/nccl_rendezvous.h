@@ -3,6 +3,7 @@
 #define TANDEM_COMMON_COMM_NCCL_RENDEZVOUS_H_
 
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "common/comm/nccl_api.h"
