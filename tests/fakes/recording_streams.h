@@ -27,8 +27,17 @@ class RecordingStreams : public trainer::DeviceStreams {
     int64_t computed = 0;
   };
 
-  // Issues a kernel to the compute stream.
-  void Compute() { ++computed_; }
+  struct Options {
+    bool has_clock = false;  // whether it times compute, as a GPU does
+  };
+  explicit RecordingStreams(Options options) : options_(options) {}
+  RecordingStreams() : RecordingStreams(Options()) {}
+
+  // Issues a kernel to the compute stream that takes this long.
+  void Compute(double seconds = 0) {
+    ++computed_;
+    seconds_ += seconds;
+  }
   int64_t computed() const { return computed_; }
   const std::vector<Issue>& issues() const { return issues_; }
 
@@ -43,6 +52,14 @@ class RecordingStreams : public trainer::DeviceStreams {
     issues_.push_back({waited_for_, computed_});
     issue();
   }
+  std::unique_ptr<Moment> MarkTime() override {
+    return options_.has_clock ? std::make_unique<At>(*this) : nullptr;
+  }
+  double SecondsBetween(const Moment& begin, const Moment& end) override {
+    return static_cast<const At&>(end).seconds - static_cast<const At&>(begin).seconds;
+  }
+  // Most moments that existed at once.
+  int peak_moments() const { return peak_moments_; }
   int64_t peak_tensor_bytes() const override { return 0; }
 
  private:
@@ -51,6 +68,19 @@ class RecordingStreams : public trainer::DeviceStreams {
     const int64_t at;
   };
 
+  struct At : Moment {
+    explicit At(RecordingStreams& owner) : owner(owner), seconds(owner.seconds_) {
+      owner.peak_moments_ = std::max(owner.peak_moments_, ++owner.num_moments_);
+    }
+    ~At() override { --owner.num_moments_; }
+    RecordingStreams& owner;
+    const double seconds;
+  };
+
+  const Options options_;
+  double seconds_ = 0;
+  int num_moments_ = 0;
+  int peak_moments_ = 0;
   int64_t computed_ = 0;
   int64_t waited_for_ = 0;
   std::vector<Issue> issues_;

@@ -4,6 +4,7 @@
 #include <c10/cuda/CUDAStream.h>
 
 #include <exception>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -19,6 +20,18 @@ class CudaMark : public DeviceStreams::Mark {
 
  private:
   mutable at::cuda::CUDAEvent event_;
+};
+
+class CudaMoment : public DeviceStreams::Moment {
+ public:
+  explicit CudaMoment(const c10::cuda::CUDAStream& stream) { event_.record(stream); }
+  double SecondsUntil(const CudaMoment& end) const {
+    end.event_.synchronize();
+    return event_.elapsed_time(end.event_) / 1e3;
+  }
+
+ private:
+  at::cuda::CUDAEvent event_{cudaEventDefault};  // with a time, unlike those that only order
 };
 
 class CudaStreams : public DeviceStreams {
@@ -38,6 +51,14 @@ class CudaStreams : public DeviceStreams {
     }
     const c10::cuda::CUDAStreamGuard guard(side_);
     issue();
+  }
+
+  std::unique_ptr<Moment> MarkTime() override {
+    return std::make_unique<CudaMoment>(c10::cuda::getCurrentCUDAStream(device_.index()));
+  }
+
+  double SecondsBetween(const Moment& begin, const Moment& end) override {
+    return static_cast<const CudaMoment&>(begin).SecondsUntil(static_cast<const CudaMoment&>(end));
   }
 
   int64_t peak_tensor_bytes() const override {

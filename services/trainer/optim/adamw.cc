@@ -44,7 +44,7 @@ double SumOfSquaresOnCpu(const at::Tensor& x) {
 }  // namespace
 
 AdamW::AdamW(AdamWOptions options, ShardedModel& model, const comm::DeviceMesh& mesh)
-    : options_(options), model_(model), mesh_(mesh) {
+    : options_(options), model_(model), mesh_(mesh), clock_(model.device_streams()) {
   const std::vector<UnitShard>& shards = model_.shards();
   first_moments_.resize(shards.size());
   second_moments_.resize(shards.size());
