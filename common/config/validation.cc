@@ -162,18 +162,17 @@ void CheckData(const v1::DataConfig& data, Checker* check) {
   }
 }
 
-void CheckRolloutDevice(const v1::RolloutConfig& rollout, Checker* check) {
-  absl::string_view device = rollout.device();
-  if (device.empty() || device == "cpu") return;
+void CheckDevice(const char* key, const std::string& value, Checker* check) {
+  absl::string_view device = value;
+  if (device.empty() || device == "auto" || device == "cpu") return;
   int index = 0;
   const bool is_gpu = absl::ConsumePrefix(&device, "cuda") &&
                       (device.empty() || (absl::ConsumePrefix(&device, ":") && !device.empty() &&
                                           absl::ascii_isdigit(device.front()) &&
                                           absl::SimpleAtoi(device, &index) && index < kMaxDevices));
   if (!is_gpu) {
-    check->Fail("rollout.device",
-                absl::StrCat("expected cpu, cuda or cuda:N with N from 0 to ", kMaxDevices - 1,
-                             ", found \"", rollout.device(), "\""));
+    check->Fail(key, absl::StrCat("expected auto, cpu, cuda or cuda:N with N from 0 to ",
+                                  kMaxDevices - 1, ", found \"", value, "\""));
   }
 }
 
@@ -222,7 +221,7 @@ void CheckRollout(const v1::RolloutConfig& rollout, Checker* check) {
   check->Integer("rollout.tensor_model_parallel_size", rollout.tensor_model_parallel_size(), 1,
                  kMaxProcesses);
   check->Seconds("rollout.collective_timeout_s", rollout.collective_timeout_s());
-  CheckRolloutDevice(rollout, check);
+  CheckDevice("rollout.device", rollout.device(), check);
   CheckRolloutCpus(rollout, check);
 }
 
@@ -238,6 +237,7 @@ void CheckTrainer(const v1::TrainerConfig& trainer, Checker* check) {
   check->Integer("trainer.max_staleness", trainer.max_staleness(), 0);
   check->Integer("trainer.test_freq", trainer.test_freq(), 0);
   check->Integer("trainer.save_freq", trainer.save_freq(), 0);
+  CheckDevice("trainer.device", trainer.device(), check);
   check->Number(
       "trainer.save_interval_seconds", trainer.save_interval_seconds(),
       trainer.save_interval_seconds() >= 0 && trainer.save_interval_seconds() <= kMaxSeconds,

@@ -84,7 +84,8 @@ absl::Status CheckSequenceParallel(const ModelSpec& spec, int tensor_ranks, int 
 }
 
 absl::Status CheckRolloutDevice(const ModelSpec& spec, const std::string& device) {
-  if (device.empty() || device == "cpu") return absl::OkStatus();
+  // A rollout with auto computes such a model on the CPU.
+  if (device.empty() || device == "auto" || device == "cpu") return absl::OkStatus();
   const auto layer = std::find_if(spec.layers.begin(), spec.layers.end(),
                                   [](const LayerSpec& l) { return l.experts.has_value(); });
   if (layer == spec.layers.end()) return absl::OkStatus();

@@ -32,6 +32,7 @@ absl::Status FollowerProcess::Build(const RolloutProcessOptions& options) {
   ASSIGN_OR_RETURN(model::ModelSpec spec, model::ParseModelSpec(folder.json, folder.path));
   ASSIGN_OR_RETURN(const EngineOptions engine_options,
                    MakeEngineOptions(options.config, folder, spec, options.environment.local_rank));
+  telemetry::LogInfo("the rollout computes on", {{"device", engine_options.device_description}});
   ASSIGN_OR_RETURN(ranks_,
                    ReplicaRanks::Join(options.config, options.environment, engine_options.device));
   model_ = std::make_unique<model::Transformer>(std::move(spec), model::UnitLimits{},

@@ -45,6 +45,7 @@ absl::Status RolloutProcess::Build(const RolloutProcessOptions& options) {
   ASSIGN_OR_RETURN(model::ModelSpec spec, model::ParseModelSpec(folder.json, folder.path));
   ASSIGN_OR_RETURN(EngineOptions engine_options,
                    MakeEngineOptions(options.config, folder, spec, options.environment.local_rank));
+  telemetry::LogInfo("the rollout computes on", {{"device", engine_options.device_description}});
   if (exact) {
     RETURN_IF_ERROR(CheckDevice(engine_options.device));
     ASSIGN_OR_RETURN(std::string processor, model::ProcessorOf(engine_options.device));
