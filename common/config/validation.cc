@@ -197,7 +197,7 @@ void CheckRollout(const v1::RolloutConfig& rollout, Checker* check) {
   check->Integer("rollout.update_weights_bucket_megabytes",
                  rollout.update_weights_bucket_megabytes(), 1, 65536);
   check->Integer("rollout.block_size", rollout.block_size(), 1, 65536);
-  check->Integer("rollout.kv_cache_megabytes", rollout.kv_cache_megabytes(), 1, kMaxMegabytes);
+  check->Integer("rollout.kv_cache_megabytes", rollout.kv_cache_megabytes(), 0, kMaxMegabytes);
   check->Integer("rollout.max_num_seqs", rollout.max_num_seqs(), 1);
   check->Integer("rollout.max_num_batched_tokens", rollout.max_num_batched_tokens(), 1);
   check->Integer("rollout.threads", rollout.threads(), 0, kMaxProcesses);

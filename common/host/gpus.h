@@ -4,7 +4,7 @@
 //
 //   ASSIGN_OR_RETURN(const DeviceChoice device,
 //                    ChooseDevice("trainer.device", "auto", local_rank, ReadGpuFacts()));
-//   if (device.on_gpu()) ...device.gpu...
+//   if (device.on_gpu()) Use(device.gpu);
 #ifndef TANDEM_COMMON_HOST_GPUS_H_
 #define TANDEM_COMMON_HOST_GPUS_H_
 

@@ -1,6 +1,8 @@
 // Implements device_processor.h for builds with CUDA.
 #include <ATen/cuda/CUDAContextLight.h>
 #include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <cuda_runtime_api.h>
 
 #include <exception>
 
@@ -20,6 +22,21 @@ absl::StatusOr<std::string> ProcessorOf(at::Device device) {
     return absl::UnavailableError(
         absl::StrCat(device.str(), " cannot be queried: ", comm::FirstLine(error.what())));
   }
+}
+
+absl::StatusOr<int64_t> FreeMemory(at::Device device) {
+  if (!device.is_cuda()) {
+    return absl::UnimplementedError(absl::StrCat("no free memory is known of ", device.str()));
+  }
+  const c10::cuda::CUDAGuard guard(device);
+  size_t free = 0;
+  size_t total = 0;
+  const cudaError_t error = cudaMemGetInfo(&free, &total);
+  if (error != cudaSuccess) {
+    return absl::UnavailableError(
+        absl::StrCat(device.str(), ": free memory: ", cudaGetErrorString(error)));
+  }
+  return static_cast<int64_t>(free);
 }
 
 host::GpuFacts GpuFactsOfProcess() {

@@ -60,7 +60,6 @@ absl::StatusOr<EngineOptions> MakeEngineOptions(const config::v1::RunConfig& con
   options.device_description = std::move(device.description);
   options.forward.graphs = rollout.cuda_graphs();
   options.block_size = rollout.block_size();
-  options.kv_cache_bytes = rollout.kv_cache_megabytes() << 20;
   options.scheduler.max_num_seqs = rollout.max_num_seqs();
   options.scheduler.max_num_batched_tokens = rollout.max_num_batched_tokens();
   options.max_model_len = rollout.max_model_len();

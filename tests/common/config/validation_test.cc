@@ -43,7 +43,7 @@ TEST_F(ValidationTest, ValuesOutOfRangeAreRefusedWithTheKey) {
                                  "rollout.replicas=1000000",
                                  "rollout.update_weights_bucket_megabytes=0",
                                  "rollout.block_size=0",
-                                 "rollout.kv_cache_megabytes=0",
+                                 "rollout.kv_cache_megabytes=-1",
                                  "rollout.max_num_seqs=0",
                                  "rollout.max_num_batched_tokens=0",
                                  "rollout.threads=-1",
