@@ -13,8 +13,8 @@
 namespace tandem::comm {
 namespace {
 
-constexpr absl::Duration kPollPause = absl::Microseconds(50);
-// How long an abort waits for a call to return: one that polls leaves within kPollPause. One that
+constexpr absl::Duration kProgressPause = absl::Microseconds(50);
+// How long an abort waits for a call to return: one that polls leaves within kProgressPause. One that
 // blocks ends only by the abort.
 constexpr absl::Duration kCallGrace = absl::Milliseconds(200);
 // A finalized communicator flushes what is in flight; its peers may be gone.
@@ -62,7 +62,7 @@ absl::Status NcclConnection::ErrorOf(const std::string& what, int result) {
 
 int NcclConnection::AwaitProgress(int result) {
   while (result == NcclApi::kInProgress && status().ok()) {
-    absl::SleepFor(kPollPause);
+    absl::SleepFor(kProgressPause);
     int state = NcclApi::kSuccess;
     result = api_->CommGetAsyncError(comm_, &state);
     if (result == NcclApi::kSuccess) result = state;
@@ -254,7 +254,7 @@ void NcclConnection::Aborted() {
   for (const auto& operation : ended) {
     while (!HasEnded(*operation)) {
       if (absl::Now() >= deadline) return;
-      absl::SleepFor(kPollPause);
+      absl::SleepFor(kProgressPause);
     }
   }
   absl::MutexLock lock(&mu_);
@@ -286,7 +286,7 @@ void NcclConnection::FinalizeAndDestroy() {
   const absl::Time deadline = absl::Now() + kMostForFinalize;
   int result = api_->CommFinalize(comm_);
   while (result == NcclApi::kInProgress && absl::Now() < deadline) {
-    absl::SleepFor(kPollPause);
+    absl::SleepFor(kProgressPause);
     int state = NcclApi::kSuccess;
     result = api_->CommGetAsyncError(comm_, &state);
     if (result == NcclApi::kSuccess) result = state;

@@ -24,7 +24,7 @@
 namespace tandem::comm {
 namespace {
 
-constexpr absl::Duration kPollPause = absl::Microseconds(200);
+constexpr absl::Duration kBarrierPause = absl::Microseconds(200);
 
 // Issues the calls of `body` as one operation. Returns the first error of a call, or the group's
 // result.
@@ -144,7 +144,7 @@ class NcclGroup : public ProcessGroup, public KnowsTransport {
     const at::Tensor flag = at::zeros({1}, at::device(connection_->api().device()).dtype(at::kInt));
     ASSIGN_OR_RETURN(auto work, AllReduce(flag, ReduceOp::kSum, tag));
     // The host has to wait here; Wait() would only make the stream wait.
-    while (!work->IsCompleted()) absl::SleepFor(kPollPause);
+    while (!work->IsCompleted()) absl::SleepFor(kBarrierPause);
     return connection_->status();
   }
 

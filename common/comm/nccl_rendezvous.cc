@@ -17,11 +17,11 @@
 namespace tandem::comm {
 namespace {
 
-constexpr absl::Duration kPollPause = absl::Milliseconds(1);
+constexpr absl::Duration kFormingPause = absl::Milliseconds(1);
 // The end of the timeout, kept for asking the store which ranks are still there.
 constexpr absl::Duration kMostForNaming = absl::Seconds(1);
 
-absl::Duration Until(absl::Time deadline) {
+absl::Duration TimeUntil(absl::Time deadline) {
   return std::max(deadline - absl::Now(), absl::ZeroDuration());
 }
 
@@ -33,7 +33,7 @@ NcclCommunicator* FormCommunicator(NcclApi& api, int size, int rank, const std::
   NcclCommunicator* comm = nullptr;
   int result = api.CommInitRank(&comm, size, id, rank);
   while (result == NcclApi::kInProgress && !abandoned.load()) {
-    absl::SleepFor(kPollPause);
+    absl::SleepFor(kFormingPause);
     int state = NcclApi::kSuccess;
     result = api.CommGetAsyncError(comm, &state);
     if (result == NcclApi::kSuccess) result = state;
@@ -50,7 +50,7 @@ absl::StatusOr<std::string> AwaitAll(const GroupOptions& options, StoreClient& s
   std::string id;
   for (int rank = 0; rank < options.size; ++rank) {
     absl::StatusOr<std::string> joined =
-        store.Get(NcclReportKey(options, "joined", rank), Until(deadline), options.cancel);
+        store.Get(NcclReportKey(options, "joined", rank), TimeUntil(deadline), options.cancel);
     if (absl::IsDeadlineExceeded(joined.status())) {
       return absl::DeadlineExceededError(
           absl::StrCat("rank ", rank, " has not joined by the deadline"));
@@ -67,7 +67,7 @@ absl::Status NameLostRanks(const GroupOptions& options, StoreClient& store, absl
   std::vector<int> lost;
   for (int rank = 0; rank < options.size; ++rank) {
     const absl::Status settled =
-        store.Get(NcclReportKey(options, "settled", rank), Until(deadline)).status();
+        store.Get(NcclReportKey(options, "settled", rank), TimeUntil(deadline)).status();
     if (absl::IsDeadlineExceeded(settled)) {
       lost.push_back(rank);
     } else if (!settled.ok()) {

@@ -65,7 +65,7 @@ bool ReadArchitecture(absl::string_view text, int& number, bool& is_exact) {
 
 std::string Capability(const Gpu& gpu) { return absl::StrCat(gpu.major, ".", gpu.minor); }
 
-std::string Describe(int index, const GpuFacts& facts) {
+std::string DescribeGpu(int index, const GpuFacts& facts) {
   const Gpu& gpu = facts.gpus[index];
   std::string text = absl::StrCat("cuda:", index);
   if (!gpu.name.empty()) absl::StrAppend(&text, ", ", gpu.name);
@@ -165,11 +165,11 @@ absl::StatusOr<DeviceChoice> ChooseDevice(absl::string_view key, absl::string_vi
   const Gpu& gpu = facts.gpus[index];
   if (gpu.major > 0 && !RunsOn(facts.architectures, gpu.major, gpu.minor)) {
     return absl::UnimplementedError(
-        absl::StrCat(key, ": ", Describe(index, facts), ": this program has code for ",
+        absl::StrCat(key, ": ", DescribeGpu(index, facts), ": this program has code for ",
                      facts.architectures, "; build it with -DTANDEM_CUDA_ARCHITECTURES=", gpu.major,
                      gpu.minor, ", or set ", key, "=cpu"));
   }
-  return DeviceChoice{.gpu = index, .description = Describe(index, facts)};
+  return DeviceChoice{.gpu = index, .description = DescribeGpu(index, facts)};
 }
 
 }  // namespace tandem::host

@@ -152,8 +152,8 @@ GpuRequest GpuRequestOf(const config::v1::RunConfig& config, const LocalClusterO
   return request;
 }
 
-void Append(std::vector<std::pair<std::string, std::string>> more,
-            std::vector<std::pair<std::string, std::string>>& environment) {
+void AppendTo(std::vector<std::pair<std::string, std::string>> more,
+              std::vector<std::pair<std::string, std::string>>& environment) {
   std::move(more.begin(), more.end(), std::back_inserter(environment));
 }
 
@@ -185,7 +185,7 @@ absl::StatusOr<LocalCluster::Member> LocalCluster::SpawnRollout(
   for (int64_t rank = 0; rank < size; ++rank) {
     std::vector<std::pair<std::string, std::string>> environment;
     if (size > 1) environment = RankEnvironment(rank, size, port, secret);
-    if (!gpus.empty()) Append(GpuEnvironment(gpus[rank]), environment);
+    if (!gpus.empty()) AppendTo(GpuEnvironment(gpus[rank]), environment);
     ASSIGN_OR_RETURN(Member member, Spawn(rank == 0 ? name : absl::StrCat(name, "-rank-", rank),
                                           argv, environment, run_dir));
     ranks.push_back(std::move(member));
@@ -221,7 +221,7 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(
     const std::string secret = NewGroupSecret();
     for (int64_t rank = 0; rank < config.trainer().ranks(); ++rank) {
       auto environment = RankEnvironment(rank, config.trainer().ranks(), port, secret);
-      if (!gpus.trainer.empty()) Append(GpuEnvironment(gpus.trainer[rank]), environment);
+      if (!gpus.trainer.empty()) AppendTo(GpuEnvironment(gpus.trainer[rank]), environment);
       ASSIGN_OR_RETURN(Member member,
                        cluster->Spawn(absl::StrCat("trainer-", rank),
                                       {bin + "/tandem-trainer", "--config", config_path},
