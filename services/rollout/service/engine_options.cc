@@ -30,12 +30,13 @@ InFlightPolicy FromProto(config::v1::InFlightPolicy policy) {
 absl::StatusOr<host::DeviceChoice> ChooseRolloutDevice(const model::ModelSpec& spec,
                                                        const std::string& setting, int local_rank) {
   RETURN_IF_ERROR(model::CheckRolloutDevice(spec, setting));
-  const bool is_auto = setting.empty() || setting == "auto";
+  ASSIGN_OR_RETURN(
+      host::DeviceChoice choice,
+      host::ChooseDevice("rollout.device", setting, local_rank, model::GpuFactsOfProcess()));
+  if (!choice.on_gpu()) return choice;
   const absl::Status fits = model::CheckRolloutDevice(spec, "cuda");
-  if (is_auto && !fits.ok()) {
-    return host::DeviceChoice{.description = absl::StrCat("cpu: ", fits.message())};
-  }
-  return host::ChooseDevice("rollout.device", setting, local_rank, model::GpuFactsOfProcess());
+  if (!fits.ok()) return host::DeviceChoice{.description = absl::StrCat("cpu: ", fits.message())};
+  return choice;
 }
 
 }  // namespace

@@ -59,7 +59,8 @@ absl::StatusOr<std::unique_ptr<LeaderServer>> LeaderServer::Start(
   out->service_ = std::make_unique<TrainerService>(*out->leader_, out->queue_);
   out->diagnostics_ = std::make_unique<probe::DiagnosticsServiceImpl>(
       LeaderDiagnostics(*out->leader_, out->queue_,
-                        absl::Seconds(out->options_.config.trainer().collective_timeout_s())));
+                        absl::Seconds(out->options_.config.trainer().collective_timeout_s()),
+                        engine.policy().device().is_cuda()));
 
   rpc::ServerOptions server_options;
   server_options.listen = out->options_.listen;
