@@ -121,7 +121,7 @@ GpuFacts ReadGpuFacts() { return ReadGpuFacts("/", std::getenv("CUDA_VISIBLE_DEV
 
 bool RunsOn(absl::string_view architectures, int major, int minor) {
   const int capability = 10 * major + minor;
-  for (const absl::string_view entry : absl::StrSplit(architectures, ';', absl::SkipEmpty())) {
+  for (const absl::string_view entry : absl::StrSplit(architectures, ',', absl::SkipEmpty())) {
     int number = 0;
     bool is_exact = false;
     if (!ReadArchitecture(entry, number, is_exact)) continue;

@@ -27,7 +27,8 @@ struct Gpu {
 };
 
 struct GpuFacts {
-  // What the program has GPU code for, as CMAKE_CUDA_ARCHITECTURES; empty: a build for CPUs.
+  // What the program has GPU code for, as CMAKE_CUDA_ARCHITECTURES but with commas: "90-real,120".
+  // Empty: a build for CPUs.
   std::string architectures;
   std::string driver;     // "580.65.06"; empty: none is loaded
   std::string problem;    // what CUDA says of its GPUs, if it cannot use them

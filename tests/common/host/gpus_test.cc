@@ -13,7 +13,7 @@ using ::tandem::testing::StatusIs;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr const char* kRelease = "80-real;86-real;89-real;90-real;100-real;120";
+constexpr const char* kRelease = "80-real,86-real,89-real,90-real,100-real,120";
 
 GpuFacts Machine(int num_gpus) {
   GpuFacts facts;
