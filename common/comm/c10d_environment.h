@@ -13,9 +13,6 @@ inline const bool kC10dEnvironmentIsSet = [] {
   // crash the process. Nothing here reads the recorder.
   setenv("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/1);
   unsetenv("TORCH_NCCL_TRACE_BUFFER_SIZE");  // its old name, about which c10d warns
-  // Otherwise c10d ends the process when an NCCL operation fails. Keeps what the user has set.
-  setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", /*overwrite=*/0);
-  setenv("TORCH_NCCL_ENABLE_MONITORING", "0", /*overwrite=*/0);
   return true;
 }();
 

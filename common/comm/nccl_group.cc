@@ -1,34 +1,22 @@
-// ProcessGroup over c10d's NCCL backend; built with TANDEM_CUDA.
+// ProcessGroup over one NCCL communicator.
 //
-// An operation is a kernel on the stream of the group's communicator: Wait() makes the current
-// stream wait for it and returns. To find operations that never end, the group keeps a list of
-// those in flight and checks it whenever an operation is issued or polled (WaitOnHost()), in
-// Barrier() and in status(). If one is past its deadline, the group aborts the communicator, which
-// ends its kernels here and, through the closed connections, on the peers. c10d's own watchdog,
-// which would end the process, is off.
-//
-// A group creates its one communicator while joining, within the deadline. Messages use it too, as
-// batches of one: otherwise c10d creates a communicator per pair of ranks at its first message.
-#include <ATen/ATen.h>
-#include <c10/cuda/CUDAFunctions.h>
-#include <c10/cuda/CUDAGuard.h>
+// An operation is a kernel on the stream of the group's connection: Wait() makes the current stream
+// wait for it and returns. NcclConnection has the deadlines and the abort.
+#include "common/comm/nccl_group.h"
 
-#include <algorithm>
-#include <atomic>
-#include <deque>
-#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/zeros.h>
+
+#include <exception>
 #include <utility>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
-#include "common/comm/c10d_environment.h"
 #include "common/comm/check_tensors.h"
 #include "common/comm/link_facts.h"
-#include "common/comm/process_group.h"
-#include "common/comm/rendezvous_store.h"
+#include "common/comm/nccl_connection.h"
+#include "common/comm/nccl_rendezvous.h"
 #include "common/comm/run_with_deadline.h"
 #include "common/comm/single_rank_group.h"
 #include "common/status/status_macros.h"
@@ -36,195 +24,92 @@
 namespace tandem::comm {
 namespace {
 
-using Backend = c10::intrusive_ptr<c10d::ProcessGroupNCCL>;
-using BackendWork = c10::intrusive_ptr<c10d::Work>;
+constexpr absl::Duration kBarrierPause = absl::Microseconds(200);
 
-constexpr absl::Duration kPollPause = absl::Microseconds(200);
-
-struct Operation {
-  std::string what;  // for messages
-  BackendWork work;
-  absl::Time deadline;
-};
-
-// Shared with the operations, which may outlive the group. Any thread.
-class NcclState {
- public:
-  NcclState(const GroupOptions& options, Backend backend)
-      : name(options.name),
-        rank(options.rank),
-        size(options.size),
-        timeout_(options.timeout),
-        backend_(std::move(backend)) {}
-
-  const std::string name;
-  const int rank;
-  const int size;
-
-  template <typename Call>
-  absl::StatusOr<BackendWork> Issue(std::string what, Call call) {
-    absl::MutexLock lock(&mu_);
-    CheckDeadlines();
-    if (!broken_.ok()) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          what, ": the group is broken; create a new one; cause: ", broken_.message()));
-    }
-    try {
-      BackendWork work = call(*backend_);
-      under_way_.push_back({std::move(what), work, absl::Now() + timeout_});
-      return work;
-    } catch (const std::exception& error) {
-      return BreakLocked(absl::UnavailableError(absl::StrCat(what, ": ", FirstLine(error.what()))));
-    }
-  }
-
-  // Breaks the group where an operation has failed or is past its deadline.
-  absl::Status Look() {
-    absl::MutexLock lock(&mu_);
-    CheckDeadlines();
-    return broken_;
-  }
-
-  absl::Status Break(absl::Status reason) {
-    absl::MutexLock lock(&mu_);
-    return BreakLocked(std::move(reason));
-  }
-
-  absl::Status status() const {
-    absl::MutexLock lock(&mu_);
-    return broken_;
-  }
-
-  void SetTimeout(absl::Duration timeout) {
-    absl::MutexLock lock(&mu_);
-    timeout_ = timeout;
-  }
-
- private:
-  void CheckDeadlines() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    while (broken_.ok() && !under_way_.empty()) {
-      // A communicator's operations run on one stream, in order, so the first is the oldest
-      // unfinished.
-      const Operation& first = under_way_.front();
-      try {
-        if (first.work->isCompleted()) {
-          if (const std::exception_ptr error = first.work->exception())
-            std::rethrow_exception(error);
-          under_way_.pop_front();
-          continue;
-        }
-      } catch (const std::exception& error) {
-        BreakLocked(absl::UnavailableError(absl::StrCat(first.what, ": ", FirstLine(error.what()))))
-            .IgnoreError();
-        return;
-      }
-      if (absl::Now() >= first.deadline) {
-        BreakLocked(
-            absl::DeadlineExceededError(absl::StrCat(first.what, ": not finished by its deadline")))
-            .IgnoreError();
-      }
-      return;
-    }
-  }
-
-  absl::Status BreakLocked(absl::Status reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    if (!broken_.ok()) return broken_;
-    broken_ = std::move(reason);
-    under_way_.clear();
-    try {
-      backend_->abort();
-    } catch (const std::exception&) {
-      // The communicators are gone all the same.
-    }
-    return broken_;
-  }
-
-  mutable absl::Mutex mu_;
-  absl::Status broken_ ABSL_GUARDED_BY(mu_);
-  absl::Duration timeout_ ABSL_GUARDED_BY(mu_);
-  std::deque<Operation> under_way_ ABSL_GUARDED_BY(mu_);
-  const Backend backend_;
-};
+// Issues the calls of `body` as one operation. Returns the first error of a call, or the group's
+// result.
+template <typename Body>
+int InOneGroup(NcclApi& api, Body body) {
+  const int started = api.GroupStart();
+  if (started != NcclApi::kSuccess) return started;
+  const int result = body();
+  // Also after an error, or this thread's next operations would belong to the group.
+  const int ended = api.GroupEnd();
+  return result != NcclApi::kSuccess && result != NcclApi::kInProgress ? result : ended;
+}
 
 class NcclWork : public Work {
  public:
-  NcclWork(std::shared_ptr<NcclState> state, BackendWork work)
-      : state_(std::move(state)), work_(std::move(work)) {}
+  NcclWork(std::shared_ptr<NcclConnection> connection,
+           std::shared_ptr<NcclConnection::Operation> operation)
+      : connection_(std::move(connection)), operation_(std::move(operation)) {}
 
-  absl::Status Wait() override {
-    RETURN_IF_ERROR(state_->status());
-    try {
-      work_->wait();
-    } catch (const std::exception& error) {
-      return state_->Break(absl::UnavailableError(
-          absl::StrCat("group ", state_->name, ": ", FirstLine(error.what()))));
-    }
-    return absl::OkStatus();
-  }
-  bool IsCompleted() override {
-    if (!state_->Look().ok()) return true;
-    try {
-      if (!work_->isCompleted()) return false;
-    } catch (const std::exception& error) {
-      state_
-          ->Break(absl::UnavailableError(
-              absl::StrCat("group ", state_->name, ": ", FirstLine(error.what()))))
-          .IgnoreError();
-      return true;
-    }
-    state_->Look().IgnoreError();  // breaks the group where the work has failed
-    return true;
-  }
+  absl::Status Wait() override { return connection_->Wait(*operation_); }
+  bool IsCompleted() override { return connection_->IsCompleted(*operation_); }
 
  private:
-  const std::shared_ptr<NcclState> state_;
-  const BackendWork work_;
+  const std::shared_ptr<NcclConnection> connection_;
+  const std::shared_ptr<NcclConnection::Operation> operation_;
 };
 
 class NcclGroup : public ProcessGroup, public KnowsTransport {
  public:
-  explicit NcclGroup(std::shared_ptr<NcclState> state) : state_(std::move(state)) {}
+  NcclGroup(int rank, int size, std::shared_ptr<NcclConnection> connection)
+      : rank_(rank), size_(size), connection_(std::move(connection)) {}
+  ~NcclGroup() override { connection_->Close(); }
 
-  const std::string& name() const override { return state_->name; }
-  int rank() const override { return state_->rank; }
-  int size() const override { return state_->size; }
+  const std::string& name() const override { return connection_->name(); }
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
   const char* transport() const override { return "nccl"; }
 
   WorkOr AllGather(at::Tensor full, at::Tensor shard, absl::string_view tag) override {
     const std::string what = Describe("all_gather", tag, full, "");
     RETURN_IF_ERROR(CheckShards(full, shard, size())) << what;
-    return Start(what, [&](c10d::ProcessGroupNCCL& backend) {
-      return backend._allgather_base(full, shard);
-    });
+    return Start(what, {full, shard},
+                 [&](NcclApi& api, NcclCommunicator* comm, NcclStream& stream) {
+                   return api.AllGather(shard.const_data_ptr(), full.mutable_data_ptr(),
+                                        shard.nbytes(), comm, stream);
+                 });
   }
 
   WorkOr ReduceScatter(at::Tensor shard, at::Tensor full, absl::string_view tag) override {
     const std::string what = Describe("reduce_scatter", tag, full, "");
     RETURN_IF_ERROR(CheckShards(full, shard, size())) << what;
-    return Start(what, [&](c10d::ProcessGroupNCCL& backend) {
-      return backend._reduce_scatter_base(shard, full);
-    });
+    return Start(what, {full, shard},
+                 [&](NcclApi& api, NcclCommunicator* comm, NcclStream& stream) {
+                   return api.ReduceScatter(full.const_data_ptr(), shard.mutable_data_ptr(),
+                                            shard.numel(), shard.scalar_type(), comm, stream);
+                 });
   }
 
   WorkOr AllToAll(at::Tensor out, at::Tensor in, absl::string_view tag) override {
     const std::string what = Describe("all_to_all", tag, in, "");
     RETURN_IF_ERROR(CheckSlices(out, in, size())) << what;
-    return Start(what, [&](c10d::ProcessGroupNCCL& backend) {
-      std::vector<int64_t> equal_slices;
-      return backend.alltoall_base(out, in, equal_slices, equal_slices);
+    return Start(what, {out, in}, [&](NcclApi& api, NcclCommunicator* comm, NcclStream& stream) {
+      const size_t slice = in.nbytes() / size();
+      const auto* from = static_cast<const char*>(in.const_data_ptr());
+      auto* to = static_cast<char*>(out.mutable_data_ptr());
+      return InOneGroup(api, [&] {
+        int result = NcclApi::kSuccess;
+        for (int peer = 0; peer < size() && result == NcclApi::kSuccess; ++peer) {
+          result = api.Send(from + peer * slice, slice, peer, comm, stream);
+          if (result == NcclApi::kSuccess || result == NcclApi::kInProgress) {
+            result = api.Receive(to + peer * slice, slice, peer, comm, stream);
+          }
+          if (result == NcclApi::kInProgress) result = NcclApi::kSuccess;
+        }
+        return result;
+      });
     });
   }
 
   WorkOr AllReduce(at::Tensor tensor, ReduceOp reduce, absl::string_view tag) override {
     const std::string what = Describe("all_reduce", tag, tensor, "");
     RETURN_IF_ERROR(CheckTensor(tensor)) << what;
-    return Start(what, [&](c10d::ProcessGroupNCCL& backend) {
-      c10d::AllreduceOptions options;
-      options.reduceOp = reduce == ReduceOp::kSum   ? c10d::ReduceOp::SUM
-                         : reduce == ReduceOp::kMax ? c10d::ReduceOp::MAX
-                                                    : c10d::ReduceOp::MIN;
-      std::vector<at::Tensor> tensors = {tensor};
-      return backend.allreduce(tensors, options);
+    return Start(what, {tensor}, [&](NcclApi& api, NcclCommunicator* comm, NcclStream& stream) {
+      return api.AllReduce(tensor.mutable_data_ptr(), tensor.numel(), tensor.scalar_type(), reduce,
+                           comm, stream);
     });
   }
 
@@ -232,11 +117,8 @@ class NcclGroup : public ProcessGroup, public KnowsTransport {
     const std::string what = Describe("broadcast", tag, tensor, absl::StrCat(" from rank ", root));
     RETURN_IF_ERROR(CheckTensor(tensor)) << what;
     RETURN_IF_ERROR(CheckRank(root)) << what;
-    return Start(what, [&](c10d::ProcessGroupNCCL& backend) {
-      c10d::BroadcastOptions options;
-      options.rootRank = root;
-      std::vector<at::Tensor> tensors = {tensor};
-      return backend.broadcast(tensors, options);
+    return Start(what, {tensor}, [&](NcclApi& api, NcclCommunicator* comm, NcclStream& stream) {
+      return api.Broadcast(tensor.mutable_data_ptr(), tensor.nbytes(), root, comm, stream);
     });
   }
 
@@ -244,9 +126,8 @@ class NcclGroup : public ProcessGroup, public KnowsTransport {
     const std::string what = Describe("send", tag, tensor, absl::StrCat(" to rank ", to));
     RETURN_IF_ERROR(CheckTensor(tensor)) << what;
     RETURN_IF_ERROR(CheckPeer(to)) << what;
-    return Start(what, [&](c10d::ProcessGroupNCCL& backend) {
-      std::vector<at::Tensor> tensors = {tensor};
-      return AsBatch(backend, [&] { backend.send(tensors, to, 0); });
+    return Start(what, {tensor}, [&](NcclApi& api, NcclCommunicator* comm, NcclStream& stream) {
+      return api.Send(tensor.const_data_ptr(), tensor.nbytes(), to, comm, stream);
     });
   }
 
@@ -254,28 +135,24 @@ class NcclGroup : public ProcessGroup, public KnowsTransport {
     const std::string what = Describe("receive", tag, tensor, absl::StrCat(" from rank ", from));
     RETURN_IF_ERROR(CheckTensor(tensor)) << what;
     RETURN_IF_ERROR(CheckPeer(from)) << what;
-    return Start(what, [&](c10d::ProcessGroupNCCL& backend) {
-      std::vector<at::Tensor> tensors = {tensor};
-      return AsBatch(backend, [&] { backend.recv(tensors, from, 0); });
+    return Start(what, {tensor}, [&](NcclApi& api, NcclCommunicator* comm, NcclStream& stream) {
+      return api.Receive(tensor.mutable_data_ptr(), tensor.nbytes(), from, comm, stream);
     });
   }
 
   absl::Status Barrier(absl::string_view tag) override {
-    ASSIGN_OR_RETURN(auto work, AllReduce(at::zeros({1}, at::device(at::kCUDA).dtype(at::kInt)),
-                                          ReduceOp::kSum, tag));
+    const at::Tensor flag = at::zeros({1}, at::device(connection_->api().device()).dtype(at::kInt));
+    ASSIGN_OR_RETURN(auto work, AllReduce(flag, ReduceOp::kSum, tag));
     // The host has to wait here; Wait() would only make the stream wait.
-    while (!work->IsCompleted()) {
-      RETURN_IF_ERROR(state_->Look());
-      absl::SleepFor(kPollPause);
-    }
-    return state_->Look();
+    while (!work->IsCompleted()) absl::SleepFor(kBarrierPause);
+    return connection_->status();
   }
 
-  void SetTimeout(absl::Duration timeout) override { state_->SetTimeout(timeout); }
-  absl::Status status() const override { return state_->Look(); }
+  void SetTimeout(absl::Duration timeout) override { connection_->SetTimeout(timeout); }
+  absl::Status status() const override { return connection_->Look(); }
 
   void Abort(absl::string_view reason) override {
-    state_
+    connection_
         ->Break(absl::AbortedError(
             absl::StrCat("group ", name(), ", rank ", rank(), ": aborted: ", reason)))
         .IgnoreError();
@@ -299,76 +176,48 @@ class NcclGroup : public ProcessGroup, public KnowsTransport {
     return absl::OkStatus();
   }
 
-  template <typename Issue>
-  static BackendWork AsBatch(c10d::ProcessGroupNCCL& backend, Issue issue) {
-    backend.startCoalescing();
-    try {
-      issue();
-    } catch (...) {
-      try {
-        backend.endCoalescing();  // or this thread's next operations would be part of the batch
-      } catch (const std::exception&) {
-      }
-      throw;
+  WorkOr Start(const std::string& what, std::vector<at::Tensor> tensors,
+               NcclConnection::Call call) {
+    const c10::Device device = connection_->api().device();
+    for (const at::Tensor& tensor : tensors) {
+      if (tensor.device() == device) continue;
+      return absl::InvalidArgumentError(absl::StrCat(what, ": expected a tensor on ", device.str(),
+                                                     ", found one on ", tensor.device().str()));
     }
-    return backend.endCoalescing();
+    ASSIGN_OR_RETURN(auto operation, connection_->Issue(what, std::move(tensors), call));
+    return std::make_unique<NcclWork>(connection_, std::move(operation));
   }
 
-  template <typename Call>
-  WorkOr Start(const std::string& what, Call call) {
-    ASSIGN_OR_RETURN(BackendWork work, state_->Issue(what, call));
-    return std::make_unique<NcclWork>(state_, std::move(work));
-  }
-
-  const std::shared_ptr<NcclState> state_;
+  const int rank_;
+  const int size_;
+  const std::shared_ptr<NcclConnection> connection_;
 };
-
-// Runs a first operation, which creates the communicator, and waits for it on the host.
-void MakeCommunicator(c10d::ProcessGroupNCCL& backend, const std::atomic<bool>& abandoned) {
-  std::vector<at::Tensor> tensors = {at::zeros({1}, at::device(at::kCUDA).dtype(at::kInt))};
-  const BackendWork work = backend.allreduce(tensors);
-  while (!work->isCompleted()) {
-    if (abandoned.load()) {
-      backend.abort();
-      return;
-    }
-    absl::SleepFor(kPollPause);
-  }
-  if (const std::exception_ptr error = work->exception()) std::rethrow_exception(error);
-}
 
 }  // namespace
 
+absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateNcclGroupOver(const GroupOptions& options,
+                                                                  std::shared_ptr<NcclApi> api) {
+  ASSIGN_OR_RETURN(NcclCommunicator* const comm, JoinCommunicator(options, api));
+  try {
+    return std::make_unique<NcclGroup>(
+        options.rank, options.size,
+        NcclConnection::Create(options.name, options.family, options.timeout, api, comm));
+  } catch (const std::exception& error) {
+    api->CommAbort(comm);
+    return absl::UnavailableError(
+        absl::StrCat("group ", options.name, ": no stream: ", FirstLine(error.what())));
+  }
+}
+
 absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateNcclGroup(const GroupOptions& options) {
   RETURN_IF_ERROR(CheckGroup(options));
-  if (options.size == 1) return CreateSingleRankGroup(options);
-  const std::string what = absl::StrCat("group ", options.name, ", rank ", options.rank, " of ",
-                                        options.size, ": rendezvous");
-  c10::DeviceIndex device = 0;
-  try {
-    device = c10::cuda::current_device();
-  } catch (const std::exception& error) {
-    return absl::UnavailableError(
-        absl::StrCat(what, ": no CUDA device: ", FirstLine(error.what())));
+  absl::StatusOr<std::shared_ptr<NcclApi>> api = NcclOfCurrentDevice();
+  if (!api.ok()) {
+    return absl::Status(api.status().code(),
+                        absl::StrCat("group ", options.name, ": ", api.status().message()));
   }
-  auto abandoned = std::make_shared<std::atomic<bool>>(false);
-  std::function<Backend()> call = [rank = options.rank, size = options.size, device,
-                                   timeout = options.timeout, rendezvous = options.rendezvous,
-                                   abandoned] {
-    const c10::cuda::CUDAGuard guard(device);  // of this thread
-    auto store = RendezvousStore::Connect(rendezvous, timeout, abandoned);
-    auto settings = c10d::ProcessGroupNCCL::Options::create();
-    settings->timeout =
-        std::chrono::milliseconds(std::max<int64_t>(1, absl::ToInt64Milliseconds(timeout)));
-    auto backend = c10::make_intrusive<c10d::ProcessGroupNCCL>(std::move(store), rank, size,
-                                                               std::move(settings));
-    MakeCommunicator(*backend, *abandoned);
-    return backend;
-  };
-  ASSIGN_OR_RETURN(Backend backend,
-                   RunWithDeadline<Backend>(std::move(call), absl::Now() + options.timeout,
-                                            options.cancel, abandoned, what));
-  return std::make_unique<NcclGroup>(std::make_shared<NcclState>(options, std::move(backend)));
+  if (options.size == 1) return CreateSingleRankGroup(options);
+  return CreateNcclGroupOver(options, *std::move(api));
 }
 
 }  // namespace tandem::comm

@@ -106,6 +106,10 @@ struct GroupOptions {
   const absl::Notification* cancel = nullptr;
   // Whether links are encrypted; must be the same on all ranks. See choose_group.h.
   security::DataPlaneSecurity data_plane = security::DataPlaneOfProcess();
+  // NCCL groups of a process that have one family break together: after an error in one, none of them
+  // is of use, and aborted one by one they could wait for each other. A group that may fail alone,
+  // such as that of an update, has a family of its own.
+  std::string family;
   // Where this rank runs: ranks with equal values are on one host. Empty: LocalLinks::Place().
   std::string place;
 };

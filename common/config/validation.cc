@@ -163,18 +163,17 @@ void CheckData(const v1::DataConfig& data, Checker* check) {
   }
 }
 
-void CheckRolloutDevice(const v1::RolloutConfig& rollout, Checker* check) {
-  absl::string_view device = rollout.device();
-  if (device.empty() || device == "cpu") return;
+void CheckDevice(const char* key, const std::string& value, Checker* check) {
+  absl::string_view device = value;
+  if (device.empty() || device == "auto" || device == "cpu") return;
   int index = 0;
   const bool is_gpu = absl::ConsumePrefix(&device, "cuda") &&
                       (device.empty() || (absl::ConsumePrefix(&device, ":") && !device.empty() &&
                                           absl::ascii_isdigit(device.front()) &&
                                           absl::SimpleAtoi(device, &index) && index < kMaxDevices));
   if (!is_gpu) {
-    check->Fail("rollout.device",
-                absl::StrCat("expected cpu, cuda or cuda:N with N from 0 to ", kMaxDevices - 1,
-                             ", found \"", rollout.device(), "\""));
+    check->Fail(key, absl::StrCat("expected auto, cpu, cuda or cuda:N with N from 0 to ",
+                                  kMaxDevices - 1, ", found \"", value, "\""));
   }
 }
 
@@ -199,7 +198,7 @@ void CheckRollout(const v1::RolloutConfig& rollout, Checker* check) {
   check->Integer("rollout.update_weights_bucket_megabytes",
                  rollout.update_weights_bucket_megabytes(), 1, 65536);
   check->Integer("rollout.block_size", rollout.block_size(), 1, 65536);
-  check->Integer("rollout.kv_cache_megabytes", rollout.kv_cache_megabytes(), 1, kMaxMegabytes);
+  check->Integer("rollout.kv_cache_megabytes", rollout.kv_cache_megabytes(), 0, kMaxMegabytes);
   check->Integer("rollout.max_num_seqs", rollout.max_num_seqs(), 1);
   check->Integer("rollout.max_num_batched_tokens", rollout.max_num_batched_tokens(), 1);
   check->Integer("rollout.threads", rollout.threads(), 0, kMaxProcesses);
@@ -226,7 +225,7 @@ void CheckRollout(const v1::RolloutConfig& rollout, Checker* check) {
   check->Integer("rollout.tensor_model_parallel_size", rollout.tensor_model_parallel_size(), 1,
                  kMaxProcesses);
   check->Seconds("rollout.collective_timeout_s", rollout.collective_timeout_s());
-  CheckRolloutDevice(rollout, check);
+  CheckDevice("rollout.device", rollout.device(), check);
   CheckRolloutCpus(rollout, check);
 }
 
@@ -242,6 +241,7 @@ void CheckTrainer(const v1::TrainerConfig& trainer, Checker* check) {
   check->Integer("trainer.max_staleness", trainer.max_staleness(), 0);
   check->Integer("trainer.test_freq", trainer.test_freq(), 0);
   check->Integer("trainer.save_freq", trainer.save_freq(), 0);
+  CheckDevice("trainer.device", trainer.device(), check);
   check->Number(
       "trainer.save_interval_seconds", trainer.save_interval_seconds(),
       trainer.save_interval_seconds() >= 0 && trainer.save_interval_seconds() <= kMaxSeconds,

@@ -1,17 +1,27 @@
-// The name of a device's processor (processor.h).
+// The name of a device's processor (processor.h), its free memory, and the GPUs that CUDA shows this
+// process.
 #ifndef TANDEM_COMMON_MODEL_DEVICE_PROCESSOR_H_
 #define TANDEM_COMMON_MODEL_DEVICE_PROCESSOR_H_
 
 #include <c10/core/Device.h>
 
+#include <cstdint>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "common/host/gpus.h"
 
 namespace tandem::model {
 
 // UNAVAILABLE if there is no such GPU, UNIMPLEMENTED for a GPU in a build without TANDEM_CUDA.
 absl::StatusOr<std::string> ProcessorOf(at::Device device);
+
+// Free bytes of a GPU's memory. Errors like ProcessorOf(); UNIMPLEMENTED also for a CPU.
+absl::StatusOr<int64_t> FreeMemory(at::Device device);
+
+// host::ReadGpuFacts(), with the GPUs as CUDA sees them: their compute capabilities, or why it
+// cannot use them.
+host::GpuFacts GpuFactsOfProcess();
 
 }  // namespace tandem::model
 

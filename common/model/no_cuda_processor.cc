@@ -1,4 +1,4 @@
-// Implements ProcessorOf() for builds without CUDA.
+// Implements device_processor.h for builds without CUDA.
 #include "absl/strings/str_cat.h"
 #include "common/model/device_processor.h"
 #include "common/model/kernels/instruction_sets.h"
@@ -10,5 +10,11 @@ absl::StatusOr<std::string> ProcessorOf(at::Device device) {
   return absl::UnimplementedError(absl::StrCat(
       device.str(), ": this build supports CPUs only; configure it with -DTANDEM_CUDA=ON"));
 }
+
+absl::StatusOr<int64_t> FreeMemory(at::Device device) {
+  return absl::UnimplementedError(absl::StrCat("no free memory is known of ", device.str()));
+}
+
+host::GpuFacts GpuFactsOfProcess() { return host::ReadGpuFacts(); }
 
 }  // namespace tandem::model

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/model/cache_groups.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::model {
@@ -83,11 +84,26 @@ absl::Status CheckSequenceParallel(const ModelSpec& spec, int tensor_ranks, int 
   return absl::OkStatus();
 }
 
+namespace {
+
+absl::Status CheckWindows(const ModelSpec& spec, const std::string& device) {
+  for (const int64_t window : LayerWindows(spec)) {
+    if (window == 0) continue;
+    return absl::UnimplementedError(
+        absl::StrCat("rollout.device: ", device, ": the model has a sliding window of ", window,
+                     ", which a rollout on a GPU does not support; use rollout.device=cpu"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::Status CheckRolloutDevice(const ModelSpec& spec, const std::string& device) {
-  if (device.empty() || device == "cpu") return absl::OkStatus();
+  // A rollout with auto computes such a model on the CPU.
+  if (device.empty() || device == "auto" || device == "cpu") return absl::OkStatus();
   const auto layer = std::find_if(spec.layers.begin(), spec.layers.end(),
                                   [](const LayerSpec& l) { return l.experts.has_value(); });
-  if (layer == spec.layers.end()) return absl::OkStatus();
+  if (layer == spec.layers.end()) return CheckWindows(spec, device);
   return absl::UnimplementedError(
       absl::StrCat("rollout.device: ", device, ": layer ", layer - spec.layers.begin(), " has ",
                    layer->experts->num_experts,

@@ -25,8 +25,9 @@ absl::Status CheckTensorParallel(const ModelSpec& spec, int size,
 // heads a multiple or a divisor (several ranks then hold the same head). Names both numbers.
 absl::Status CheckSequenceParallel(const ModelSpec& spec, int tensor_ranks, int ranks);
 
-// Checks whether a rollout on `device`, "cpu" (or empty) or a GPU, can compute the model:
-// UNIMPLEMENTED for experts on a GPU, whose forward pass waits for the host at every router.
+// Checks whether a rollout on `device`, "cpu", "auto" (or empty) or a GPU, can compute the model:
+// UNIMPLEMENTED for experts on a GPU, whose forward pass waits for the host at every router, and for
+// sliding windows there.
 absl::Status CheckRolloutDevice(const ModelSpec& spec, const std::string& device);
 
 }  // namespace tandem::model

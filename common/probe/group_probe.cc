@@ -66,6 +66,7 @@ absl::Status Probe(const ProbeGroupRequest& request, int rank, absl::Time deadli
   if (!all_could || request.sizes_bytes().empty()) return absl::OkStatus();
   comm::GroupOptions options;
   options.name = "probe";
+  options.family = "probe";
   options.rank = rank;
   options.size = request.size();
   options.rendezvous = pairs.rendezvous;

@@ -61,7 +61,14 @@ if(TANDEM_ARROW)
 endif()
 
 if(TANDEM_CUDA)
-  set(CMAKE_CUDA_ARCHITECTURES 90 CACHE STRING "GPU architectures")
+  # One, or `release`: native code for every GPU from A100 and A10 to Blackwell, and PTX, which later
+  # ones compile when they start. The programs refuse other GPUs (common/host/gpus.h).
+  set(TANDEM_CUDA_ARCHITECTURES 90 CACHE STRING "GPU architectures: a list as in CMAKE_CUDA_ARCHITECTURES, or release")
+  if(TANDEM_CUDA_ARCHITECTURES STREQUAL release)
+    set(CMAKE_CUDA_ARCHITECTURES 80-real 86-real 89-real 90-real 100-real 120)
+  else()
+    set(CMAKE_CUDA_ARCHITECTURES ${TANDEM_CUDA_ARCHITECTURES})
+  endif()
   enable_language(CUDA)
   find_package(CUDAToolkit 13.0 REQUIRED)
   find_path(NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} REQUIRED)
@@ -83,7 +90,7 @@ endif()
 
 function(tandem_cuda_sources)
   set_source_files_properties(${ARGN} PROPERTIES
-    COMPILE_DEFINITIONS "TANDEM_CUDA;USE_C10D_NCCL"
+    COMPILE_DEFINITIONS "TANDEM_CUDA"
     INCLUDE_DIRECTORIES "${CUDAToolkit_INCLUDE_DIRS};${NCCL_INCLUDE}")
 endfunction()
 

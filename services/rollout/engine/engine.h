@@ -53,7 +53,8 @@ struct Release {
 struct EngineOptions {
   std::string model_name;  // tells the caches of models apart
   at::ScalarType dtype = at::kFloat;
-  at::Device device = at::kCPU;  // of the forward pass; a CUDA device with its index
+  at::Device device = at::kCPU;            // of the forward pass; a CUDA device with its index
+  std::string device_description = "cpu";  // for logs and GetServerInfo
   ForwardOptions forward;
   std::vector<int> cpus;  // one per thread to pin it to; empty: not pinned
   int64_t block_size = 16;

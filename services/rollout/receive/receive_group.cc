@@ -54,6 +54,7 @@ absl::StatusOr<comm::ProcessGroup*> ReceiveGroup::Join(
   if (group == nullptr) {
     comm::GroupOptions options;
     options.name = "update";
+    options.family = "update";
     options.rank = rendezvous.rank();
     options.size = rendezvous.size();
     options.rendezvous = ToRendezvous(rendezvous);

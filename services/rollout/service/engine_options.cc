@@ -2,7 +2,11 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "common/host/gpus.h"
+#include "common/model/device_processor.h"
 #include "common/model/parallel_fit.h"
 #include "common/status/status_macros.h"
 
@@ -22,12 +26,17 @@ InFlightPolicy FromProto(config::v1::InFlightPolicy policy) {
   }
 }
 
-// `name` must be validated. If it names no GPU index, each rank of a host gets its own GPU.
-at::Device DeviceOf(const std::string& name, int local_rank) {
-  if (name.empty() || name == "cpu") return at::kCPU;
-  const at::Device device(name);
-  if (device.has_index()) return device;
-  return at::Device(device.type(), static_cast<at::DeviceIndex>(local_rank));
+// A model that a rollout cannot compute on a GPU stays on the CPU if nobody asked for the GPU.
+absl::StatusOr<host::DeviceChoice> ChooseRolloutDevice(const model::ModelSpec& spec,
+                                                       const std::string& setting, int local_rank) {
+  RETURN_IF_ERROR(model::CheckRolloutDevice(spec, setting));
+  ASSIGN_OR_RETURN(
+      host::DeviceChoice choice,
+      host::ChooseDevice("rollout.device", setting, local_rank, model::GpuFactsOfProcess()));
+  if (!choice.on_gpu()) return choice;
+  const absl::Status fits = model::CheckRolloutDevice(spec, "cuda");
+  if (!fits.ok()) return host::DeviceChoice{.description = absl::StrCat("cpu: ", fits.message())};
+  return choice;
 }
 
 }  // namespace
@@ -40,15 +49,18 @@ absl::StatusOr<EngineOptions> MakeEngineOptions(const config::v1::RunConfig& con
   RETURN_IF_ERROR(
       model::CheckTensorParallel(spec, std::max(1, ranks), model::KvHeadCopies::kAllowed))
       << "rollout.tensor_model_parallel_size";
-  RETURN_IF_ERROR(model::CheckRolloutDevice(spec, rollout.device()));
+  ASSIGN_OR_RETURN(host::DeviceChoice device,
+                   ChooseRolloutDevice(spec, rollout.device(), ranks > 1 ? local_rank : 0));
   EngineOptions options;
   options.model_name = folder.path;
   options.dtype =
       config.model().dtype() == config::v1::ELEMENT_TYPE_FLOAT32 ? at::kFloat : at::kBFloat16;
-  options.device = DeviceOf(rollout.device(), ranks > 1 ? local_rank : 0);
+  if (device.on_gpu()) {
+    options.device = at::Device(at::kCUDA, static_cast<at::DeviceIndex>(device.gpu));
+  }
+  options.device_description = std::move(device.description);
   options.forward.graphs = rollout.cuda_graphs();
   options.block_size = rollout.block_size();
-  options.kv_cache_bytes = rollout.kv_cache_megabytes() << 20;
   options.scheduler.max_num_seqs = rollout.max_num_seqs();
   options.scheduler.max_num_batched_tokens = rollout.max_num_batched_tokens();
   options.max_model_len = rollout.max_model_len();

@@ -10,7 +10,7 @@
 
 namespace tandem::rollout {
 
-// `local_rank`: this rank's index on its host. INVALID_ARGUMENT if the model cannot be split over
+// Leaves kv_cache_bytes to CacheBytes(). `local_rank`: this rank's index on its host. Errors: those of host::ChooseDevice(); INVALID_ARGUMENT if the model cannot be split over
 // rollout.tensor_model_parallel_size ranks.
 absl::StatusOr<EngineOptions> MakeEngineOptions(const config::v1::RunConfig& config,
                                                 const io::ModelConfig& folder,

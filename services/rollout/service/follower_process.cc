@@ -12,6 +12,7 @@
 #include "common/telemetry/log.h"
 #include "common/version/version.h"
 #include "services/rollout/receive/local_weight_load.h"
+#include "services/rollout/service/cache_memory.h"
 #include "services/rollout/service/engine_options.h"
 #include "services/rollout/service/rank_threads.h"
 #include "services/rollout/service/rollout_diagnostics.h"
@@ -31,12 +32,16 @@ absl::Status FollowerProcess::Build(const RolloutProcessOptions& options) {
   const std::string path = options.config.model().path();
   ASSIGN_OR_RETURN(const io::ModelConfig folder, io::ReadModelConfig(path));
   ASSIGN_OR_RETURN(model::ModelSpec spec, model::ParseModelSpec(folder.json, folder.path));
-  ASSIGN_OR_RETURN(const EngineOptions engine_options,
+  ASSIGN_OR_RETURN(EngineOptions engine_options,
                    MakeEngineOptions(options.config, folder, spec, options.environment.local_rank));
+  telemetry::LogInfo("the rollout computes on", {{"device", engine_options.device_description}});
   ASSIGN_OR_RETURN(ranks_,
                    ReplicaRanks::Join(options.config, options.environment, engine_options.device));
   model_ = std::make_unique<model::Transformer>(std::move(spec), model::UnitLimits{},
                                                 &ranks_->group().compute());
+  ASSIGN_OR_RETURN(engine_options.kv_cache_bytes,
+                   CacheBytes(options.config.rollout().kv_cache_megabytes(), engine_options,
+                              *model_, &ranks_->group().compute()));
   ASSIGN_OR_RETURN(const CacheSize size, SizeCache(engine_options, *model_));
   ASSIGN_OR_RETURN(follower_, RankFollower::Create(size.cache, *model_, &ranks_->group()));
   const absl::Duration commit_timeout = absl::Seconds(options.config.rollout().request_timeout_s());

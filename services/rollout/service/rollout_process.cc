@@ -17,6 +17,7 @@
 #include "common/telemetry/log.h"
 #include "common/version/version.h"
 #include "services/rollout/receive/local_weight_load.h"
+#include "services/rollout/service/cache_memory.h"
 #include "services/rollout/service/engine_options.h"
 #include "services/rollout/service/rank_threads.h"
 #include "services/rollout/service/rollout_diagnostics.h"
@@ -46,6 +47,7 @@ absl::Status RolloutProcess::Build(const RolloutProcessOptions& options) {
   ASSIGN_OR_RETURN(model::ModelSpec spec, model::ParseModelSpec(folder.json, folder.path));
   ASSIGN_OR_RETURN(EngineOptions engine_options,
                    MakeEngineOptions(options.config, folder, spec, options.environment.local_rank));
+  telemetry::LogInfo("the rollout computes on", {{"device", engine_options.device_description}});
   if (exact) {
     RETURN_IF_ERROR(CheckDevice(engine_options.device));
     ASSIGN_OR_RETURN(std::string processor, model::ProcessorOf(engine_options.device));
@@ -65,6 +67,9 @@ absl::Status RolloutProcess::Build(const RolloutProcessOptions& options) {
 
   engine_options.cpus = std::move(cpus);
   engine_options.ranks = leader_.get();
+  ASSIGN_OR_RETURN(engine_options.kv_cache_bytes,
+                   CacheBytes(options.config.rollout().kv_cache_megabytes(), engine_options,
+                              *model_, ranks_ == nullptr ? nullptr : &ranks_->group().compute()));
   ASSIGN_OR_RETURN(const CacheSize size, SizeCache(engine_options, *model_));
   // The server exists before the first commit can come in.
   engine_options.on_commit = [this](int64_t) { server_->SetServing(kRolloutServiceName, true); };

@@ -164,6 +164,7 @@ grpc::ServerUnaryReactor* RolloutServiceImpl::GetServerInfo(grpc::CallbackServer
   response->set_num_preemptions(info.scheduler.num_preemptions);
   for (const int32_t id : engine_.options().eos_token_ids) response->add_eos_token_ids(id);
   response->set_build_version(std::string(version::BuildVersion()));
+  response->set_device(engine_.options().device_description);
   if (request->probe().size() <= kMaxProbeBytes) response->set_probe(request->probe());
   response->set_instance_id(instance_id_);
   response->set_oldest_wait_seconds(info.oldest_wait == absl::InfiniteFuture()

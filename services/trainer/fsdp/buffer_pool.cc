@@ -13,7 +13,11 @@ BufferPool::Buffer BufferPool::Acquire(int64_t numel, at::ScalarType dtype) {
     return buffer.tensor.numel() == numel && buffer.tensor.scalar_type() == dtype;
   });
   if (found == free_.rend()) {
-    Buffer fresh{at::empty({numel}, at::TensorOptions(dtype).device(device_)), nullptr};
+    Buffer fresh;
+    fresh.tensor = at::empty({numel}, at::TensorOptions(dtype).device(device_));
+    // A device's allocator hands out memory that compute issued earlier may still use: it relies on
+    // the order of the compute stream, which does not bind a collective on the side stream.
+    fresh.last_use = streams_.MarkCompute();
     allocated_bytes_ += static_cast<int64_t>(fresh.tensor.nbytes());
     return fresh;
   }

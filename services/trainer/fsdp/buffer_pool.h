@@ -17,8 +17,8 @@ class BufferPool {
  public:
   struct Buffer {
     at::Tensor tensor;  // [numel], owns its memory
-    // The last compute that used the buffer. A collective that writes the buffer must wait for it;
-    // compute itself runs in order.
+    // The last compute that may have used the buffer's memory. A collective that writes the buffer
+    // must wait for it; compute itself runs in order.
     std::shared_ptr<DeviceStreams::Mark> last_use;
   };
 

@@ -8,7 +8,9 @@ namespace {
 class CpuStreams : public DeviceStreams {
  public:
   std::shared_ptr<Mark> MarkCompute() override { return nullptr; }
-  void IssueAfter(const Mark*, absl::FunctionRef<void()> issue) override { issue(); }
+  void IssueAfter(absl::Span<const Mark* const>, absl::FunctionRef<void()> issue) override {
+    issue();
+  }
   int64_t peak_tensor_bytes() const override { return TensorMemory::peak_bytes(); }
 };
 

@@ -4,6 +4,7 @@
 #include <c10/cuda/CUDAStream.h>
 
 #include <exception>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -21,6 +22,18 @@ class CudaMark : public DeviceStreams::Mark {
   mutable at::cuda::CUDAEvent event_;
 };
 
+class CudaMoment : public DeviceStreams::Moment {
+ public:
+  explicit CudaMoment(const c10::cuda::CUDAStream& stream) { event_.record(stream); }
+  double SecondsUntil(const CudaMoment& end) const {
+    end.event_.synchronize();
+    return event_.elapsed_time(end.event_) / 1e3;
+  }
+
+ private:
+  at::cuda::CUDAEvent event_{cudaEventDefault};  // with a time, unlike those that only order
+};
+
 class CudaStreams : public DeviceStreams {
  public:
   explicit CudaStreams(c10::Device device)
@@ -32,10 +45,20 @@ class CudaStreams : public DeviceStreams {
     return std::make_shared<CudaMark>(c10::cuda::getCurrentCUDAStream(device_.index()));
   }
 
-  void IssueAfter(const Mark* after, absl::FunctionRef<void()> issue) override {
-    if (after != nullptr) static_cast<const CudaMark*>(after)->Block(side_);
+  void IssueAfter(absl::Span<const Mark* const> after, absl::FunctionRef<void()> issue) override {
+    for (const Mark* mark : after) {
+      if (mark != nullptr) static_cast<const CudaMark*>(mark)->Block(side_);
+    }
     const c10::cuda::CUDAStreamGuard guard(side_);
     issue();
+  }
+
+  std::unique_ptr<Moment> MarkTime() override {
+    return std::make_unique<CudaMoment>(c10::cuda::getCurrentCUDAStream(device_.index()));
+  }
+
+  double SecondsBetween(const Moment& begin, const Moment& end) override {
+    return static_cast<const CudaMoment&>(begin).SecondsUntil(static_cast<const CudaMoment&>(end));
   }
 
   int64_t peak_tensor_bytes() const override {

@@ -121,7 +121,7 @@ absl::Status GradientReducer::TensorOps::Start(int unit, Flight& flight) {
   const std::string tag = absl::StrCat("gradients of ", options.table->units()[unit].name);
   const std::shared_ptr<DeviceStreams::Mark> laid = options.streams->MarkCompute();
   comm::ProcessGroup::WorkOr work = absl::InternalError("not issued");
-  options.streams->IssueAfter(laid.get(), [&] {
+  options.streams->IssueAfter({laid.get()}, [&] {
     work = flight.slices.has_value() ? group.AllToAll(*flight.slices, *flight.full, tag)
                                      : group.ReduceScatter(SumOf(unit, flight), *flight.full, tag);
   });
@@ -179,7 +179,7 @@ absl::Status GradientReducer::SumReplicas() {
     at::Tensor sum = units_[u].shard.to(options_.pool->device());
     const std::shared_ptr<DeviceStreams::Mark> summed = options_.streams->MarkCompute();
     comm::ProcessGroup::WorkOr work = absl::InternalError("not issued");
-    options_.streams->IssueAfter(summed.get(), [&] {
+    options_.streams->IssueAfter({summed.get()}, [&] {
       work = replicas.AllReduce(
           sum, comm::ReduceOp::kSum,
           absl::StrCat("gradients of ", options_.table->units()[u].name, " over replicas"));

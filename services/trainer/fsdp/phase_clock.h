@@ -1,15 +1,22 @@
 // PhaseClock: measures a step's seconds by phase, with trace spans. One thread.
+//
+// On a GPU the device measures: the host only issues work there, so its clock would charge a phase
+// with the waits of an earlier one. A wait for a collective is then the time in which the compute
+// stream stood still for it. Trace spans show the host's view on every device.
 #ifndef TANDEM_SERVICES_TRAINER_FSDP_PHASE_CLOCK_H_
 #define TANDEM_SERVICES_TRAINER_FSDP_PHASE_CLOCK_H_
 
 #include <array>
 #include <chrono>
+#include <deque>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/string_view.h"
 #include "common/telemetry/trace.h"
+#include "services/trainer/fsdp/device_streams.h"
 
 namespace tandem::trainer {
 
@@ -31,26 +38,39 @@ class PhaseClock {
       "optimizer"};
 
  public:
+  // `streams`: those of the device that computes; null for a CPU. They outlive the clock.
+  explicit PhaseClock(DeviceStreams* streams = nullptr) : streams_(streams) {}
+
   // Adds its lifetime to a phase; scopes must not nest. `unit` names the unit worked on.
   class Scope {
    public:
     Scope(PhaseClock& clock, Phase phase, absl::string_view unit = "")
-        : seconds_(clock.seconds_[static_cast<size_t>(phase)]),
-          span_(kNames[static_cast<size_t>(phase)], {{"unit", unit}}),
+        : clock_(clock),
+          phase_(static_cast<size_t>(phase)),
+          span_(kNames[phase_], {{"unit", unit}}),
+          device_begin_(clock.MarkTime()),
           begin_(std::chrono::steady_clock::now()) {}
     ~Scope() {
-      seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+      if (device_begin_ != nullptr) {
+        clock_.AddStretch({phase_, std::move(device_begin_), clock_.MarkTime()});
+      } else {
+        clock_.seconds_[phase_] +=
+            std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+      }
     }
     Scope(const Scope&) = delete;
 
    private:
-    double& seconds_;
+    PhaseClock& clock_;
+    const size_t phase_;
     const telemetry::ScopedSpan span_;
+    std::unique_ptr<DeviceStreams::Moment> device_begin_;
     std::chrono::steady_clock::time_point begin_;
   };
 
-  // Returns the seconds since the last call.
+  // Returns the seconds since the last call. Waits for the device, if the scopes ran on one.
   std::vector<std::pair<std::string, double>> Take() {
+    Measure(stretches_.size());
     std::vector<std::pair<std::string, double>> phases;
     for (size_t i = 0; i < kNumPhases; ++i) phases.emplace_back(kNames[i], seconds_[i]);
     seconds_.fill(0);
@@ -58,7 +78,35 @@ class PhaseClock {
   }
 
  private:
+  // Work of a phase on the device. It may not have run yet.
+  struct Stretch {
+    size_t phase;
+    std::unique_ptr<DeviceStreams::Moment> begin, end;
+  };
+  // Bounds the events of a step of many micro-batches. The oldest half is done long since, so
+  // measuring it does not wait.
+  static constexpr size_t kMostStretches = 4096;
+
+  std::unique_ptr<DeviceStreams::Moment> MarkTime() {
+    return streams_ == nullptr ? nullptr : streams_->MarkTime();
+  }
+
+  void AddStretch(Stretch stretch) {
+    if (stretches_.size() >= kMostStretches) Measure(kMostStretches / 2);
+    stretches_.push_back(std::move(stretch));
+  }
+
+  void Measure(size_t count) {
+    for (; count > 0; --count) {
+      const Stretch& oldest = stretches_.front();
+      seconds_[oldest.phase] += streams_->SecondsBetween(*oldest.begin, *oldest.end);
+      stretches_.pop_front();
+    }
+  }
+
+  DeviceStreams* const streams_;
   std::array<double, kNumPhases> seconds_{};
+  std::deque<Stretch> stretches_;
 };
 
 }  // namespace tandem::trainer

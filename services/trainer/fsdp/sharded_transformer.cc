@@ -114,7 +114,8 @@ ShardedTransformer::ShardedTransformer(ShardedModelOptions options,
               options_.activation_checkpointing_interval),
       streams_(std::move(streams)),
       state_memory_(std::move(state_memory)),
-      pool_(options_.device, *streams_) {
+      pool_(options_.device, *streams_),
+      clock_(streams_.get()) {
   const model::ParameterTable& table = transformer_.table();
   const int64_t ranks = options_.mesh->shard().size();
   const bool gather_masters = options_.compute_dtype == at::kFloat && state_memory_->on_device();

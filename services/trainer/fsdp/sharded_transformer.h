@@ -55,6 +55,7 @@ class ShardedTransformer : public ShardedModel {
   at::Tensor NewState(int64_t numel) override { return state_memory_->Zeros(numel); }
   int64_t peak_tensor_bytes() const override { return streams_->peak_tensor_bytes(); }
   MemoryBytes memory_bytes() const override;
+  DeviceStreams* device_streams() override { return streams_.get(); }
   int peak_gathered_units() const override { return gatherer_->peak_units(); }
   std::vector<std::pair<std::string, double>> TakePhaseSeconds() override { return clock_.Take(); }
 

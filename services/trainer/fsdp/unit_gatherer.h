@@ -47,6 +47,7 @@ class UnitGatherer : public model::ParameterProvider {
   // of the window reads them.
   UnitGatherer(const Options& options, std::vector<at::Tensor> shards);
 
+  // Gathers of the pass wait for the compute issued so far: it may have written the shards.
   void Begin(std::vector<std::vector<int>> steps);
   // Enter steps one by one, from 0. Errors are those of the collective.
   absl::Status Enter(size_t step);
@@ -76,6 +77,7 @@ class UnitGatherer : public model::ParameterProvider {
   std::vector<Unit> units_;
   std::vector<int> index_in_unit_;  // of each parameter
   sharding::GatherSchedule schedule_;
+  std::shared_ptr<DeviceStreams::Mark> shards_written_;
   int num_units_held_ = 0;
   int peak_units_ = 0;
 };

@@ -109,6 +109,7 @@ absl::StatusOr<std::shared_ptr<comm::ProcessGroup>> ReshardFollower::Join(
   group_.reset();
   comm::GroupOptions options;
   options.name = "update";
+  options.family = "update";
   options.rank = world_->rank();
   options.size = rendezvous.size();
   options.rendezvous = {rendezvous.host(), rendezvous.port(), rendezvous.prefix(),

@@ -63,6 +63,7 @@ absl::StatusOr<comm::ProcessGroup*> WeightPublisher::GetGroup(int size, absl::Ti
   if (group_ != nullptr) return group_.get();
   comm::GroupOptions options;
   options.name = "update";
+  options.family = "update";
   options.rank = 0;
   options.size = size;
   options.rendezvous = {rendezvous_.host(), rendezvous_.port(), rendezvous_.prefix(),

@@ -75,10 +75,11 @@ absl::StatusOr<Result> RunInTurn(CommandQueue& queue, absl::Time deadline,
 }  // namespace
 
 probe::DiagnosticsServiceImpl::Options LeaderDiagnostics(TrainerLeader& leader, CommandQueue& queue,
-                                                         absl::Duration collective_timeout) {
+                                                         absl::Duration collective_timeout,
+                                                         bool on_gpu) {
   probe::DiagnosticsServiceImpl::Options options;
   options.busy = [&leader] { return Busy(leader); };
-  options.check_reach = [&leader, &queue](const CheckReachRequest& request) {
+  options.check_reach = [&leader, &queue, on_gpu](const CheckReachRequest& request) {
     const int others = leader.GetModelInfo().num_ranks() - 1;
     if (others > 0 && Busy(leader).ok()) {
       const int rounds = (request.addresses_size() + kAtOnce - 1) / kAtOnce;
@@ -87,7 +88,7 @@ probe::DiagnosticsServiceImpl::Options LeaderDiagnostics(TrainerLeader& leader, 
           queue, absl::Now() + time, [&leader, request] { return leader.CheckReach(request); });
       if (all.ok()) return *std::move(all);
     }
-    CheckReachResponse own = probe::ReachFromHere(request, 0, at::hasCUDA());
+    CheckReachResponse own = probe::ReachFromHere(request, 0, on_gpu);
     own.set_num_busy_ranks(others);
     return own;
   };

@@ -11,9 +11,11 @@
 namespace tandem::trainer {
 
 // Leader and queue outlive the service. `collective_timeout` is the ranks' timeout for one another:
-// a probe ends well before it, so that no rank takes another for lost.
+// a probe ends well before it, so that no rank takes another for lost. `on_gpu`: whether the ranks
+// compute on GPUs.
 probe::DiagnosticsServiceImpl::Options LeaderDiagnostics(TrainerLeader& leader, CommandQueue& queue,
-                                                         absl::Duration collective_timeout);
+                                                         absl::Duration collective_timeout,
+                                                         bool on_gpu);
 
 }  // namespace tandem::trainer
 

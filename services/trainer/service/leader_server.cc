@@ -20,10 +20,12 @@ constexpr size_t kMaxWaitingCommands = 64;
 constexpr absl::Duration kThreadGrace = absl::Seconds(5);
 
 v1::GetModelInfoResponse DescribeModel(const TrainerEngine& engine,
-                                       const weights::Manifest& manifest, int64_t incarnation) {
+                                       const weights::Manifest& manifest,
+                                       const LeaderServerOptions& options) {
   const model::ModelSpec& spec = engine.spec();
   v1::GetModelInfoResponse out;
-  out.set_incarnation(incarnation);
+  out.set_incarnation(options.incarnation);
+  out.set_device(options.device_description);
   out.set_architecture(spec.architecture);
   out.set_num_parameters(model::ParameterTable(spec).num_parameters());  // of the whole model
   out.set_vocab_size(spec.vocab_size);
@@ -51,15 +53,15 @@ absl::StatusOr<std::unique_ptr<LeaderServer>> LeaderServer::Start(
     std::vector<std::unique_ptr<ControlLink>> links) {
   std::unique_ptr<LeaderServer> out(
       new LeaderServer(std::move(options), engine, publisher, std::move(links)));
-  v1::GetModelInfoResponse info =
-      DescribeModel(engine, publisher.manifest(), out->options_.incarnation);
+  v1::GetModelInfoResponse info = DescribeModel(engine, publisher.manifest(), out->options_);
   out->leader_ =
       std::make_unique<TrainerLeader>(out->options_.config, std::move(info), engine, out->team_,
                                       out->status_, out->options_.lease_clock);
   out->service_ = std::make_unique<TrainerService>(*out->leader_, out->queue_);
   out->diagnostics_ = std::make_unique<probe::DiagnosticsServiceImpl>(
       LeaderDiagnostics(*out->leader_, out->queue_,
-                        absl::Seconds(out->options_.config.trainer().collective_timeout_s())));
+                        absl::Seconds(out->options_.config.trainer().collective_timeout_s()),
+                        engine.policy().device().is_cuda()));
 
   rpc::ServerOptions server_options;
   server_options.listen = out->options_.listen;

@@ -41,7 +41,8 @@ struct LeaderServerOptions {
   int64_t incarnation = 0;
   std::string listen = "127.0.0.1:0";
   std::string health_listen;  // empty: none
-  int num_threads = 1;        // for the collective thread's kernels
+  std::string device_description = "cpu";
+  int num_threads = 1;  // for the collective thread's kernels
   absl::Duration heartbeat_interval = absl::Seconds(1);
   rpc::MonotonicClock lease_clock = rpc::MonotonicNow;
   // Called once, on the collective thread, when a rank is lost. It should set something and return.

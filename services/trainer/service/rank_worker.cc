@@ -235,7 +235,8 @@ RankResult RankWorker::Reset() {
 RankResult RankWorker::Reach(const std::string& payload) {
   diagnostics::v1::CheckReachRequest request;
   if (!request.ParseFromString(payload)) return Refused(absl::InternalError("garbled command"));
-  const auto response = probe::ReachFromHere(request, engine_.mesh().rank(), at::hasCUDA());
+  const auto response =
+      probe::ReachFromHere(request, engine_.mesh().rank(), engine_.policy().device().is_cuda());
   return Done(response.processes(0).SerializeAsString());
 }
 

@@ -19,8 +19,10 @@
 #include "absl/time/clock.h"
 #include "common/comm/choose_group.h"
 #include "common/comm/device_mesh.h"
+#include "common/comm/run_with_deadline.h"
 #include "common/host/control_group.h"
 #include "common/host/cpu_list.h"
+#include "common/host/gpus.h"
 #include "common/metrics/metrics_server.h"
 #include "common/model/device_packed_attention.h"
 #include "common/model/device_processor.h"
@@ -86,14 +88,15 @@ class RendezvousStore {
   std::unique_ptr<comm::StoreServer> store;  // of the leader
 };
 
-absl::StatusOr<at::Device> ChooseDevice(const comm::LaunchEnvironment& environment) {
-  if (!at::hasCUDA()) return at::Device(at::kCPU);
-  const at::Device device(at::kCUDA, static_cast<at::DeviceIndex>(environment.local_rank));
+// Makes the GPU, if one is chosen, the thread's current device.
+absl::StatusOr<at::Device> UseDevice(const host::DeviceChoice& choice) {
+  if (!choice.on_gpu()) return at::Device(at::kCPU);
+  const at::Device device(at::kCUDA, static_cast<at::DeviceIndex>(choice.gpu));
   try {
     c10::impl::VirtualGuardImpl(at::kCUDA).setDevice(device);
   } catch (const std::exception& error) {
-    return absl::UnavailableError(absl::StrFormat("GPU %d (LOCAL_RANK) cannot be used: %s",
-                                                  environment.local_rank, error.what()));
+    return absl::UnavailableError(absl::StrCat("trainer.device: ", choice.description,
+                                               " cannot be used: ", comm::FirstLine(error.what())));
   }
   return device;
 }
@@ -184,8 +187,9 @@ absl::Status CheckExactDevice(const model::ModelSpec& spec, at::Device device) {
   return absl::OkStatus();
 }
 
-absl::Status RunLeader(const TrainerProcessOptions& options, TrainerEngine& engine,
-                       RankPublisher& publisher, std::vector<std::unique_ptr<ControlLink>> links,
+absl::Status RunLeader(const TrainerProcessOptions& options, const std::string& device_description,
+                       TrainerEngine& engine, RankPublisher& publisher,
+                       std::vector<std::unique_ptr<ControlLink>> links,
                        metrics::MetricsServer* metrics, rpc::TerminationSignal& termination) {
   LeaderServerOptions server_options;
   server_options.config = options.config;
@@ -194,6 +198,7 @@ absl::Status RunLeader(const TrainerProcessOptions& options, TrainerEngine& engi
   server_options.incarnation = absl::ToUnixMicros(absl::Now());
   server_options.listen = options.listen;
   server_options.health_listen = options.health_listen;
+  server_options.device_description = device_description;
   server_options.num_threads = NumThreads(options);
   server_options.on_failed = [&termination] { termination.Trigger(SIGTERM); };
   ASSIGN_OR_RETURN(
@@ -286,6 +291,11 @@ absl::Status RunTrainerProcess(const TrainerProcessOptions& options,
   RETURN_IF_ERROR(TrainerEngine::CheckConfig(options.config).status());
   RETURN_IF_ERROR(
       setup::MeshShapeOf(options.config.trainer(), environment.local_world_size).status());
+  ASSIGN_OR_RETURN(const host::DeviceChoice choice,
+                   host::ChooseDevice("trainer.device", options.config.trainer().device(),
+                                      environment.local_rank, model::GpuFactsOfProcess()));
+  telemetry::LogInfo("the trainer computes on",
+                     {{"rank", absl::StrCat(environment.rank)}, {"device", choice.description}});
   ASSIGN_OR_RETURN(RendezvousStore rendezvous_store, RendezvousStore::Arrange(options));
   RETURN_IF_ERROR(AwaitRanks(options, rendezvous_store.rendezvous, cancel.get()));
   std::vector<std::unique_ptr<ControlLink>> links;
@@ -295,7 +305,7 @@ absl::Status RunTrainerProcess(const TrainerProcessOptions& options,
                      ControlLink::Join(rendezvous_store.rendezvous, environment.rank, follower,
                                        timeout, cancel.get()));
   }
-  ASSIGN_OR_RETURN(const at::Device device, ChooseDevice(environment));
+  ASSIGN_OR_RETURN(const at::Device device, UseDevice(choice));
   if (exact) {
     RETURN_IF_ERROR(PrepareExact(device));
   }
@@ -318,10 +328,10 @@ absl::Status RunTrainerProcess(const TrainerProcessOptions& options,
                                           .update_device = at::kCPU,
                                           .group_secret = environment.group_secret}));
 
-  absl::Status end =
-      environment.rank == 0
-          ? RunLeader(options, *engine, *publisher, std::move(links), metrics.get(), termination)
-          : RunOtherRank(options, *engine, *publisher, *links[0], termination);
+  absl::Status end = environment.rank == 0
+                         ? RunLeader(options, choice.description, *engine, *publisher,
+                                     std::move(links), metrics.get(), termination)
+                         : RunOtherRank(options, *engine, *publisher, *links[0], termination);
   if (!end.ok()) {
     // Nothing here may be destroyed while a thread is left in it; the caller ends the process.
     metrics.release();

@@ -43,7 +43,7 @@ TEST_F(ValidationTest, ValuesOutOfRangeAreRefusedWithTheKey) {
                                  "rollout.replicas=1000000",
                                  "rollout.update_weights_bucket_megabytes=0",
                                  "rollout.block_size=0",
-                                 "rollout.kv_cache_megabytes=0",
+                                 "rollout.kv_cache_megabytes=-1",
                                  "rollout.max_num_seqs=0",
                                  "rollout.max_num_batched_tokens=0",
                                  "rollout.threads=-1",
@@ -51,6 +51,7 @@ TEST_F(ValidationTest, ValuesOutOfRangeAreRefusedWithTheKey) {
                                  "rollout.max_model_len=-1",
                                  "rollout.request_timeout_s=0",
                                  "rollout.device=gpu",
+                                 "trainer.device=gpu",
                                  "rollout.device=cuda:",
                                  "rollout.device=cuda:-1",
                                  "rollout.device=cuda:128",
@@ -272,12 +273,13 @@ TEST_F(ValidationTest, PromptAndCompletionFitTheContext) {
   EXPECT_OK(LoadRunConfig({}, {"rollout.max_model_len=768"}).status());
 }
 
-TEST_F(ValidationTest, ARolloutComputesOnACpuOrAGpu) {
-  for (const char* device : {"cpu", "cuda", "cuda:0", "cuda:127"}) {
+TEST_F(ValidationTest, ServicesComputeOnACpuOrAGpu) {
+  for (const char* device : {"auto", "cpu", "cuda", "cuda:0", "cuda:127"}) {
+    EXPECT_OK(LoadRunConfig({}, {absl::StrCat("trainer.device=", device)}).status());
     EXPECT_OK(LoadRunConfig({}, {absl::StrCat("rollout.device=", device)}).status());
   }
   EXPECT_THAT(ErrorOf("rollout.device=gpu"),
-              HasSubstr("rollout.device: expected cpu, cuda or cuda:N"));
+              HasSubstr("rollout.device: expected auto, cpu, cuda or cuda:N"));
   EXPECT_OK(LoadRunConfig({}, {"rollout.device=cuda", "rollout.tensor_model_parallel_size=2"}));
   EXPECT_OK(LoadRunConfig({}, {"rollout.device=cuda", "numerics=exact"}));
 }

@@ -318,11 +318,21 @@ TEST(TensorParallelCheck, RefusesMoreRanksThanInnerUnitsOfAnExpert) {
 TEST(RolloutDeviceCheck, RefusesExpertsOnAGpu) {
   EXPECT_OK(CheckRolloutDevice(ExpertsSpec(), ""));
   EXPECT_OK(CheckRolloutDevice(ExpertsSpec(), "cpu"));
+  EXPECT_OK(CheckRolloutDevice(ExpertsSpec(), "auto"));
   EXPECT_OK(CheckRolloutDevice(Qwen3Spec(), "cuda:1"));
   EXPECT_THAT(CheckRolloutDevice(ExpertsSpec(), "cuda:1"),
               tandem::testing::StatusIs(
                   absl::StatusCode::kUnimplemented,
                   AllOf(HasSubstr("rollout.device: cuda:1"), HasSubstr("layer 1 has 3 experts"))));
+}
+
+TEST(RolloutDeviceCheck, RefusesSlidingWindowsOnAGpu) {
+  ModelSpec spec = Qwen3Spec();
+  spec.layers.back().attention.window = 8;
+  EXPECT_OK(CheckRolloutDevice(spec, "auto"));
+  EXPECT_THAT(
+      CheckRolloutDevice(spec, "cuda"),
+      tandem::testing::StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("window of 8")));
 }
 
 TEST(TensorParallelFailure, OfACollectiveIsThrownWithItsStatus) {

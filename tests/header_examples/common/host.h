@@ -4,4 +4,8 @@
 
 #include <fcntl.h>
 
+namespace tandem::host::gpus_example {
+extern int local_rank;
+}  // namespace tandem::host::gpus_example
+
 #endif  // TANDEM_TESTS_HEADER_EXAMPLES_COMMON_HOST_H_

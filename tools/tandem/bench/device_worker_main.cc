@@ -261,6 +261,7 @@ absl::Status Run(const Work& work) {
   }
   comm::GroupOptions options;
   options.name = "update";
+  options.family = "update";
   options.rank = work.rank;
   options.size = work.size;
   options.rendezvous = {.host = "127.0.0.1", .port = work.port, .prefix = "bench"};

@@ -107,6 +107,7 @@ absl::Status RunDoctor(const DoctorOptions& options) {
   } else {
     findings.Ok("configuration", "all values are valid");
     doctor::CheckProcessor(*config, findings);
+    doctor::CheckDevices(*config, findings);
     doctor::CheckLimits(findings);
     doctor::CheckSharedMemory(*config, findings);
     doctor::CheckAdapters(findings);

@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "common/config/load.h"
 #include "common/config/to_yaml.h"
+#include "common/host/gpus.h"
 #include "common/io/atomic_file.h"
 #include "common/rank_setup/rank_setup.h"
 #include "common/status/status_macros.h"
@@ -70,6 +71,15 @@ absl::Status Print(const plan::PlanRequest& request, const DryRunOptions& option
   return absl::OkStatus();
 }
 
+// Prints the device that a process takes if it starts on this machine. The services may run on
+// others, so a GPU that is not here is no error of the plan.
+void PrintDevice(const char* key, const std::string& setting) {
+  const absl::StatusOr<host::DeviceChoice> device =
+      host::ChooseDevice(key, setting, /*local_rank=*/0, host::ReadGpuFacts());
+  absl::PrintF("device   %s %s here: %s\n", key, setting,
+               device.ok() ? device->description : std::string(device.status().message()));
+}
+
 bool HasGpu() {
   std::error_code ignored;
   return std::filesystem::exists("/dev/nvidiactl", ignored);
@@ -96,6 +106,10 @@ absl::Status PlanElsewhere(const RunOptions& run, const DryRunOptions& options) 
 absl::Status PlanHere(const config::v1::RunConfig& config, const config::Places& places,
                       const model::ModelSpec& spec, const DryRunOptions& options) {
   ASSIGN_OR_RETURN(const plan::PlanRequest request, RequestHere(config, places, spec, options));
+  if (!options.json) {
+    PrintDevice("trainer.device", config.trainer().device());
+    if (!options.supervised) PrintDevice("rollout.device", config.rollout().device());
+  }
   return Print(request, options);
 }
 

@@ -16,11 +16,14 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/host/control_group.h"
+#include "common/host/gpus.h"
 #include "common/host/host_report.h"
 #include "tools/tandem/doctor/fleet_memory.h"
 #include "tools/tandem/plan/memory_budget.h"
@@ -77,6 +80,28 @@ void CheckProcessor(const config::v1::RunConfig& config, Findings& findings) {
                   absl::StrFormat("%s requests %s in all, on %s", key, Count(threads, "thread"),
                                   Count(cores, "core")),
                   absl::StrCat("if all processes run here, set ", key, "=0 to share the cores"));
+  }
+}
+
+void CheckDevices(const config::v1::RunConfig& config, Findings& findings) {
+  const host::GpuFacts facts = host::ReadGpuFacts();
+  // With endpoints the services run elsewhere.
+  std::vector<std::pair<const char*, std::string>> settings;
+  if (config.trainer().endpoint().empty()) {
+    settings.emplace_back("trainer.device", config.trainer().device());
+  }
+  if (config.rollout().endpoints().empty() && config.rollout().endpoints_file().empty()) {
+    settings.emplace_back("rollout.device", config.rollout().device());
+  }
+  for (const auto& [key, setting] : settings) {
+    const absl::StatusOr<host::DeviceChoice> device =
+        host::ChooseDevice(key, setting, /*local_rank=*/0, facts);
+    if (device.ok()) {
+      findings.Ok(key, device->description);
+    } else {
+      findings.Fail(key, std::string(device.status().message()),
+                    "correct the setting, or install the driver or build that it needs");
+    }
   }
 }
 

@@ -11,6 +11,8 @@
 namespace tandem::doctor {
 
 void CheckProcessor(const config::v1::RunConfig& config, Findings& findings);
+// Which device each service takes that --local starts on this host.
+void CheckDevices(const config::v1::RunConfig& config, Findings& findings);
 void CheckLimits(Findings& findings);
 void CheckSharedMemory(const config::v1::RunConfig& config, Findings& findings);
 void CheckAdapters(Findings& findings);

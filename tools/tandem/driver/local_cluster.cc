@@ -17,6 +17,7 @@
 #include "common/config/to_yaml.h"
 #include "common/host/control_group.h"
 #include "common/host/cpu_list.h"
+#include "common/host/gpus.h"
 #include "common/io/atomic_file.h"
 #include "common/net/host_port.h"
 #include "common/net/reserved_port.h"
@@ -24,6 +25,7 @@
 #include "common/rpc/process.h"
 #include "common/security/secret.h"
 #include "common/status/status_macros.h"
+#include "tools/tandem/driver/gpu_placement.h"
 
 namespace tandem::driver {
 namespace {
@@ -141,6 +143,20 @@ std::string RolloutCpus(const config::v1::RunConfig& config, int64_t begin, int6
   return host::FormatCpuList(host::ShareOfCpus(host::AllowedCpus(), begin, begin + ranks, all));
 }
 
+GpuRequest GpuRequestOf(const config::v1::RunConfig& config, const LocalClusterOptions& options) {
+  GpuRequest request;
+  request.trainer_device = config.trainer().device();
+  request.rollout_device = config.rollout().device();
+  if (options.with_trainer) request.trainer_ranks = config.trainer().ranks();
+  if (options.with_rollouts) request.replica_ranks = ReplicaRanks(config, options);
+  return request;
+}
+
+void AppendTo(std::vector<std::pair<std::string, std::string>> more,
+              std::vector<std::pair<std::string, std::string>>& environment) {
+  std::move(more.begin(), more.end(), std::back_inserter(environment));
+}
+
 std::string NewGroupSecret() { return absl::BytesToHexString(security::DrawSecret()); }
 
 // The environment of rank `rank` of `size`: its place, and the secret of its group.
@@ -155,9 +171,9 @@ std::vector<std::pair<std::string, std::string>> RankEnvironment(int64_t rank, i
 
 }  // namespace
 
-absl::StatusOr<LocalCluster::Member> LocalCluster::SpawnRollout(size_t replica, int64_t size,
-                                                                const std::string& run_dir,
-                                                                std::vector<std::string> argv) {
+absl::StatusOr<LocalCluster::Member> LocalCluster::SpawnRollout(
+    size_t replica, int64_t size, const std::vector<std::string>& gpus, const std::string& run_dir,
+    std::vector<std::string> argv) {
   const std::string name = absl::StrCat("rollout-", replica);
   argv.insert(argv.end(), {"--set", absl::StrCat("rollout.tensor_model_parallel_size=", size)});
   std::vector<Member> ranks;
@@ -169,6 +185,7 @@ absl::StatusOr<LocalCluster::Member> LocalCluster::SpawnRollout(size_t replica, 
   for (int64_t rank = 0; rank < size; ++rank) {
     std::vector<std::pair<std::string, std::string>> environment;
     if (size > 1) environment = RankEnvironment(rank, size, port, secret);
+    if (!gpus.empty()) AppendTo(GpuEnvironment(gpus[rank]), environment);
     ASSIGN_OR_RETURN(Member member, Spawn(rank == 0 ? name : absl::StrCat(name, "-rank-", rank),
                                           argv, environment, run_dir));
     ranks.push_back(std::move(member));
@@ -192,6 +209,8 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(
   const std::string config_path = run_dir + "/logs/config.yaml";
   RETURN_IF_ERROR(io::WriteFileAtomically(config_path, config::ToYaml(config)));
 
+  ASSIGN_OR_RETURN(const GpuPlacement gpus,
+                   PlaceOnGpus(GpuRequestOf(config, options), host::ReadGpuFacts()));
   auto cluster = std::unique_ptr<LocalCluster>(new LocalCluster(options));
   const std::string bin = BinaryFolder();
   const absl::Time deadline = absl::Now() + options.start_timeout;
@@ -201,11 +220,12 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(
     ASSIGN_OR_RETURN(const int port, net::ReservePort());
     const std::string secret = NewGroupSecret();
     for (int64_t rank = 0; rank < config.trainer().ranks(); ++rank) {
-      ASSIGN_OR_RETURN(
-          Member member,
-          cluster->Spawn(absl::StrCat("trainer-", rank),
-                         {bin + "/tandem-trainer", "--config", config_path},
-                         RankEnvironment(rank, config.trainer().ranks(), port, secret), run_dir));
+      auto environment = RankEnvironment(rank, config.trainer().ranks(), port, secret);
+      if (!gpus.trainer.empty()) AppendTo(GpuEnvironment(gpus.trainer[rank]), environment);
+      ASSIGN_OR_RETURN(Member member,
+                       cluster->Spawn(absl::StrCat("trainer-", rank),
+                                      {bin + "/tandem-trainer", "--config", config_path},
+                                      std::move(environment), run_dir));
       members.push_back(std::move(member));
     }
   }
@@ -235,7 +255,10 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(
         argv.insert(argv.end(), {"--openai-listen", std::move(listen)});
       }
       ASSIGN_OR_RETURN(Member member,
-                       cluster->SpawnRollout(replica, replica_ranks[replica], run_dir, argv));
+                       cluster->SpawnRollout(replica, replica_ranks[replica],
+                                             gpus.replicas.empty() ? std::vector<std::string>()
+                                                                   : gpus.replicas[replica],
+                                             run_dir, argv));
       members.push_back(std::move(member));
     }
   }

@@ -97,9 +97,10 @@ class LocalCluster {
   absl::Status AwaitReady(Member& member, const std::string& health_name, absl::Time deadline);
   std::vector<RolloutFleet::Replica> Up() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void RestartIfEnded(Member& rollout) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Spawns the `size` ranks of one replica.
-  absl::StatusOr<Member> SpawnRollout(size_t replica, int64_t size, const std::string& run_dir,
-                                      std::vector<std::string> argv);
+  // Spawns the `size` ranks of one replica. `gpus`: one for each rank, or empty.
+  absl::StatusOr<Member> SpawnRollout(size_t replica, int64_t size,
+                                      const std::vector<std::string>& gpus,
+                                      const std::string& run_dir, std::vector<std::string> argv);
 
   const LocalClusterOptions options_;
   std::string trainer_address_;

@@ -90,7 +90,7 @@ MemoryBudget BudgetOf(const config::v1::RunConfig& config, const Hardware& hardw
   }
   if (with_rollouts && budget.problem.empty() && rollout.sequences == 0) {
     budget.problem = absl::StrCat(
-        "rollout.kv_cache_megabytes: ", config.rollout().kv_cache_megabytes(),
+        "rollout.kv_cache_megabytes: ", rollout.kv_cache >> 20,
         " MiB cannot hold one sequence of data.max_prompt_length + rollout.max_tokens = ",
         config.data().max_prompt_length() + config.rollout().max_tokens(), " tokens");
   }

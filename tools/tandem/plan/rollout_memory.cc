@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "common/model/cache_groups.h"
+#include "common/model/default_cache.h"
 
 namespace tandem::plan {
 namespace {
@@ -38,11 +39,21 @@ int64_t FeedForwardRow(const model::LayerSpec& layer, int64_t hidden_size, int64
   return experts.routing.top_k * of_expert + of_shared;
 }
 
+// `memory`: the rest of the rank's.
+int64_t CacheBytes(const config::v1::RolloutConfig& rollout, const Hardware& hardware,
+                   const RolloutMemory& memory) {
+  if (rollout.kv_cache_megabytes() > 0) return rollout.kv_cache_megabytes() << 20;
+  if (!hardware.is_gpu) return model::kDefaultCacheBytesOnCpu;
+  return model::DefaultCacheBytesOnGpu(hardware.memory_bytes - hardware.reserved_bytes -
+                                       memory.total());
+}
+
 }  // namespace
 
 RolloutMemory PredictRolloutMemory(const config::v1::RunConfig& config,
-                                   const model::ModelSpec& spec, bool on_gpu,
+                                   const model::ModelSpec& spec, const Hardware& hardware,
                                    int64_t bucket_bytes) {
+  const bool on_gpu = hardware.is_gpu;
   const config::v1::RolloutConfig& rollout = config.rollout();
   const int64_t tp = std::max<int64_t>(1, rollout.tensor_model_parallel_size());
   const int64_t element = config.model().dtype() == config::v1::ELEMENT_TYPE_FLOAT32 ? 4 : 2;
@@ -53,7 +64,6 @@ RolloutMemory PredictRolloutMemory(const config::v1::RunConfig& config,
   if (!on_gpu && spec.tie_word_embeddings) {
     memory.packed = 2 * spec.vocab_size * spec.hidden_size / tp * element;
   }
-  memory.kv_cache = rollout.kv_cache_megabytes() << 20;
   memory.transfer = 2 * bucket_bytes;
   const int64_t tokens = rollout.max_num_batched_tokens();
   const int64_t sequences = std::min(tokens, rollout.max_num_seqs());
@@ -65,6 +75,7 @@ RolloutMemory PredictRolloutMemory(const config::v1::RunConfig& config,
   }
   row += 4 * spec.hidden_size;
   memory.temporaries = tokens * row * element + sequences * spec.vocab_size * 4;
+  memory.kv_cache = CacheBytes(rollout, hardware, memory);
   memory.sequences = SequencesInCache(config, spec, memory.kv_cache, element, on_gpu);
   return memory;
 }

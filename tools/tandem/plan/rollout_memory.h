@@ -6,13 +6,14 @@
 
 #include "common/model/model_spec.h"
 #include "tandem/config/v1/run_config.pb.h"
+#include "tools/tandem/plan/hardware.h"
 
 namespace tandem::plan {
 
 struct RolloutMemory {
   int64_t weights = 0;      // the live arena and the staged one
   int64_t packed = 0;       // second copies in the CPU's packed order
-  int64_t kv_cache = 0;     // rollout.kv_cache_megabytes
+  int64_t kv_cache = 0;     // rollout.kv_cache_megabytes, or its default
   int64_t transfer = 0;     // two buckets of a weight update
   int64_t temporaries = 0;  // of one engine step
   int64_t sequences = 0;    // sequences of the longest length that fit in the cache
@@ -21,7 +22,8 @@ struct RolloutMemory {
 };
 
 RolloutMemory PredictRolloutMemory(const config::v1::RunConfig& config,
-                                   const model::ModelSpec& spec, bool on_gpu, int64_t bucket_bytes);
+                                   const model::ModelSpec& spec, const Hardware& hardware,
+                                   int64_t bucket_bytes);
 
 }  // namespace tandem::plan
 

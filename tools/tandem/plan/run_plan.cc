@@ -46,7 +46,7 @@ absl::StatusOr<RunPlan> EvaluatePlan(const PlanRequest& request,
   plan.batch = PlanBatch(config, plan.mesh);
   plan.rank = PredictRankMemory(request.spec, plan.setup, WorkloadOf(config, plan.batch));
   plan.rollout =
-      PredictRolloutMemory(config, request.spec, request.hardware.is_gpu, plan.setup.bucket_bytes);
+      PredictRolloutMemory(config, request.spec, request.hardware, plan.setup.bucket_bytes);
   plan.budget = BudgetOf(config, request.hardware, plan.rollout, request.with_rollouts);
   plan.cost = EstimateStep(request.spec, plan.setup, plan.batch, plan.rank, request.hardware);
   if (!plan.budget.problem.empty()) {

@@ -195,6 +195,18 @@ TEST(RunPlan, CountsMuonsStateAndExchange) {
   EXPECT_LT(plan("muon", "2").rank.resident, plan("adamw", "2").rank.resident);
 }
 
+TEST(RunPlan, AnUnstatedKvCacheTakesAShareOfAGpuAndAFixedSizeOnACpu) {
+  const absl::StatusOr<RunPlan> gpu =
+      PlanRun(Request("qwen2.5-7b", "h100x8", {"trainer.ranks=4", "rollout.replicas=4"}));
+  ASSERT_TRUE(gpu.ok()) << gpu.status();
+  const RolloutMemory& memory = gpu->rollout;
+  EXPECT_EQ(memory.kv_cache, (gpu->budget.rollout_bytes - (memory.total() - memory.kv_cache)) / 2);
+  const absl::StatusOr<RunPlan> cpu =
+      PlanRun(Request("qwen2.5-0.5b", "cpu:64gib:1x1", {"trainer.ranks=1"}));
+  ASSERT_TRUE(cpu.ok()) << cpu.status();
+  EXPECT_EQ(cpu->rollout.kv_cache, int64_t{512} << 20);
+}
+
 TEST(RunPlan, CountsTheModelsBesideThePolicy) {
   const auto plan = [](const std::string& setting, bool by_preference = false) {
     std::vector<std::string> overrides = {"trainer.ranks=1", "model.dtype=bfloat16"};
