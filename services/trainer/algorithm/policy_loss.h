@@ -6,6 +6,7 @@
 #ifndef TANDEM_SERVICES_TRAINER_ALGORITHM_POLICY_LOSS_H_
 #define TANDEM_SERVICES_TRAINER_ALGORITHM_POLICY_LOSS_H_
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 
 #include "services/trainer/algorithm/importance_weights.h"
