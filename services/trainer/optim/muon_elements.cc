@@ -6,11 +6,6 @@
 #include <cstdint>
 
 namespace tandem::trainer {
-namespace {
-
-constexpr int64_t kGrain = 1 << 15;
-
-}  // namespace
 
 void AddToMomentum(const at::Tensor& gradient, double clip_factor, double decay, bool nesterov,
                    const at::Tensor& momentum, const at::Tensor& direction) {
@@ -26,7 +21,7 @@ void AddToMomentum(const at::Tensor& gradient, double clip_factor, double decay,
   const auto clip = static_cast<float>(clip_factor);
   const auto fresh = static_cast<float>(1.0 - decay);
   const auto kept = static_cast<float>(decay);
-  at::parallel_for(0, momentum.numel(), kGrain, [&](int64_t begin, int64_t end) {
+  at::parallel_for(0, momentum.numel(), kElementsPerTask, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const float g = clip * gradients[i];
       const float m = momenta[i] + fresh * (g - momenta[i]);
@@ -45,7 +40,7 @@ void StepAgainst(const at::Tensor& direction, double rate, double keep, const at
   float* const to = master.mutable_data_ptr<float>();
   const auto step = static_cast<float>(rate);
   const auto kept = static_cast<float>(keep);
-  at::parallel_for(0, master.numel(), kGrain, [&](int64_t begin, int64_t end) {
+  at::parallel_for(0, master.numel(), kElementsPerTask, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) to[i] = kept * to[i] - step * from[i];
   });
 }

@@ -6,7 +6,12 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+
 namespace tandem::trainer {
+
+// Of a parallel loop.
+inline constexpr int64_t kElementsPerTask = 1 << 15;
 
 // With g = clip_factor * gradient: momentum := momentum + (1 - decay) (g - momentum), and
 // direction := momentum, or, for Nesterov's, g + decay (momentum - g).

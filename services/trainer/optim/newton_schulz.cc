@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "common/model/linear.h"
+#include "services/trainer/optim/muon_elements.h"
 
 namespace tandem::trainer {
 namespace {
@@ -20,7 +21,6 @@ constexpr double kA = 3.4445;
 constexpr double kB = -4.7750;
 constexpr double kC = 2.0315;
 constexpr double kLeastNorm = 1e-7;
-constexpr int64_t kGrain = 1 << 15;
 
 // One sum in order, so that its bits depend on neither threads nor vector width.
 double FrobeniusNorm(const at::Tensor& x) {
@@ -38,7 +38,7 @@ void Combine(double alpha, const at::Tensor& x, double beta, const at::Tensor& y
   float* const to = out.mutable_data_ptr<float>();
   const auto a = static_cast<float>(alpha);
   const auto b = static_cast<float>(beta);
-  at::parallel_for(0, x.numel(), kGrain, [&](int64_t begin, int64_t end) {
+  at::parallel_for(0, x.numel(), kElementsPerTask, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) to[i] = a * from_x[i] + b * from_y[i];
   });
 }

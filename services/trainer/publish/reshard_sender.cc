@@ -208,7 +208,9 @@ absl::Status ReshardSender::Pack(const Message& message, const BucketSpan& span,
     const bool counts = Digests(message.to, part.piece.tensor);
     weights::PieceCutter cutter(part.piece, part.from, part.to);
     while (cutter.left() > 0) {
-      if (end - begin >= most) RETURN_IF_ERROR(flush());
+      if (end - begin >= most) {
+        RETURN_IF_ERROR(flush());
+      }
       ShardPiece& piece = pieces.emplace_back();
       weights::Place unused;
       cutter.Take(most - (end - begin), piece.piece, piece.from, unused);
@@ -309,7 +311,9 @@ absl::Status ReshardSender::SendDelta(comm::ProcessGroup& group, int to, size_t 
   now = times.Worked("wire", now);
   sent.elements += stats.elements;
   sent.changed += stats.changed;
-  if (!ops_.on_host()) RETURN_IF_ERROR(Digest(message, {all}, {packed}, sent));
+  if (!ops_.on_host()) {
+    RETURN_IF_ERROR(Digest(message, {all}, {packed}, sent));
+  }
   now = times.Worked("verify", now);
   base_[index].copy_(slot.delta.next);
   times.Worked("encode", now);

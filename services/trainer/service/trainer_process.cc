@@ -19,6 +19,7 @@
 #include "absl/time/clock.h"
 #include "common/comm/choose_group.h"
 #include "common/comm/device_mesh.h"
+#include "common/comm/roll_call.h"
 #include "common/comm/run_with_deadline.h"
 #include "common/host/control_group.h"
 #include "common/host/cpu_list.h"
