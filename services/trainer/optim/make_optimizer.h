@@ -1,4 +1,8 @@
 // Makes the optimizer that a configuration names.
+//
+//   ASSIGN_OR_RETURN(std::unique_ptr<Optimizer> optimizer,
+//                    MakeOptimizer(config.actor().optim(), model, mesh));
+//   ASSIGN_OR_RETURN(Optimizer::StepResult result, optimizer->Step(learning_rate));
 #ifndef TANDEM_SERVICES_TRAINER_OPTIM_MAKE_OPTIMIZER_H_
 #define TANDEM_SERVICES_TRAINER_OPTIM_MAKE_OPTIMIZER_H_
 

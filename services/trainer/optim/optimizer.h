@@ -1,9 +1,6 @@
 // Optimizer: one update of a ShardedModel's masters from its gradients. Clips by the global gradient
 // norm, skips a step whose norm is not finite, and leaves the formula to its kinds: AdamW (adamw.h)
-// and Muon (muon.h).
-//
-//   std::unique_ptr<Optimizer> optimizer = MakeOptimizer(config.actor().optim(), *model, mesh);
-//   ASSIGN_OR_RETURN(Optimizer::StepResult result, optimizer->Step(learning_rate));
+// and Muon (muon.h). MakeOptimizer() (make_optimizer.h) chooses one.
 #ifndef TANDEM_SERVICES_TRAINER_OPTIM_OPTIMIZER_H_
 #define TANDEM_SERVICES_TRAINER_OPTIM_OPTIMIZER_H_
 

@@ -9,7 +9,7 @@ namespace tandem::trainer::algorithm_names {
 extern config::v1::RunConfig config;
 extern TrainingBatch batch;
 extern ShardedModel& policy;
-extern AdamW& optimizer;
+extern Optimizer& optimizer;
 extern const comm::DeviceMesh& mesh;
 extern Metrics metrics;
 extern double learning_rate;

@@ -8,6 +8,7 @@
 
 #include "services/trainer/algorithm/advantages.h"
 #include "services/trainer/algorithm/value_loss.h"
+#include "services/trainer/optim/adamw.h"
 #include "tests/fakes/local_mesh.h"
 #include "tests/services/trainer/algorithm/critic_golden.h"
 #include "tests/services/trainer/algorithm/golden.h"

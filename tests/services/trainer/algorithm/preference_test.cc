@@ -11,6 +11,7 @@
 #include "services/trainer/algorithm/preference_loss.h"
 #include "services/trainer/algorithm/preference_step.h"
 #include "services/trainer/data/preference_pairs.h"
+#include "services/trainer/optim/adamw.h"
 #include "tests/fakes/local_mesh.h"
 #include "tests/services/trainer/algorithm/critic_golden.h"
 #include "tests/services/trainer/algorithm/golden.h"

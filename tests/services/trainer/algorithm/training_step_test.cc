@@ -6,6 +6,7 @@
 
 #include <limits>
 
+#include "services/trainer/optim/adamw.h"
 #include "tests/fakes/local_mesh.h"
 #include "tests/services/trainer/algorithm/step_test_support.h"
 
