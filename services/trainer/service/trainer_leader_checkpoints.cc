@@ -30,7 +30,7 @@ absl::StatusOr<v1::SaveCheckpointResponse> TrainerLeader::SaveCheckpoint(
   RETURN_IF_ERROR(request_ids_.Check(request.request_id(), "SaveCheckpoint", ContentsOf(request)));
   ScopedTrainerState state(status_, v1::TRAINER_STATE_CHECKPOINTING);
   const bool has_begun =
-      request.format() == v1::CHECKPOINT_FORMAT_SHARDED && HasBegun(path, request);
+      request.format() != v1::CHECKPOINT_FORMAT_HUGGING_FACE && HasBegun(path, request);
   RETURN_IF_ERROR(SettleCheckpoint(/*wait=*/true));
   v1::SaveCheckpointResponse response;
   if (std::optional<v1::CheckpointOutcome> earlier = TakeOutcome()) {

@@ -181,7 +181,8 @@ TEST_F(LoadTest, AnUnknownKeyIsAnsweredWithFileLineAndNearestName) {
 
 TEST_F(LoadTest, AKeyInTheWrongSectionIsAnsweredWithTheRightOne) {
   EXPECT_THAT(ErrorOf("actor:\n  lr: 1\n"),
-              HasSubstr("did you mean 'actor.optim.lr' or 'critic.optim.lr'?"));
+              HasSubstr("did you mean 'actor.optim.lr' or 'actor.optim.muon.lr' or "
+                        "'critic.optim.lr' or 'critic.optim.muon.lr'?"));
 }
 
 TEST_F(LoadTest, AKeyThatIsNearNothingGetsTheListOnly) {

@@ -129,7 +129,7 @@ TEST_F(RunChecks, NameEvaluationsOnTrainingData) {
   test_ = "{\"prompt\": [1, 3]}\n{\"prompt\": [1, 4]}\n";
 
   ASSERT_OK_AND_ASSIGN(const auto warnings, Check());
-  EXPECT_THAT(warnings, ElementsAre(HasSubstr("data.test_files: 1 of 2 prompts are also in")));
+  EXPECT_THAT(warnings, ElementsAre(HasSubstr("data.test_files: 1 of 2 prompts is also in")));
 }
 
 TEST_F(RunChecks, RefuseTokensThatTheModelDoesNotHave) {
