@@ -428,9 +428,8 @@ TEST(Cli, ARolloutServesItsModelUnderTheNamesOfItsFlags) {
 
   ASSERT_EQ(answer.code, 200) << answer.body;
   std::vector<std::string> names;
-  for (const auto& served : nlohmann::json::parse(answer.body)["data"]) {
-    names.push_back(served["id"]);
-  }
+  const nlohmann::json models = nlohmann::json::parse(answer.body);
+  for (const auto& served : models["data"]) names.push_back(served["id"]);
   EXPECT_THAT(names, ElementsAre("policy", "org/policy", "third"));
   (*rollout)->Stop(absl::Seconds(30));
 }
