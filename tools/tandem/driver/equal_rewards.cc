@@ -32,7 +32,7 @@ void EqualRewards::OnStep(int64_t step, const std::vector<Group>& groups, Metric
   for (const Group& group : groups) {
     if (group.completions.size() < 2) continue;
     ++num_compared;
-    if (!Differs(group, config::v1::FILTER_METRIC_SEQ_REWARD)) ++num_equal;
+    if (!Differs(group, config::v1::FILTER_METRIC_SEQ_REWARD, estimator_)) ++num_equal;
   }
   metrics["rollout/equal_reward_groups"] = static_cast<double>(num_equal);
   if (groups.empty() || groups.front().completions.empty()) return;

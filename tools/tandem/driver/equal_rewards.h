@@ -20,10 +20,12 @@ class EqualRewards {
  public:
   // `note` receives a line after 5, 10, 20, ... such steps in a row.
   EqualRewards(const config::v1::RunConfig& config, std::function<void(const std::string&)> note)
-      : reward_name_(config.reward().name()), note_(std::move(note)) {}
+      : reward_name_(config.reward().name()),
+        estimator_(config.algorithm().adv_estimator()),
+        note_(std::move(note)) {}
 
-  // Adds rollout/equal_reward_groups: the groups of several samples whose rewards are all equal. A
-  // step without signal has only such groups; if groups have one sample, all of its rewards are
+  // Adds rollout/equal_reward_groups: the groups of several samples whose rewards are all equal,
+  // with gdpo in every part. A step without signal has only such groups; if groups have one sample, all of its rewards are
   // equal.
   void OnStep(int64_t step, const std::vector<Group>& groups, Metrics& metrics);
 
@@ -33,6 +35,7 @@ class EqualRewards {
   void Note(int64_t step, const std::vector<Group>& groups) const;
 
   const std::string reward_name_;
+  const config::v1::AdvEstimator estimator_;
   const std::function<void(const std::string&)> note_;
   int64_t in_a_row_ = 0;
   int64_t next_note_ = kFirstNote;

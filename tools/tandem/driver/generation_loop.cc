@@ -252,7 +252,8 @@ void GenerationLoop::OnPlayed(int64_t place, Wave& wave, absl::StatusOr<Group> g
 }
 
 void GenerationLoop::Judge(int64_t place, Group group, const telemetry::TraceContext& trace) {
-  const config::v1::FilterGroupsConfig& filter = options_.config.algorithm().filter_groups();
+  const config::v1::AlgorithmConfig& algorithm = options_.config.algorithm();
+  const config::v1::FilterGroupsConfig& filter = algorithm.filter_groups();
   std::vector<Group> groups;
   groups.push_back(std::move(group));
   absl::Status status;
@@ -262,7 +263,8 @@ void GenerationLoop::Judge(int64_t place, Group group, const telemetry::TraceCon
     status = options_.rewarder.Judge(groups);
   }
   AddOverlongPenalty(options_.config, groups);
-  const bool differs = !filter.enable() || Differs(groups[0], filter.metric());
+  const bool differs =
+      !filter.enable() || Differs(groups[0], filter.metric(), algorithm.adv_estimator());
   absl::MutexLock lock(&mu_);
   CountJudgingTime();
   --num_judging_;

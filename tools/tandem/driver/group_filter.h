@@ -8,8 +8,11 @@
 
 namespace tandem::driver {
 
-// Whether the group's completions differ in the metric. A group of one always does, as in verl.
-bool Differs(const Group& group, config::v1::FilterMetric metric);
+// Whether the group's completions differ in what `estimator` learns from: in the metric or, with
+// gdpo, which compares each reward on its own, in a part of it. A group of one always does, as in
+// verl.
+bool Differs(const Group& group, config::v1::FilterMetric metric,
+             config::v1::AdvEstimator estimator);
 
 }  // namespace tandem::driver
 

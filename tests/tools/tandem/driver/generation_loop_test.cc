@@ -8,6 +8,7 @@
 #include "absl/synchronization/notification.h"
 #include "tests/support/status_matchers.h"
 #include "tests/tools/tandem/driver/generation_loop_fixture.h"
+#include "tools/tandem/driver/group_filter.h"
 
 namespace tandem::driver {
 namespace {
@@ -122,6 +123,20 @@ TEST_F(GenerationLoopTest, FiltersByTheMetricThatIsAskedFor) {
   filter->set_metric(config::v1::FILTER_METRIC_ACC);
   EXPECT_THAT(Collect().status(),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("found 0")));
+}
+
+TEST(GroupFilterTest, ComparesThePartsThatGdpoLearnsFrom) {
+  Group group;
+  for (const double right : {1.0, 0.0}) {
+    Completion& completion = group.completions.emplace_back();
+    completion.part_scores = {{"right", right}, {"short", 1 - right}};
+    completion.score = completion.reward = 1;
+  }
+  const auto metric = config::v1::FILTER_METRIC_SEQ_REWARD;
+  EXPECT_TRUE(Differs(group, metric, config::v1::ADV_ESTIMATOR_GDPO));
+  EXPECT_FALSE(Differs(group, metric, config::v1::ADV_ESTIMATOR_GRPO));
+  group.completions[1].part_scores = group.completions[0].part_scores;
+  EXPECT_FALSE(Differs(group, metric, config::v1::ADV_ESTIMATOR_GDPO));
 }
 
 TEST_F(GenerationLoopTest, JudgesAGreedyCompletionForReMax) {
