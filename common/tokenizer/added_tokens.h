@@ -15,6 +15,7 @@
 #include "absl/strings/string_view.h"
 #include "common/tokenizer/json_node.h"
 #include "common/tokenizer/normalizer.h"
+#include "common/tokenizer/prefix_trie.h"
 #include "common/tokenizer/regex.h"
 #include "common/tokenizer/vocabulary.h"
 
@@ -59,24 +60,6 @@ class AddedTokens {
   size_t num_beyond_model() const { return num_beyond_model_; }
 
  private:
-  // Byte trie; finds the longest token that starts at a given offset.
-  class Trie {
-   public:
-    Trie() : nodes_(1) {}
-    void Insert(absl::string_view content, int32_t id);
-    bool empty() const { return nodes_.size() == 1; }
-    bool MayStart(unsigned char byte) const { return nodes_[0].next.contains(byte); }
-    // Length of the longest token at `offset`, 0 for none; sets `*id`.
-    size_t LongestAt(absl::string_view text, size_t offset, int32_t* id) const;
-
-   private:
-    struct Node {
-      absl::flat_hash_map<unsigned char, int32_t> next;
-      int32_t id = -1;
-    };
-    std::vector<Node> nodes_;
-  };
-
   void Add(const AddedToken& token, const Vocabulary& vocabulary);
 
   absl::flat_hash_map<std::string, int32_t> ids_;
@@ -87,7 +70,7 @@ class AddedTokens {
   std::vector<AddedToken> classic_order_;
   std::optional<int32_t> max_id_;
   size_t num_beyond_model_ = 0;
-  Trie raw_, normalized_;
+  PrefixTrie raw_, normalized_;  // ids by content
 };
 
 }  // namespace tandem::tokenizer

@@ -4,9 +4,7 @@
 #include <limits>
 #include <queue>
 
-#include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "common/status/status_macros.h"
 #include "common/tokenizer/unicode.h"
 
@@ -37,28 +35,6 @@ struct Symbol {
 constexpr size_t kMaxPieceBytes = size_t{1} << 30;
 
 }  // namespace
-
-WordCache::Shard& WordCache::ShardOf(absl::string_view word) const {
-  return shards_[absl::Hash<absl::string_view>()(word) % kShards];
-}
-
-bool WordCache::Lookup(absl::string_view word, std::vector<int32_t>* ids) const {
-  if (word.size() > kMaxWordBytes) return false;
-  Shard& shard = ShardOf(word);
-  const absl::MutexLock lock(&shard.mu);
-  const auto it = shard.ids.find(word);
-  if (it == shard.ids.end()) return false;
-  ids->insert(ids->end(), it->second.begin(), it->second.end());
-  return true;
-}
-
-void WordCache::Insert(absl::string_view word, const int32_t* ids, size_t count) const {
-  if (word.size() > kMaxWordBytes) return;
-  Shard& shard = ShardOf(word);
-  const absl::MutexLock lock(&shard.mu);
-  if (shard.ids.size() >= kEntriesPerShard) shard.ids.clear();
-  shard.ids.try_emplace(std::string(word), ids, ids + count);
-}
 
 absl::StatusOr<std::unique_ptr<Model>> Bpe::Read(const JsonNode& node) {
   ASSIGN_OR_RETURN(const std::optional<JsonNode> dropout, node.Find("dropout"));
@@ -127,10 +103,7 @@ absl::Status Bpe::ReadMerges(const JsonNode& merges) {
 }
 
 void Bpe::IndexCharacters() {
-  for (int byte = 0; byte < 256; ++byte) {
-    byte_ids_[static_cast<size_t>(byte)] =
-        vocabulary_.TokenToId(absl::StrFormat("<0x%02X>", byte)).value_or(-1);
-  }
+  byte_ids_ = vocabulary_.ByteTokenIds();
   for (char32_t c = 0; c < character_ids_.size(); ++c) {
     std::string utf8;
     AppendUtf8(c, &utf8);

@@ -9,34 +9,15 @@
 #include <string>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "absl/synchronization/mutex.h"
 #include "common/tokenizer/json_node.h"
+#include "common/tokenizer/model.h"
 #include "common/tokenizer/vocabulary.h"
+#include "common/tokenizer/word_cache.h"
 
 namespace tandem::tokenizer {
-
-// Caches the ids of recent words. Holds at most kShards * kEntriesPerShard short words; clears a
-// shard when it is full. Thread-safe; the shards' locks never nest.
-class WordCache {
- public:
-  bool Lookup(absl::string_view word, std::vector<int32_t>* ids) const;
-  void Insert(absl::string_view word, const int32_t* ids, size_t count) const;
-
- private:
-  static constexpr size_t kShards = 16;
-  static constexpr size_t kEntriesPerShard = 2048;
-  static constexpr size_t kMaxWordBytes = 128;
-  struct Shard {
-    absl::Mutex mu;
-    absl::flat_hash_map<std::string, std::vector<int32_t>> ids ABSL_GUARDED_BY(mu);
-  };
-  Shard& ShardOf(absl::string_view word) const;
-  mutable std::array<Shard, kShards> shards_;
-};
 
 // Splits a word into characters, then merges the neighbouring pair with the lowest rank until no
 // pair can merge: O(n log n) in the length of the word. Thread-safe.

@@ -8,6 +8,7 @@
 #include "common/tokenizer/decode_stages.h"
 #include "common/tokenizer/normalizer.h"
 #include "common/tokenizer/unicode.h"
+#include "common/tokenizer/word_decode_stages.h"
 
 namespace tandem::tokenizer {
 namespace {
@@ -52,6 +53,18 @@ absl::StatusOr<std::unique_ptr<DecodeStep>> ReadMetaspace(const JsonNode& node) 
                            scheme == "first" || (scheme != "never" && add_prefix_space));
 }
 
+absl::StatusOr<std::unique_ptr<DecodeStep>> ReadWordPiece(const JsonNode& node) {
+  ASSIGN_OR_RETURN(std::string prefix, node.StringOr("prefix", "##"));
+  ASSIGN_OR_RETURN(const bool cleanup, node.BoolOr("cleanup", true));
+  return MakeWordPieceStep(std::move(prefix), cleanup);
+}
+
+absl::StatusOr<std::unique_ptr<DecodeStep>> ReadSuffix(const JsonNode& node) {
+  ASSIGN_OR_RETURN(std::string suffix, node.StringOr("suffix", "</w>"));
+  if (suffix.empty()) return node.Error("suffix is empty; expected the text that ends a word");
+  return MakeSuffixStep(std::move(suffix));
+}
+
 }  // namespace
 
 absl::Status Decoder::ReadInto(const JsonNode& node, int depth, Decoder* out) {
@@ -73,6 +86,12 @@ absl::Status Decoder::ReadInto(const JsonNode& node, int depth, Decoder* out) {
   } else if (type == "Metaspace") {
     ASSIGN_OR_RETURN(auto step, ReadMetaspace(node));
     out->steps_.push_back(std::move(step));
+  } else if (type == "WordPiece") {
+    ASSIGN_OR_RETURN(auto step, ReadWordPiece(node));
+    out->steps_.push_back(std::move(step));
+  } else if (type == "BPEDecoder") {
+    ASSIGN_OR_RETURN(auto step, ReadSuffix(node));
+    out->steps_.push_back(std::move(step));
   } else if (type == "Sequence") {
     ASSIGN_OR_RETURN(const JsonNode list, node.Field("decoders"));
     ASSIGN_OR_RETURN(const size_t count, list.ArraySize());
@@ -82,8 +101,8 @@ absl::Status Decoder::ReadInto(const JsonNode& node, int depth, Decoder* out) {
   } else {
     return node.Unimplemented(absl::StrCat(
         "a decoder of type '", type,
-        "' is not supported; ByteLevel, ByteFallback, Fuse, Replace, Strip, Metaspace and Sequence "
-        "are"));
+        "' is not supported; ByteLevel, ByteFallback, Fuse, Replace, Strip, Metaspace, WordPiece, "
+        "BPEDecoder and Sequence are"));
   }
   return absl::OkStatus();
 }

@@ -41,8 +41,8 @@ class DecodeStep {
 // Immutable; any thread may start streams.
 class Decoder {
  public:
-  // Supports ByteLevel, ByteFallback, Fuse, Replace, Strip, Metaspace and Sequence; Unimplemented
-  // names others.
+  // Supports ByteLevel, ByteFallback, Fuse, Replace, Strip, Metaspace, WordPiece, BPEDecoder and
+  // Sequence; Unimplemented names others.
   static absl::StatusOr<Decoder> Read(const JsonNode& node);
   // The decoder of a tokenizer.json without one: joins tokens with spaces.
   static Decoder Joining();

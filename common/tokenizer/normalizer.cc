@@ -1,35 +1,48 @@
 #include "common/tokenizer/normalizer.h"
 
+#include <functional>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/status/status_macros.h"
+#include "common/tokenizer/byte_level.h"
+#include "common/tokenizer/charsmap.h"
+#include "common/tokenizer/text_cleaning.h"
 #include "common/tokenizer/unicode.h"
 
 namespace tandem::tokenizer {
 namespace {
 
-class UnicodeForm : public Normalizer {
+// Rewrites the text by a function; `name` is its type in tokenizer.json.
+class TextRule : public Normalizer {
  public:
-  explicit UnicodeForm(NormalizationForm form) : form_(form) {}
+  using Function = std::function<std::string(absl::string_view)>;
+  TextRule(std::string name, Function function)
+      : name_(std::move(name)), function_(std::move(function)) {}
   absl::Status Rewrite(std::string* text, size_t max_bytes) const override {
-    *text = Normalize(*text, form_);
+    *text = function_(*text);
     return text->size() <= max_bytes ? absl::OkStatus()
-                                     : TooMuchText("normalizer's Unicode form", max_bytes);
+                                     : TooMuchText(absl::StrCat("normalizer ", name_), max_bytes);
   }
 
  private:
-  const NormalizationForm form_;
+  const std::string name_;
+  const Function function_;
 };
 
-class LowercaseNormalizer : public Normalizer {
+class Precompiled : public Normalizer {
  public:
+  explicit Precompiled(Charsmap map) : map_(std::move(map)) {}
   absl::Status Rewrite(std::string* text, size_t max_bytes) const override {
-    *text = Lowercase(*text);
-    return text->size() <= max_bytes ? absl::OkStatus()
-                                     : TooMuchText("normalizer Lowercase", max_bytes);
+    ASSIGN_OR_RETURN(*text, map_.Normalize(*text, max_bytes));
+    return absl::OkStatus();
   }
+
+ private:
+  const Charsmap map_;
 };
 
 class StripNormalizer : public Normalizer {
@@ -79,9 +92,10 @@ class Replace : public Normalizer {
   const std::string content_;
 };
 
-class Sequence : public Normalizer {
+class NormalizerSequence : public Normalizer {
  public:
-  explicit Sequence(std::vector<std::unique_ptr<Normalizer>> steps) : steps_(std::move(steps)) {}
+  explicit NormalizerSequence(std::vector<std::unique_ptr<Normalizer>> steps)
+      : steps_(std::move(steps)) {}
   absl::Status Rewrite(std::string* text, size_t max_bytes) const override {
     for (const auto& step : steps_) RETURN_IF_ERROR(step->Rewrite(text, max_bytes));
     return absl::OkStatus();
@@ -90,6 +104,47 @@ class Sequence : public Normalizer {
  private:
   const std::vector<std::unique_ptr<Normalizer>> steps_;
 };
+
+// The types without fields.
+std::optional<TextRule::Function> FunctionOf(absl::string_view type) {
+  const auto form = [](NormalizationForm f) {
+    return [f](absl::string_view text) { return Normalize(text, f); };
+  };
+  if (type == "NFC") return form(NormalizationForm::kNfc);
+  if (type == "NFD") return form(NormalizationForm::kNfd);
+  if (type == "NFKC") return form(NormalizationForm::kNfkc);
+  if (type == "NFKD") return form(NormalizationForm::kNfkd);
+  if (type == "Lowercase") return Lowercase;
+  if (type == "StripAccents") return StripAccents;
+  if (type == "Nmt") return CleanNmt;
+  if (type == "ByteLevel") {
+    return [](absl::string_view text) {
+      std::string out;
+      AppendByteLevel(text, &out);
+      return out;
+    };
+  }
+  return std::nullopt;
+}
+
+absl::StatusOr<std::unique_ptr<Normalizer>> ReadBert(const JsonNode& node) {
+  BertCleaning options;
+  ASSIGN_OR_RETURN(options.clean_text, node.BoolOr("clean_text", true));
+  ASSIGN_OR_RETURN(options.handle_chinese_chars, node.BoolOr("handle_chinese_chars", true));
+  ASSIGN_OR_RETURN(options.lowercase, node.BoolOr("lowercase", true));
+  ASSIGN_OR_RETURN(options.strip_accents, node.BoolOr("strip_accents", options.lowercase));
+  return std::make_unique<TextRule>(
+      "BertNormalizer", [options](absl::string_view text) { return CleanBert(text, options); });
+}
+
+absl::StatusOr<std::unique_ptr<Normalizer>> ReadPrecompiled(const JsonNode& node) {
+  ASSIGN_OR_RETURN(const JsonNode blob_node, node.Field("precompiled_charsmap"));
+  ASSIGN_OR_RETURN(const std::string encoded, blob_node.String());
+  std::string blob;
+  if (!absl::Base64Unescape(encoded, &blob)) return blob_node.Error("expected base64");
+  ASSIGN_OR_RETURN(Charsmap map, Charsmap::Parse(blob));
+  return std::make_unique<Precompiled>(std::move(map));
+}
 
 }  // namespace
 
@@ -116,11 +171,11 @@ absl::StatusOr<std::unique_ptr<Normalizer>> ReadNormalizer(const JsonNode& node,
   if (depth > kMaxSequenceDepth) return node.Error("normalizers nest too deeply");
   ASSIGN_OR_RETURN(const JsonNode type_node, node.Field("type"));
   ASSIGN_OR_RETURN(const std::string type, type_node.String());
-  if (type == "NFC") return std::make_unique<UnicodeForm>(NormalizationForm::kNfc);
-  if (type == "NFD") return std::make_unique<UnicodeForm>(NormalizationForm::kNfd);
-  if (type == "NFKC") return std::make_unique<UnicodeForm>(NormalizationForm::kNfkc);
-  if (type == "NFKD") return std::make_unique<UnicodeForm>(NormalizationForm::kNfkd);
-  if (type == "Lowercase") return std::make_unique<LowercaseNormalizer>();
+  if (std::optional<TextRule::Function> function = FunctionOf(type)) {
+    return std::make_unique<TextRule>(type, *std::move(function));
+  }
+  if (type == "BertNormalizer") return ReadBert(node);
+  if (type == "Precompiled") return ReadPrecompiled(node);
   if (type == "Strip") {
     ASSIGN_OR_RETURN(const bool left, node.BoolOr("strip_left", true));
     ASSIGN_OR_RETURN(const bool right, node.BoolOr("strip_right", true));
@@ -146,11 +201,12 @@ absl::StatusOr<std::unique_ptr<Normalizer>> ReadNormalizer(const JsonNode& node,
       ASSIGN_OR_RETURN(auto step, ReadNormalizer(list.At(i), depth + 1));
       steps.push_back(std::move(step));
     }
-    return std::make_unique<Sequence>(std::move(steps));
+    return std::make_unique<NormalizerSequence>(std::move(steps));
   }
-  return node.Unimplemented(absl::StrCat("a normalizer of type '", type,
-                                         "' is not supported; NFC, NFD, NFKC, NFKD, Lowercase, "
-                                         "Strip, Prepend, Replace and Sequence are"));
+  return node.Unimplemented(absl::StrCat(
+      "a normalizer of type '", type,
+      "' is not supported; NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, Strip, Prepend, Replace, "
+      "BertNormalizer, Precompiled, Nmt, ByteLevel and Sequence are"));
 }
 
 }  // namespace tandem::tokenizer

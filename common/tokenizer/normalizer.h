@@ -25,8 +25,8 @@ class Normalizer {
   virtual absl::Status Rewrite(std::string* text, size_t max_bytes) const = 0;
 };
 
-// Supports NFC, NFD, NFKC, NFKD, Lowercase, Strip, Prepend, Replace, Sequence; Unimplemented names
-// others.
+// Supports NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, Strip, Prepend, Replace, BertNormalizer,
+// Precompiled, Nmt, ByteLevel and Sequence; Unimplemented names others.
 absl::StatusOr<std::unique_ptr<Normalizer>> ReadNormalizer(const JsonNode& node, int depth = 0);
 
 // Reads a pattern such as {"String": "..."} or {"Regex": "..."}.

@@ -43,6 +43,13 @@ absl::StatusOr<PostProcessor::Template> PostProcessor::ReadTemplate(const JsonNo
   return out;
 }
 
+absl::StatusOr<PostProcessor::Part> PostProcessor::ReadPair(const JsonNode& node) {
+  ASSIGN_OR_RETURN(const size_t count, node.ArraySize());
+  if (count != 2) return node.Error("expected [\"token\", id]");
+  ASSIGN_OR_RETURN(const int64_t id, node.At(1).Int(0, std::numeric_limits<int32_t>::max()));
+  return Part{false, {static_cast<int32_t>(id)}};
+}
+
 absl::Status PostProcessor::ReadInto(const JsonNode& node, int depth, PostProcessor* out) {
   if (depth > kMaxSequenceDepth) return node.Error("post-processors nest too deeply");
   ASSIGN_OR_RETURN(const JsonNode type_node, node.Field("type"));
@@ -57,15 +64,24 @@ absl::Status PostProcessor::ReadInto(const JsonNode& node, int depth, PostProces
     out->templates_.push_back(std::move(single));
     return absl::OkStatus();
   }
+  if (type == "BertProcessing" || type == "RobertaProcessing") {
+    ASSIGN_OR_RETURN(const JsonNode cls_node, node.Field("cls"));
+    ASSIGN_OR_RETURN(const JsonNode sep_node, node.Field("sep"));
+    ASSIGN_OR_RETURN(Part cls, ReadPair(cls_node));
+    ASSIGN_OR_RETURN(Part sep, ReadPair(sep_node));
+    out->templates_.push_back({std::move(cls), Part{true, {}}, std::move(sep)});
+    return absl::OkStatus();
+  }
   if (type == "Sequence") {
     ASSIGN_OR_RETURN(const JsonNode list, node.Field("processors"));
     ASSIGN_OR_RETURN(const size_t count, list.ArraySize());
     for (size_t i = 0; i < count; ++i) RETURN_IF_ERROR(ReadInto(list.At(i), depth + 1, out));
     return absl::OkStatus();
   }
-  return node.Unimplemented(
-      absl::StrCat("a post-processor of type '", type,
-                   "' is not supported; TemplateProcessing, ByteLevel and Sequence are"));
+  return node.Unimplemented(absl::StrCat(
+      "a post-processor of type '", type,
+      "' is not supported; TemplateProcessing, BertProcessing, RobertaProcessing, ByteLevel and "
+      "Sequence are"));
 }
 
 absl::StatusOr<PostProcessor> PostProcessor::Read(const JsonNode& node) {

@@ -13,8 +13,9 @@ namespace tandem::tokenizer {
 // Immutable after Read().
 class PostProcessor {
  public:
-  // Supports TemplateProcessing (its template for a single text), ByteLevel (which changes offsets
-  // only) and Sequence; Unimplemented names others.
+  // Supports TemplateProcessing (its template for a single text), BertProcessing,
+  // RobertaProcessing, ByteLevel (which changes offsets only) and Sequence; Unimplemented names
+  // others.
   static absl::StatusOr<PostProcessor> Read(const JsonNode& node);
 
   // Returns `ids` with the special tokens added.
@@ -29,6 +30,7 @@ class PostProcessor {
 
   static absl::Status ReadInto(const JsonNode& node, int depth, PostProcessor* out);
   static absl::StatusOr<Template> ReadTemplate(const JsonNode& node);
+  static absl::StatusOr<Part> ReadPair(const JsonNode& node);  // ["[SEP]", 102]
 
   std::vector<Template> templates_;  // applied one after the other
 };

@@ -1,5 +1,6 @@
 #include "common/tokenizer/pre_tokenizer.h"
 
+#include <limits>
 #include <optional>
 
 #include "absl/strings/match.h"
@@ -89,6 +90,29 @@ class CharacterSplit : public PreTokenizer {
   const SplitBehavior behavior_;
 };
 
+// Cuts into pieces of `length` characters.
+class FixedLength : public PreTokenizer {
+ public:
+  explicit FixedLength(size_t length) : length_(length) {}
+
+  absl::Status Apply(Pieces* pieces) const override {
+    std::vector<Match> out;
+    for (const Match& piece : pieces->pieces) {
+      size_t characters = 0, length;
+      for (size_t i = piece.begin; i < piece.end; i += length, ++characters) {
+        DecodeAt(pieces->text, i, &length);
+        if (characters % length_ == 0) out.push_back({i, i});
+        out.back().end = i + length;
+      }
+    }
+    pieces->pieces = std::move(out);
+    return absl::OkStatus();
+  }
+
+ private:
+  const size_t length_;
+};
+
 // Runs of word characters and runs of what is neither word nor space: \w+|[^\w\s]+.
 class Whitespace : public PreTokenizer {
  public:
@@ -176,9 +200,10 @@ class Metaspace : public PreTokenizer {
   const bool split_;
 };
 
-class Sequence : public PreTokenizer {
+class PreTokenizerSequence : public PreTokenizer {
  public:
-  explicit Sequence(std::vector<std::unique_ptr<PreTokenizer>> steps) : steps_(std::move(steps)) {}
+  explicit PreTokenizerSequence(std::vector<std::unique_ptr<PreTokenizer>> steps)
+      : steps_(std::move(steps)) {}
   absl::Status Apply(Pieces* pieces) const override {
     for (const auto& step : steps_) RETURN_IF_ERROR(step->Apply(pieces));
     return absl::OkStatus();
@@ -208,7 +233,7 @@ absl::StatusOr<std::unique_ptr<PreTokenizer>> ReadSplit(const JsonNode& node) {
   return std::make_unique<Split>(std::move(pattern), behavior, invert);
 }
 
-absl::StatusOr<std::unique_ptr<PreTokenizer>> ReadMetaspace(const JsonNode& node) {
+absl::StatusOr<std::unique_ptr<PreTokenizer>> ReadMetaspaceSplit(const JsonNode& node) {
   ASSIGN_OR_RETURN(const std::string replacement, node.StringOr("replacement", "\u2581"));
   if (CountCodePoints(replacement) != 1) {
     return node.Error(absl::StrCat("replacement '", replacement, "' is not one character"));
@@ -236,10 +261,32 @@ absl::StatusOr<std::unique_ptr<PreTokenizer>> ReadPreTokenizer(const JsonNode& n
   ASSIGN_OR_RETURN(const std::string type, type_node.String());
   if (type == "ByteLevel") return ReadByteLevel(node);
   if (type == "Split") return ReadSplit(node);
-  if (type == "Metaspace") return ReadMetaspace(node);
+  if (type == "Metaspace") return ReadMetaspaceSplit(node);
   if (type == "Whitespace") return std::make_unique<Whitespace>();
   if (type == "WhitespaceSplit") {
     return std::make_unique<CharacterSplit>(IsWhitespace, SplitBehavior::kRemoved);
+  }
+  if (type == "BertPreTokenizer") {
+    std::vector<std::unique_ptr<PreTokenizer>> steps;
+    steps.push_back(std::make_unique<CharacterSplit>(IsWhitespace, SplitBehavior::kRemoved));
+    steps.push_back(std::make_unique<CharacterSplit>(IsPunctuation, SplitBehavior::kIsolated));
+    return std::make_unique<PreTokenizerSequence>(std::move(steps));
+  }
+  if (type == "CharDelimiterSplit") {
+    ASSIGN_OR_RETURN(const JsonNode delimiter_node, node.Field("delimiter"));
+    ASSIGN_OR_RETURN(const std::string delimiter, delimiter_node.String());
+    if (CountCodePoints(delimiter) != 1) {
+      return delimiter_node.Error(absl::StrCat("expected one character, found '", delimiter, "'"));
+    }
+    return std::make_unique<Split>(Regex::Literal(delimiter), SplitBehavior::kRemoved, false);
+  }
+  if (type == "FixedLength") {
+    int64_t length = 5;
+    ASSIGN_OR_RETURN(const std::optional<JsonNode> length_node, node.Find("length"));
+    if (length_node.has_value()) {
+      ASSIGN_OR_RETURN(length, length_node->Int(1, std::numeric_limits<int32_t>::max()));
+    }
+    return std::make_unique<FixedLength>(static_cast<size_t>(length));
   }
   if (type == "Digits") {
     ASSIGN_OR_RETURN(const bool individual, node.BoolOr("individual_digits", false));
@@ -262,12 +309,12 @@ absl::StatusOr<std::unique_ptr<PreTokenizer>> ReadPreTokenizer(const JsonNode& n
       ASSIGN_OR_RETURN(auto step, ReadPreTokenizer(list.At(i), depth + 1));
       steps.push_back(std::move(step));
     }
-    return std::make_unique<Sequence>(std::move(steps));
+    return std::make_unique<PreTokenizerSequence>(std::move(steps));
   }
   return node.Unimplemented(absl::StrCat(
       "a pre-tokenizer of type '", type,
       "' is not supported; ByteLevel, Split, Whitespace, WhitespaceSplit, Metaspace, Digits, "
-      "Punctuation and Sequence are"));
+      "Punctuation, BertPreTokenizer, CharDelimiterSplit, FixedLength and Sequence are"));
 }
 
 }  // namespace tandem::tokenizer

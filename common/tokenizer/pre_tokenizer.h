@@ -38,8 +38,8 @@ class PreTokenizer {
   virtual absl::Status Apply(Pieces* pieces) const = 0;
 };
 
-// Supports ByteLevel, Split, Whitespace, WhitespaceSplit, Metaspace, Digits, Punctuation, Sequence;
-// Unimplemented names others.
+// Supports ByteLevel, Split, Whitespace, WhitespaceSplit, Metaspace, Digits, Punctuation,
+// BertPreTokenizer, CharDelimiterSplit, FixedLength and Sequence; Unimplemented names others.
 absl::StatusOr<std::unique_ptr<PreTokenizer>> ReadPreTokenizer(const JsonNode& node, int depth = 0);
 
 }  // namespace tandem::tokenizer

@@ -1,5 +1,6 @@
 #include "common/tokenizer/tokenizer.h"
 
+#include <filesystem>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -21,6 +22,24 @@ bool DeeperThan(const nlohmann::ordered_json& json, int levels) {
     if (DeeperThan(element, levels - 1)) return true;
   }
   return false;
+}
+
+// Files of tokenizers that transformers reads and writes as tokenizer.json.
+constexpr const char* kOtherTokenizers[] = {"tokenizer.model", "tekken.json",
+                                            "spiece.model",    "sentencepiece.bpe.model",
+                                            "vocab.json",      "vocab.txt"};
+
+// NotFound: how to make the tokenizer.json that is missing.
+absl::Status NoTokenizerJson(const std::string& folder, const absl::Status& missing) {
+  for (const char* name : kOtherTokenizers) {
+    std::error_code error;
+    if (!std::filesystem::exists(absl::StrCat(folder, "/", name), error)) continue;
+    return absl::NotFoundError(
+        absl::StrCat(missing.message(), "; found ", name, ", which is not read; convert it: python",
+                     " -c \"from transformers import AutoTokenizer as T; T.from_pretrained('",
+                     folder, "').save_pretrained('", folder, "')\""));
+  }
+  return missing;
 }
 
 }  // namespace
@@ -58,9 +77,11 @@ absl::Status Tokenizer::ReadTokenizerJson(const JsonNode& root) {
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Load(const std::string& model_folder) {
   const std::string path = absl::StrCat(model_folder, "/tokenizer.json");
-  ASSIGN_OR_RETURN(const nlohmann::json json, ReadJsonFile(path));
+  const absl::StatusOr<nlohmann::json> json = ReadJsonFile(path);
+  if (absl::IsNotFound(json.status())) return NoTokenizerJson(model_folder, json.status());
+  RETURN_IF_ERROR(json.status());
   auto tokenizer = std::unique_ptr<Tokenizer>(new Tokenizer);
-  RETURN_IF_ERROR(tokenizer->ReadTokenizerJson(JsonNode(json, path)));
+  RETURN_IF_ERROR(tokenizer->ReadTokenizerJson(JsonNode(*json, path)));
   ASSIGN_OR_RETURN(tokenizer->config_, ReadTokenizerConfig(model_folder));
   for (const auto& [name, source] : tokenizer->config_.chat_templates) {
     tokenizer->templates_.emplace(name, ChatTemplate{tokenizer->config_.template_places[name],

@@ -27,11 +27,11 @@
 #include "common/tokenizer/added_tokens.h"
 #include "common/tokenizer/decoder.h"
 #include "common/tokenizer/jinja/template.h"
+#include "common/tokenizer/model.h"
 #include "common/tokenizer/normalizer.h"
 #include "common/tokenizer/post_processor.h"
 #include "common/tokenizer/pre_tokenizer.h"
 #include "common/tokenizer/tokenizer_config.h"
-#include "common/tokenizer/vocabulary.h"
 
 namespace tandem::tokenizer {
 
@@ -49,9 +49,10 @@ struct ChatOptions {
 // the whole vocabulary: about half a second and 60 MiB for 150,000 tokens.
 class Tokenizer {
  public:
-  // Reads tokenizer.json and the files beside it. NotFound without tokenizer.json; InvalidArgument
-  // names the malformed file and key, Unimplemented the unknown component. Only RenderChat()
-  // reports a chat template that does not parse.
+  // Reads tokenizer.json and the files beside it. NotFound without tokenizer.json, with the command
+  // that makes one of a tokenizer.model or another file that is there; InvalidArgument names the
+  // malformed file and key, Unimplemented the unknown component. Only RenderChat() reports a chat
+  // template that does not parse.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> Load(const std::string& model_folder);
   ~Tokenizer();
   Tokenizer(const Tokenizer&) = delete;

@@ -102,6 +102,15 @@ constexpr Range kNotPunctuation[] = {
     {0x16fe2, 0x16fe2}, {0x1e5ff, 0x1e5ff}, {0x1e95e, 0x1e95f},
 };
 
+// Marks that join the character before them since Unicode 15.1, up to 17.
+constexpr Range kNewerGraphemeMarks[] = {
+    {0x897, 0x897},     {0x1acf, 0x1add},   {0x1ae0, 0x1aeb},   {0x10d69, 0x10d6d},
+    {0x10efa, 0x10efc}, {0x113b8, 0x113c0}, {0x113c2, 0x113c2}, {0x113c5, 0x113c5},
+    {0x113c7, 0x113ca}, {0x113cc, 0x113d0}, {0x113d2, 0x113d2}, {0x113e1, 0x113e2},
+    {0x11b60, 0x11b67}, {0x11f5a, 0x11f5a}, {0x1611e, 0x1612f}, {0x1e5ee, 0x1e5ef},
+    {0x1e6e3, 0x1e6e3}, {0x1e6e6, 0x1e6e6}, {0x1e6ee, 0x1e6ef}, {0x1e6f5, 0x1e6f5},
+};
+
 bool Continues(unsigned char byte) { return (byte & 0xC0) == 0x80; }
 
 // Length of the well-formed sequence at the start of `s`, or 0.
@@ -175,6 +184,13 @@ void NormalizeSegment(absl::string_view text, NormalizationForm form, std::strin
   for (utf8proc_ssize_t i = 0; i < count; ++i) {
     AppendUtf8(static_cast<char32_t>(buffer[static_cast<size_t>(i)]), out);
   }
+}
+
+// Controls, behind which a grapheme always ends.
+bool SeparatesGraphemes(utf8proc_int32_t c) {
+  const auto kind = utf8proc_get_property(c)->boundclass;
+  return kind == UTF8PROC_BOUNDCLASS_CONTROL || kind == UTF8PROC_BOUNDCLASS_CR ||
+         kind == UTF8PROC_BOUNDCLASS_LF;
 }
 
 // Whether the text needs no look at Unicode properties.
@@ -288,6 +304,22 @@ void AppendUtf8(char32_t c, std::string* out) {
 size_t CountCodePoints(absl::string_view text) {
   return static_cast<size_t>(std::count_if(
       text.begin(), text.end(), [](char c) { return !Continues(static_cast<unsigned char>(c)); }));
+}
+
+size_t GraphemeEnd(absl::string_view text, size_t begin) {
+  size_t length;
+  auto previous = static_cast<utf8proc_int32_t>(DecodeAt(text, begin, &length));
+  utf8proc_int32_t state = 0;
+  size_t end = begin + length;
+  while (end < text.size()) {
+    const auto next = static_cast<utf8proc_int32_t>(DecodeAt(text, end, &length));
+    const bool joins =
+        Contains(kNewerGraphemeMarks, static_cast<char32_t>(next)) && !SeparatesGraphemes(previous);
+    if (!joins && utf8proc_grapheme_break_stateful(previous, next, &state)) break;
+    previous = next;
+    end += length;
+  }
+  return end;
 }
 
 absl::Span<const CategoryRange> AssignedSinceUnicode14() { return kAssignedSinceUnicode14; }

@@ -38,6 +38,8 @@ char32_t DecodeAt(absl::string_view text, size_t offset, size_t* length);
 char32_t DecodeBefore(absl::string_view text, size_t end, size_t* length);
 void AppendUtf8(char32_t code_point, std::string* out);
 size_t CountCodePoints(absl::string_view text);
+// End of the extended grapheme cluster (Unicode 17) that starts at `begin` (< text.size()).
+size_t GraphemeEnd(absl::string_view text, size_t begin);
 
 // General categories in utf8proc's order.
 enum Category : uint8_t {

@@ -1,8 +1,10 @@
 #include "common/tokenizer/vocabulary.h"
 
 #include <limits>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::tokenizer {
@@ -34,6 +36,28 @@ absl::StatusOr<Vocabulary> Vocabulary::Read(const JsonNode& node) {
     }
   }
   return vocabulary;
+}
+
+Vocabulary Vocabulary::FromList(std::vector<std::string> tokens) {
+  Vocabulary vocabulary;
+  vocabulary.tokens_ = std::move(tokens);
+  vocabulary.ids_.reserve(vocabulary.tokens_.size());
+  vocabulary.by_id_.reserve(vocabulary.tokens_.size());
+  int32_t id = 0;
+  for (const std::string& token : vocabulary.tokens_) {
+    vocabulary.ids_[token] = id;
+    vocabulary.by_id_.emplace(id, &token);
+    ++id;
+  }
+  return vocabulary;
+}
+
+std::array<int32_t, 256> Vocabulary::ByteTokenIds() const {
+  std::array<int32_t, 256> ids;
+  for (size_t byte = 0; byte < ids.size(); ++byte) {
+    ids[byte] = TokenToId(absl::StrFormat("<0x%02X>", byte)).value_or(-1);
+  }
+  return ids;
 }
 
 std::optional<int32_t> Vocabulary::TokenToId(absl::string_view token) const {

@@ -2,7 +2,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status/status_macros.h"
-#include "common/tokenizer/bpe.h"
 
 namespace tandem::tokenizer {
 
@@ -29,15 +28,6 @@ absl::Status WordLevel::Tokenize(absl::string_view piece, std::vector<int32_t>* 
                      "' of tokenizer.json"));
   }
   return absl::OkStatus();
-}
-
-absl::StatusOr<std::unique_ptr<Model>> ReadModel(const JsonNode& node) {
-  // Files that predate the type field hold BPE.
-  ASSIGN_OR_RETURN(const std::string type, node.StringOr("type", "BPE"));
-  if (type == "BPE") return Bpe::Read(node);
-  if (type == "WordLevel") return WordLevel::Read(node);
-  return node.Unimplemented(
-      absl::StrCat("a model of type '", type, "' is not supported; BPE and WordLevel are"));
 }
 
 }  // namespace tandem::tokenizer

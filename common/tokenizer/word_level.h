@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/tokenizer/json_node.h"
+#include "common/tokenizer/model.h"
 #include "common/tokenizer/vocabulary.h"
 
 namespace tandem::tokenizer {

@@ -1,5 +1,6 @@
 // The methods of strings, dictionaries, lists and loops that a template may call.
 #include <algorithm>
+#include <optional>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
@@ -54,18 +55,48 @@ Result SplitLinesMethod(Runtime& runtime, const std::string& text, const std::st
   return runtime.MakeList(std::vector<Value>(lines.begin(), lines.end()));
 }
 
+// The part [start:end] of a text, in which a method searches.
+struct Window {
+  absl::string_view text;
+  int64_t start;  // in code points
+};
+
+// Bounds count code points, from the end when negative. Nullopt when they hold nothing, not even an
+// empty text.
+absl::StatusOr<std::optional<Window>> WindowOf(absl::string_view text, const Value* start,
+                                               const Value* end) {
+  if (start == nullptr) return std::optional(Window{text, 0});
+  const std::vector<size_t> offsets = CodePointOffsets(text);
+  const auto length = static_cast<int64_t>(offsets.size()) - 1;
+  int64_t bounds[2] = {0, length};
+  const Value* const given[2] = {start, end};
+  for (size_t i = 0; i < 2; ++i) {
+    if (given[i] == nullptr || given[i]->is_none()) continue;
+    ASSIGN_OR_RETURN(bounds[i], ToInteger(*given[i], i == 0 ? "start" : "end"));
+    if (bounds[i] < 0) bounds[i] = std::max<int64_t>(bounds[i] + length, 0);
+  }
+  bounds[1] = std::min(bounds[1], length);
+  if (bounds[0] > bounds[1]) return std::optional<Window>();
+  const size_t from = offsets[static_cast<size_t>(bounds[0])];
+  const size_t to = offsets[static_cast<size_t>(bounds[1])];
+  return std::optional(Window{text.substr(from, to - from), bounds[0]});
+}
+
 // startswith and endswith, which also take a tuple.
 Result AffixMethod(Runtime&, const std::string& text, const std::string& name, Arguments& args) {
-  ASSIGN_OR_RETURN(const auto bound, Bind(name, args, {"affix"}));
+  ASSIGN_OR_RETURN(const auto bound, Bind(name, args, {"affix", "start", "end"}));
   if (bound[0] == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat(name, "() takes an argument"));
   }
+  ASSIGN_OR_RETURN(const std::optional<Window> window, WindowOf(text, bound[1], bound[2]));
   std::vector<Value> affixes{*bound[0]};
   if (bound[0]->is_list() && bound[0]->list().is_tuple) affixes = bound[0]->list().items;
   for (const Value& affix : affixes) {
     ASSIGN_OR_RETURN(const std::string wanted,
                      ToString(affix, absl::StrCat("the argument of ", name, "()")));
-    if (name == "startswith" ? absl::StartsWith(text, wanted) : absl::EndsWith(text, wanted)) {
+    if (!window.has_value()) continue;
+    if (name == "startswith" ? absl::StartsWith(window->text, wanted)
+                             : absl::EndsWith(window->text, wanted)) {
       return Value(true);
     }
   }
@@ -107,25 +138,30 @@ Result CaseMethod(Runtime& runtime, const std::string& text, const std::string& 
 // find, rfind, index, rindex, count: positions in code points.
 Result FindMethod(Runtime& runtime, const std::string& text, const std::string& name,
                   Arguments& args) {
-  ASSIGN_OR_RETURN(const auto bound, Bind(name, args, {"sub"}));
+  ASSIGN_OR_RETURN(const auto bound, Bind(name, args, {"sub", "start", "end"}));
   ASSIGN_OR_RETURN(const std::string wanted,
                    ToString(bound[0] == nullptr ? Value() : *bound[0], "the argument"));
   RETURN_IF_ERROR(runtime.Charge(static_cast<int64_t>(text.size())));
+  ASSIGN_OR_RETURN(const std::optional<Window> window, WindowOf(text, bound[1], bound[2]));
+  const absl::string_view part = window.has_value() ? window->text : absl::string_view();
   if (name == "count") {
-    if (wanted.empty()) return Value(static_cast<int64_t>(CountCodePoints(text)) + 1);
+    if (!window.has_value()) return Value(0);
+    if (wanted.empty()) return Value(static_cast<int64_t>(CountCodePoints(part)) + 1);
     int64_t count = 0;
-    for (size_t at = text.find(wanted); at != std::string::npos;
-         at = text.find(wanted, at + wanted.size())) {
+    for (size_t at = part.find(wanted); at != absl::string_view::npos;
+         at = part.find(wanted, at + wanted.size())) {
       ++count;
     }
     return Value(count);
   }
-  const size_t at = name[0] == 'r' ? text.rfind(wanted) : text.find(wanted);
-  if (at == std::string::npos) {
+  const size_t at = !window.has_value() ? absl::string_view::npos
+                    : name[0] == 'r'    ? part.rfind(wanted)
+                                        : part.find(wanted);
+  if (at == absl::string_view::npos) {
     if (absl::EndsWith(name, "index")) return absl::InvalidArgumentError("substring not found");
     return Value(-1);
   }
-  return Value(static_cast<int64_t>(CountCodePoints(absl::string_view(text).substr(0, at))));
+  return Value(window->start + static_cast<int64_t>(CountCodePoints(part.substr(0, at))));
 }
 
 Result ReplaceMethod(Runtime& runtime, const std::string& text, const std::string& name,

@@ -256,6 +256,7 @@ Result Sum(Runtime& runtime, const std::string& name, Arguments& args) {
 }
 
 Result Map(Runtime& runtime, const std::string& name, Arguments& args) {
+  if (!args.positional[0].Truthy()) return runtime.MakeList({});  // none too, as in the reference
   ASSIGN_OR_RETURN(const auto items, runtime.Iterate(args.positional[0]));
   const Value* attribute = nullptr;
   const Value* otherwise = nullptr;
@@ -289,6 +290,7 @@ Result Map(Runtime& runtime, const std::string& name, Arguments& args) {
 
 // select, reject, selectattr, rejectattr.
 Result Select(Runtime& runtime, const std::string& name, Arguments& args) {
+  if (!args.positional[0].Truthy()) return runtime.MakeList({});  // none too, as in the reference
   ASSIGN_OR_RETURN(const auto items, runtime.Iterate(args.positional[0]));
   const bool by_attribute = name == "selectattr" || name == "rejectattr";
   const bool wanted = name == "select" || name == "selectattr";

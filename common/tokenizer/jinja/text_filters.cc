@@ -28,6 +28,22 @@ Result TextMethod(Runtime& runtime, const std::string& name, Arguments& args) {
   return runtime.CallMethod(Value(text), name, rest);
 }
 
+// Unlike str.title(), starts words behind spaces, hyphens and opening brackets only.
+Result TitleFilter(Runtime& runtime, const std::string& name, Arguments& args) {
+  RETURN_IF_ERROR(Bind(name, args, {"s"}).status());
+  ASSIGN_OR_RETURN(const std::string text, runtime.ToText(args.positional[0]));
+  RETURN_IF_ERROR(runtime.Charge(static_cast<int64_t>(text.size())));
+  std::string out;
+  bool starts_word = true;
+  for (size_t i = 0, length; i < text.size(); i += length) {
+    const char32_t c = DecodeAt(text, i, &length);
+    const absl::string_view character = absl::string_view(text).substr(i, length);
+    out.append(starts_word ? Upper(character) : Lower(character));
+    starts_word = IsPythonSpace(c) || c == '-' || c == '(' || c == '{' || c == '[' || c == '<';
+  }
+  return Value(std::move(out));
+}
+
 Result Trim(Runtime& runtime, const std::string&, Arguments& args) {
   return TextMethod(runtime, "strip", args);
 }
@@ -306,7 +322,7 @@ Result Round(Runtime&, const std::string& name, Arguments& args) {
 
 FilterTable TextFilters() {
   return {{"upper", TextMethod},  {"lower", TextMethod},   {"capitalize", TextMethod},
-          {"title", TextMethod},  {"trim", Trim},          {"center", Center},
+          {"title", TitleFilter}, {"trim", Trim},          {"center", Center},
           {"replace", Replace},   {"string", String},      {"safe", String},
           {"escape", Escape},     {"e", Escape},           {"forceescape", Escape},
           {"indent", Indent},     {"format", Format},      {"tojson", ToJson},

@@ -1,4 +1,5 @@
-// Against tokenizers and transformers: tests/parity/tokenizer_golden.py wrote the expectations.
+// Against tokenizers and transformers: tests/parity/tokenizer_golden.py, tokenizer_models_golden.py
+// and chat_golden.py wrote the expectations.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -37,8 +38,8 @@ std::string DecodedInSteps(const Tokenizer& tokenizer, const std::vector<int32_t
   return text + decoder.Finish().value();
 }
 
-TEST(TokenizerGolden, EncodesAndDecodesAsTheReference) {
-  const std::vector<Json> rows = ReadGolden("tokenizers.jsonl");
+void ExpectGolden(const std::string& file) {
+  const std::vector<Json> rows = ReadGolden(file);
   ASSERT_FALSE(rows.empty());
   for (const Json& row : rows) {
     SCOPED_TRACE(row["name"].get<std::string>());
@@ -67,6 +68,12 @@ TEST(TokenizerGolden, EncodesAndDecodesAsTheReference) {
   }
 }
 
+TEST(TokenizerGolden, EncodesAndDecodesAsTheReference) { ExpectGolden("tokenizers.jsonl"); }
+
+TEST(TokenizerGolden, EncodesAndDecodesModelFamiliesAsTheReference) {
+  ExpectGolden("models.jsonl");
+}
+
 TEST(TemplateGolden, RendersAndFailsAsTheReference) {
   const std::vector<Json> rows = ReadGolden("templates.jsonl");
   ASSERT_FALSE(rows.empty());
@@ -81,6 +88,27 @@ TEST(TemplateGolden, RendersAndFailsAsTheReference) {
       EXPECT_THAT(text, testing::IsOkAndHolds(rows[i]["rendered"].get<std::string>()));
     } else {
       EXPECT_FALSE(text.ok()) << "the reference fails: " << rows[i]["error"];
+    }
+  }
+}
+
+TEST(ChatGolden, RendersConversationsAsTheReference) {
+  const std::vector<Json> rows = ReadGolden("chats.jsonl");
+  ASSERT_FALSE(rows.empty());
+  const Json& contexts = rows[0]["contexts"];
+  for (size_t i = 1; i < rows.size(); ++i) {
+    const std::string source = rows[i]["template"];
+    SCOPED_TRACE(source.substr(0, 200));
+    ASSERT_OK_AND_ASSIGN(const jinja::Template parsed, jinja::Template::Parse(source));
+    for (size_t c = 0; c < contexts.size(); ++c) {
+      SCOPED_TRACE(contexts[c].dump());
+      const Json& expected = rows[i]["rendered"][c];
+      const absl::StatusOr<std::string> text = parsed.Render(contexts[c]);
+      if (expected.is_string()) {
+        EXPECT_THAT(text, testing::IsOkAndHolds(expected.get<std::string>()));
+      } else {
+        EXPECT_FALSE(text.ok());
+      }
     }
   }
 }

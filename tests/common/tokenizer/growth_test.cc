@@ -70,6 +70,21 @@ TEST(TokenizerGrowth, AddedTokensAreNormalizedWithinTheLimitToo) {
       StatusIs(kExhausted, HasSubstr("normalizer Replace")));
 }
 
+TEST(TokenizerGrowth, AddedTokensTogetherHaveALimitToo) {
+  std::string tokens;  // 60 KB each when normalized
+  for (int i = 0; i < 80; ++i) {
+    absl::StrAppend(&tokens, i == 0 ? "" : ",", R"({"content": "x)", i,
+                    R"(", "normalized": true})");
+  }
+  EXPECT_THAT(LoadJson(WordLevelJson(
+                  R"({"<unk>": 0})",
+                  absl::StrCat(R"(, "normalizer": {"type": "Replace", "pattern": {"String": "x"},
+                                    "content": ")",
+                               std::string(60000, 'a'), R"("}, "added_tokens": [)", tokens, "]"))),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("added_tokens: the normalized tokens have more than")));
+}
+
 TEST(TokenizerGrowth, OrdinaryRulesHaveRoom) {
   const auto tokenizer = LoadJson(
       WordLevelJson(R"({"<unk>": 0})",

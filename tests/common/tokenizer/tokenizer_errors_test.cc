@@ -65,15 +65,51 @@ TEST(TokenizerErrors, NamesTheKey) {
 }
 
 TEST(TokenizerErrors, NamesATypeThatIsNotSupported) {
-  ExpectError(R"({"model": {"type": "Unigram"}})", absl::StatusCode::kUnimplemented, "Unigram");
-  ExpectError(WordLevelJson("{}", R"(, "normalizer": {"type": "Precompiled"})"),
-              absl::StatusCode::kUnimplemented, "Precompiled");
-  ExpectError(WordLevelJson("{}", R"(, "decoder": {"type": "WordPiece"})"),
-              absl::StatusCode::kUnimplemented, "WordPiece");
+  constexpr absl::StatusCode kUnimplemented = absl::StatusCode::kUnimplemented;
+  ExpectError(R"({"model": {"type": "Lattice"}})", kUnimplemented,
+              "model: a model of type 'Lattice'");
+  ExpectError(WordLevelJson("{}", R"(, "normalizer": {"type": "Custom"})"), kUnimplemented,
+              "normalizer: a normalizer of type 'Custom'");
+  ExpectError(WordLevelJson("{}", R"(, "decoder": {"type": "CTC"})"), kUnimplemented,
+              "decoder: a decoder of type 'CTC'");
   ExpectError(WordLevelJson("{}", R"(, "pre_tokenizer": {"type": "UnicodeScripts"})"),
-              absl::StatusCode::kUnimplemented, "UnicodeScripts");
-  ExpectError(WordLevelJson("{}", R"(, "post_processor": {"type": "BertProcessing"})"),
-              absl::StatusCode::kUnimplemented, "BertProcessing");
+              kUnimplemented, "pre_tokenizer: a pre-tokenizer of type 'UnicodeScripts'");
+  ExpectError(WordLevelJson("{}", R"(, "post_processor": {"type": "Custom"})"), kUnimplemented,
+              "post_processor: a post-processor of type 'Custom'");
+}
+
+TEST(TokenizerErrors, NamesTheFieldOfABertTokenizerThatIsWrong) {
+  ExpectError(WordLevelJson("{}", R"(, "normalizer": {"type": "BertNormalizer", "lowercase": 1})"),
+              kInvalid, "normalizer.lowercase");
+  ExpectError(WordLevelJson(
+                  "{}", R"(, "normalizer": {"type": "Precompiled", "precompiled_charsmap": "%"})"),
+              kInvalid, "normalizer.precompiled_charsmap: expected base64");
+  ExpectError(
+      WordLevelJson("{}", R"(, "normalizer": {"type": "Precompiled", "precompiled_charsmap": ""})"),
+      kInvalid, "precompiled_charsmap is damaged");
+  ExpectError(WordLevelJson(
+                  "{}", R"(, "pre_tokenizer": {"type": "CharDelimiterSplit", "delimiter": "ab"})"),
+              kInvalid, "pre_tokenizer.delimiter: expected one character");
+  ExpectError(WordLevelJson("{}", R"(, "pre_tokenizer": {"type": "FixedLength", "length": 0})"),
+              kInvalid, "pre_tokenizer.length");
+  ExpectError(
+      WordLevelJson(
+          "{}", R"(, "post_processor": {"type": "BertProcessing", "cls": ["a", 1], "sep": ["b"]})"),
+      kInvalid, "post_processor.sep: expected [\"token\", id]");
+  ExpectError(WordLevelJson("{}", R"(, "decoder": {"type": "BPEDecoder", "suffix": ""})"), kInvalid,
+              "decoder: suffix is empty");
+}
+
+TEST(TokenizerErrors, SaysHowToConvertAnotherTokenizer) {
+  for (const char* name : {"tokenizer.model", "tekken.json", "spiece.model", "vocab.txt"}) {
+    const ModelFolder folder;
+    folder.Write(name, "");
+    EXPECT_THAT(Tokenizer::Load(folder.path()),
+                testing::StatusIs(absl::StatusCode::kNotFound,
+                                  AllOf(HasSubstr("tokenizer.json: no such file"), HasSubstr(name),
+                                        HasSubstr("AutoTokenizer"),
+                                        HasSubstr("save_pretrained('" + folder.path() + "')"))));
+  }
 }
 
 TEST(TokenizerErrors, RefusesIdsThatAreNoIds) {
@@ -106,19 +142,7 @@ TEST(TokenizerErrors, NamesTheConfigurationFileThatIsWrong) {
 }
 
 // Any value of a good file replaced by any other: an error or a tokenizer, never a crash.
-TEST(TokenizerErrors, SurvivesMutatedFiles) {
-  const nlohmann::json good = nlohmann::json::parse(R"({
-    "added_tokens": [{"id": 3, "content": "<s>", "lstrip": true, "normalized": true, "special": true}],
-    "normalizer": {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "_"},
-      {"type": "Replace", "pattern": {"Regex": " +"}, "content": "_"}, {"type": "Strip"}]},
-    "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
-      {"type": "Split", "pattern": {"Regex": "[a-c]+"}, "behavior": "Isolated", "invert": false},
-      {"type": "Metaspace", "replacement": "_", "prepend_scheme": "first"}, {"type": "ByteLevel"}]},
-    "post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>"}},
-      {"Sequence": {"id": "A"}}], "special_tokens": {"<s>": {"ids": [3]}}},
-    "decoder": {"type": "Sequence", "decoders": [{"type": "ByteFallback"}, {"type": "Fuse"},
-      {"type": "Strip", "content": " ", "start": 1, "stop": 1}, {"type": "ByteLevel"}]},
-    "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"], "unk_token": "a"}})");
+void LoadMutations(const nlohmann::json& good) {
   const std::vector<nlohmann::json> values = {nullptr,
                                               true,
                                               -1,
@@ -146,6 +170,35 @@ TEST(TokenizerErrors, SurvivesMutatedFiles) {
       if (ids.ok()) (void)(*tokenizer)->Decode(*ids, false);
     }
   }
+}
+
+TEST(TokenizerErrors, SurvivesMutatedFiles) {
+  LoadMutations(nlohmann::json::parse(R"({
+    "added_tokens": [{"id": 3, "content": "<s>", "lstrip": true, "normalized": true, "special": true}],
+    "normalizer": {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "_"},
+      {"type": "Replace", "pattern": {"Regex": " +"}, "content": "_"}, {"type": "Strip"}]},
+    "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+      {"type": "Split", "pattern": {"Regex": "[a-c]+"}, "behavior": "Isolated", "invert": false},
+      {"type": "Metaspace", "replacement": "_", "prepend_scheme": "first"}, {"type": "ByteLevel"}]},
+    "post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>"}},
+      {"Sequence": {"id": "A"}}], "special_tokens": {"<s>": {"ids": [3]}}},
+    "decoder": {"type": "Sequence", "decoders": [{"type": "ByteFallback"}, {"type": "Fuse"},
+      {"type": "Strip", "content": " ", "start": 1, "stop": 1}, {"type": "ByteLevel"}]},
+    "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"], "unk_token": "a"}})"));
+  LoadMutations(nlohmann::json::parse(R"({
+    "normalizer": {"type": "Sequence", "normalizers": [
+      {"type": "BertNormalizer", "clean_text": true, "strip_accents": null, "lowercase": true},
+      {"type": "StripAccents"}, {"type": "Nmt"}]},
+    "pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "BertPreTokenizer"},
+      {"type": "CharDelimiterSplit", "delimiter": "-"}, {"type": "FixedLength", "length": 3}]},
+    "post_processor": {"type": "BertProcessing", "sep": ["b", 1], "cls": ["a", 0]},
+    "decoder": {"type": "Sequence", "decoders": [{"type": "BPEDecoder", "suffix": "b"},
+      {"type": "WordPiece", "prefix": "##", "cleanup": true}]},
+    "model": {"type": "WordPiece", "vocab": {"a": 0, "##b": 1, "[UNK]": 2},
+      "continuing_subword_prefix": "##", "max_input_chars_per_word": 4, "unk_token": "[UNK]"}})"));
+  LoadMutations(nlohmann::json::parse(R"({
+    "model": {"type": "Unigram", "vocab": [["a", -1], ["ab", -1.5], ["<0x78>", 0]], "unk_id": 0,
+      "byte_fallback": true}})"));
 }
 
 }  // namespace
