@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -9,7 +10,12 @@
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
 #include "common/checkpoint/checkpoint_reader.h"
+#include "common/io/model_config.h"
+#include "common/io/model_folder.h"
 #include "common/io/model_folder_writer.h"
+#include "common/model/model_spec.h"
+#include "common/model/stored_layout.h"
+#include "common/model/stored_writer.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::checkpoint {
@@ -25,28 +31,38 @@ uint16_t ToBFloat16(float value) {
   return static_cast<uint16_t>((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16);
 }
 
-absl::Status CopyTensor(CheckpointReader& reader, const std::string& model,
-                        const LogicalTensor& tensor, io::DType dtype,
-                        io::ModelFolderWriter& writer) {
-  const int64_t numel = NumElements(tensor.shape);
-  std::vector<float> piece;
-  std::vector<uint16_t> narrow;
-  for (int64_t first = 0; first < numel; first += kPieceElements) {
-    piece.resize(static_cast<size_t>(std::min(kPieceElements, numel - first)));
-    RETURN_IF_ERROR(reader.Read(model, tensor.name, kMasterKind, first, absl::MakeSpan(piece)));
-    if (dtype == io::DType::kF32) {
-      RETURN_IF_ERROR(writer.Append(
-          tensor.name, absl::MakeConstSpan(reinterpret_cast<const std::byte*>(piece.data()),
-                                           piece.size() * sizeof(float))));
-      continue;
-    }
-    narrow.resize(piece.size());
-    std::transform(piece.begin(), piece.end(), narrow.begin(), ToBFloat16);
-    RETURN_IF_ERROR(writer.Append(
-        tensor.name, absl::MakeConstSpan(reinterpret_cast<const std::byte*>(narrow.data()),
-                                         narrow.size() * sizeof(uint16_t))));
+// Reads the piece's elements in the type of the file.
+absl::Status CopyPiece(CheckpointReader& reader, const ModelEntry& model,
+                       const model::StoredPiece& piece, io::DType dtype,
+                       model::StoredWriter& writer) {
+  std::vector<float> elements(static_cast<size_t>(piece.count));
+  RETURN_IF_ERROR(reader.Read(model.name, model.tensors[piece.parameter].name, kMasterKind,
+                              piece.first, absl::MakeSpan(elements)));
+  if (dtype == io::DType::kF32) {
+    return writer.Append(piece,
+                         absl::MakeConstSpan(reinterpret_cast<const std::byte*>(elements.data()),
+                                             elements.size() * sizeof(float)));
   }
-  return absl::OkStatus();
+  std::vector<uint16_t> narrow(elements.size());
+  std::transform(elements.begin(), elements.end(), narrow.begin(), ToBFloat16);
+  return writer.Append(piece, absl::MakeConstSpan(reinterpret_cast<const std::byte*>(narrow.data()),
+                                                  narrow.size() * sizeof(uint16_t)));
+}
+
+// Returns where the folder's family stores the checkpoint's tensors.
+absl::StatusOr<model::StoredLayout> LayoutOf(const ModelEntry& entry, const std::string& path,
+                                             const io::ModelFolder* folder) {
+  std::vector<model::LogicalParameter> parameters;
+  bool has_value_head = false;
+  for (const LogicalTensor& tensor : entry.tensors) {
+    parameters.push_back({tensor.name, tensor.shape});
+    has_value_head |= tensor.name == "score.weight";
+  }
+  ASSIGN_OR_RETURN(io::ModelConfig config, io::ReadModelConfig(path));
+  ASSIGN_OR_RETURN(const model::ModelSpec spec,
+                   has_value_head ? model::ParseValueModelSpec(std::move(config.json), config.path)
+                                  : model::ParseModelSpec(config.json, config.path));
+  return model::StoredLayout::Create(spec, std::move(parameters), folder);
 }
 
 }  // namespace
@@ -62,27 +78,27 @@ absl::StatusOr<ExportReport> ExportCheckpoint(const ExportOptions& options) {
     return absl::NotFoundError(absl::StrCat(options.checkpoint, " holds no model \"", options.model,
                                             "\"; it has ", absl::StrJoin(names, ", ")));
   }
-  std::vector<io::TensorDeclaration> declarations;
-  ExportReport report{manifest.step, manifest.policy_version};
-  for (const LogicalTensor& tensor : model->tensors) {
-    declarations.push_back({tensor.name, options.dtype, tensor.shape});
-    report.size_bytes += NumElements(tensor.shape) * io::SizeOf(options.dtype);
-  }
-  report.num_tensors = static_cast<int64_t>(declarations.size());
-  io::ModelFolderWriter::Options writer_options;
-  writer_options.source_folder =
+  const std::string& source_folder =
       options.source_folder.empty() ? manifest.source_folder : options.source_folder;
+  const std::optional<io::ModelFolder> opened = model::OpenExportSource(source_folder);
+  const io::ModelFolder* const source = opened.has_value() ? &*opened : nullptr;
+  const std::string note = absl::StrCat("config.json and the tokenizer are copied from ",
+                                        source_folder, "; --source names another folder");
+  const auto layout = LayoutOf(*model, source_folder, source);
+  RETURN_IF_ERROR(layout.status()) << note;
+  io::ModelFolderWriter::Options writer_options;
+  writer_options.source_folder = source_folder;
   writer_options.max_shard_bytes = options.max_shard_bytes;
   auto writer =
-      io::ModelFolderWriter::Create(options.output, std::move(declarations), writer_options);
-  RETURN_IF_ERROR(writer.status())
-      << "config.json and the tokenizer are copied from " << writer_options.source_folder
-      << "; --source names another folder";
-  for (const LogicalTensor& tensor : model->tensors) {
-    RETURN_IF_ERROR(CopyTensor(reader, model->name, tensor, options.dtype, *writer));
-  }
+      model::StoredWriter::Create(options.output, *layout, options.dtype, source, writer_options);
+  RETURN_IF_ERROR(writer.status()) << note;
+  RETURN_IF_ERROR(
+      model::ForStoredPieces(*layout, kPieceElements, [&](const model::StoredPiece& piece) {
+        return CopyPiece(reader, *model, piece, options.dtype, *writer);
+      }));
   RETURN_IF_ERROR(writer->Commit());
-  return report;
+  return ExportReport{manifest.step, manifest.policy_version,
+                      static_cast<int64_t>(layout->tensors().size()), writer->size_bytes()};
 }
 
 }  // namespace tandem::checkpoint

@@ -3,7 +3,7 @@
 //
 //   Arena arena(model.table(), at::kBFloat16);
 //   RETURN_IF_ERROR(LoadParameters(folder, arena));
-//   at::Tensor x = model.Embed(arena, token_ids);
+//   at::Tensor x = model.Embed(arena, token_ids, positions);
 #ifndef TANDEM_COMMON_MODEL_ARENA_H_
 #define TANDEM_COMMON_MODEL_ARENA_H_
 

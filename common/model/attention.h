@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "common/model/kernels/alibi.h"
 #include "common/model/rotary.h"
 
 namespace tandem::model {
@@ -16,9 +17,10 @@ namespace tandem::model {
 struct AttentionParams {
   double scale = 1.0;    // of q . k, usually 1 / sqrt(head_dim)
   double softcap = 0.0;  // scores become softcap * tanh(score / softcap); 0: none
+  Alibi alibi;           // added after that
   int64_t window = 0;    // tokens that each token sees, itself included; 0: all
-  std::optional<at::Tensor>
-      sinks;  // [num_heads] extra logits that take probability but have no value
+  // [num_heads] extra scores that take probability but have no value.
+  std::optional<at::Tensor> sinks;
 };
 
 class Attention {
@@ -29,7 +31,7 @@ class Attention {
   //   q [num_tokens, num_heads, head_dim], k and v [num_tokens, num_kv_heads, head_dim], rotated,
   //   which may be strided views of one fused tensor, last dim contiguous.
   // Returns [num_tokens, num_heads * head_dim] in q's dtype; the softmax is float32. The trainer's
-  // implementation is differentiable in grad mode.
+  // implementation is differentiable in grad mode, also with respect to the sinks.
   virtual at::Tensor Forward(int64_t layer, const at::Tensor& q, const at::Tensor& k,
                              const at::Tensor& v, const AttentionParams& params) = 0;
 

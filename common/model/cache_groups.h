@@ -1,6 +1,6 @@
 // CacheGroups: how the layers of a model share the blocks of its KV cache. Layers with the same
-// window need a sequence's blocks equally long, so they form a group. A block holds keys and values
-// of one group's layers; every block has the same size and can serve any group. A model whose
+// window need a sequence's blocks for equally long, so they form a group. A block holds keys and
+// values of one group's layers; every block has the same size and can serve any group. A model whose
 // layers all see all tokens has one group.
 //
 //   CacheGroups groups = GroupLayers({0, 512, 512, 512});   // windows of the layers
@@ -39,7 +39,7 @@ struct CacheGroups {
 };
 
 // `windows`: of each layer; 0: all tokens. Layers with one window may form several groups, so that
-// blocks have few places that no layer uses.
+// few places in a block stay unused.
 CacheGroups GroupLayers(absl::Span<const int64_t> windows);
 
 // Windows of the model's layers.

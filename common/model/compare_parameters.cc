@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "absl/container/flat_hash_set.h"
-#include "absl/strings/match.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
@@ -13,17 +13,41 @@ namespace {
 
 constexpr size_t kMaxListed = 16;
 
-bool IsIgnored(const ParameterTable& table, const std::string& name) {
-  return absl::EndsWith(name, "rotary_emb.inv_freq") ||
-         (table.value_head() >= 0 && name == "lm_head.weight");
-}
-
 void AppendList(const std::vector<std::string>& names, const char* kind, std::string& out) {
   if (names.empty()) return;
   const size_t listed = std::min(names.size(), kMaxListed);
   absl::StrAppend(&out, out.empty() ? "" : "; ", names.size(), " ", kind, ": ",
                   absl::StrJoin(absl::MakeConstSpan(names).first(listed), ", "),
                   listed < names.size() ? ", ..." : "");
+}
+
+// "a.c_attn.weight (q_proj.weight, k_proj.weight)"; the name alone if it is the parameter's.
+std::string NameWithParts(const StoredLayout& layout, const StoredTensor& tensor) {
+  std::string parts = layout.DescribeParts(tensor);
+  return parts == tensor.name ? tensor.name : absl::StrCat(tensor.name, " (", parts, ")");
+}
+
+bool HasAll(absl::Span<const StoredView> views, const io::ModelFolder& folder) {
+  return std::all_of(views.begin(), views.end(),
+                     [&](const StoredView& view) { return folder.Contains(view.tensor); });
+}
+
+bool IsValueHead(const std::string& parameter) {
+  return parameter == "score.weight" || parameter == "score.bias";
+}
+
+// Adds the tensor to what is wrong if the folder has it in another shape.
+void CompareShape(const io::ModelFolder& folder, const std::string& tensor,
+                  const std::string& label, const std::vector<int64_t>& shape,
+                  ParameterMismatch& mismatch) {
+  const absl::StatusOr<io::TensorView> found = folder.Find(tensor);
+  if (!found.ok()) {
+    mismatch.missing.push_back(label);
+  } else if (found->shape != shape) {
+    mismatch.misshapen.push_back(absl::StrCat(label, ": shape [", absl::StrJoin(found->shape, ", "),
+                                              "] where [", absl::StrJoin(shape, ", "),
+                                              "] was expected"));
+  }
 }
 
 }  // namespace
@@ -34,19 +58,12 @@ bool IsNewHead(const ParameterTable& table, ParameterTable::SegmentRef ref,
          !folder.Contains(table.segment(ref).name);
 }
 
-std::vector<std::string> AliasesOf(const ParameterTable& table, const std::string& segment) {
-  const std::string head = "lm_head.weight";
-  if (table.AliasOf(head) == segment) return {head};
-  return {};
-}
-
-absl::StatusOr<io::TensorView> FindSegment(const ParameterTable& table,
-                                           const io::ModelFolder& folder, const std::string& name) {
-  if (folder.Contains(name)) return folder.Find(name);
-  for (const std::string& alias : AliasesOf(table, name)) {
-    if (folder.Contains(alias)) return folder.Find(alias);
-  }
-  return folder.Find(name);
+absl::Span<const StoredView> FindViews(const StoredLayout& layout, const io::ModelFolder& folder,
+                                       size_t parameter) {
+  const absl::Span<const StoredView> own = layout.ViewsOf(parameter);
+  const bool tied = layout.tied_parameter() == static_cast<int>(parameter);
+  return tied && !HasAll(own, folder) && HasAll(layout.tied_views(), folder) ? layout.tied_views()
+                                                                             : own;
 }
 
 std::string ParameterMismatch::ToString() const {
@@ -57,26 +74,28 @@ std::string ParameterMismatch::ToString() const {
   return text;
 }
 
-ParameterMismatch CompareParameters(const ParameterTable& table, const io::ModelFolder& folder) {
+ParameterMismatch CompareParameters(const StoredLayout& layout, const io::ModelFolder& folder) {
   ParameterMismatch mismatch;
   absl::flat_hash_set<std::string> known;
-  for (const ParameterTable::SegmentRef ref : table.segments()) {
-    const Segment& segment = table.segment(ref);
-    known.insert(segment.name);
-    if (IsNewHead(table, ref, folder)) continue;
-    const absl::StatusOr<io::TensorView> tensor = FindSegment(table, folder, segment.name);
-    if (!tensor.ok()) {
-      mismatch.missing.push_back(segment.name);
-    } else if (tensor->shape != segment.global_shape) {
-      mismatch.misshapen.push_back(
-          absl::StrCat(segment.name, ": shape [", absl::StrJoin(tensor->shape, ", "), "] where [",
-                       absl::StrJoin(segment.global_shape, ", "), "] was expected"));
+  for (const StoredTensor& tensor : layout.tensors()) {
+    known.insert(tensor.name);
+    const std::string label = NameWithParts(layout, tensor);
+    if (!folder.Contains(tensor.name)) {
+      const size_t parameter = tensor.parts[0].parameter;
+      if (IsValueHead(layout.parameters()[parameter].name)) continue;
+      const absl::Span<const StoredView> found = FindViews(layout, folder, parameter);
+      if (found != layout.ViewsOf(parameter)) continue;  // compared below
     }
+    CompareShape(folder, tensor.name, label, tensor.shape, mismatch);
+  }
+  for (const StoredView& view : layout.tied_views()) {
+    known.insert(view.tensor);
+    if (!folder.Contains(view.tensor)) continue;
+    CompareShape(folder, view.tensor, view.tensor, view.tensor_shape, mismatch);
   }
   for (const std::string& name : folder.names()) {
-    if (!known.contains(name) && table.AliasOf(name).empty() && !IsIgnored(table, name)) {
-      mismatch.unexpected.push_back(name);
-    }
+    if (known.contains(name)) continue;
+    (layout.Ignores(name) ? mismatch.ignored : mismatch.unexpected).push_back(name);
   }
   return mismatch;
 }

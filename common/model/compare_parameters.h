@@ -1,41 +1,41 @@
-// Checks whether a Hugging Face folder holds the tensors that a model's table needs: compares names
-// and shapes without reading the weights.
+// Checks whether a Hugging Face folder holds the tensors that a model needs: compares names and
+// shapes without reading the weights.
 #ifndef TANDEM_COMMON_MODEL_COMPARE_PARAMETERS_H_
 #define TANDEM_COMMON_MODEL_COMPARE_PARAMETERS_H_
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "common/io/model_folder.h"
-#include "common/io/safetensors.h"
 #include "common/model/parameter_table.h"
+#include "common/model/stored_layout.h"
 
 namespace tandem::model {
 
-// How a set of named tensors differs from a table.
+// How the tensors of a folder differ from those of a layout. Names are the folder's; "NAME (PARAMETER,
+// ...)" where the parameters have others.
 struct ParameterMismatch {
-  std::vector<std::string> missing;     // names
-  std::vector<std::string> unexpected;  // names
-  std::vector<std::string> misshapen;   // "NAME: shape [2, 3] where [3, 2] was expected"
+  std::vector<std::string> missing;
+  std::vector<std::string> unexpected;
+  std::vector<std::string> misshapen;  // "NAME: shape [2, 3] where [3, 2] was expected"
+  std::vector<std::string> ignored;    // known to be no parameters; no difference
 
   bool empty() const { return missing.empty() && unexpected.empty() && misshapen.empty(); }
   // "2 missing: a, b; 1 unexpected: c"; lists the first few of each kind.
   std::string ToString() const;
 };
 
-// Compares the table with the folder. These do not count as unexpected: other names of tied
-// parameters, buffers that old checkpoints carry (`rotary_emb.inv_freq`), and the output projection
-// if the table has a value head instead. A missing value head does not count as missing, because a
-// critic starts from a language model.
-ParameterMismatch CompareParameters(const ParameterTable& table, const io::ModelFolder& folder);
+// Compares the layout with the folder. Another name of tied parameters is no difference, nor is
+// what StoredLayout::Ignores(). A missing value head does not count as missing, because a critic
+// starts from a language model.
+ParameterMismatch CompareParameters(const StoredLayout& layout, const io::ModelFolder& folder);
 
-// Returns the names under which a checkpoint may hold the segment, other than its own.
-std::vector<std::string> AliasesOf(const ParameterTable& table, const std::string& segment);
-
-// Returns the segment's logical tensor under any of its names. NOT_FOUND if the folder has none.
-absl::StatusOr<io::TensorView> FindSegment(const ParameterTable& table,
-                                           const io::ModelFolder& folder, const std::string& name);
+// Returns the views under which the folder has the parameter: its own, or those of the tied output
+// projection if the folder has only that.
+absl::Span<const StoredView> FindViews(const StoredLayout& layout, const io::ModelFolder& folder,
+                                       size_t parameter);
 
 // Returns true for a value head that the folder does not have.
 bool IsNewHead(const ParameterTable& table, ParameterTable::SegmentRef ref,

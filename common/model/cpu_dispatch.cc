@@ -62,14 +62,14 @@ void ForTasks(int64_t tasks, const kernels::RangeBody& body) {
 }
 
 at::Tensor SumOverRows(int64_t rows, int64_t size,
-                       const std::function<void(int64_t, int64_t, float*)>& add) {
+                       const std::function<void(int64_t, int64_t, float*)>& add, int64_t work) {
   // Blocks depend on the number of rows alone and are added in their order, so the sum's bits do
   // not depend on the number of threads.
   const int64_t block = std::max<int64_t>(64, (rows + 63) / 64);
   const int64_t blocks = std::max<int64_t>(1, (rows + block - 1) / block);
   const at::Tensor partial = at::zeros({blocks, size}, at::kFloat);
   float* const out = partial.mutable_data_ptr<float>();
-  ForRows(blocks, block * size, [&](int64_t begin, int64_t end) {
+  ForRows(blocks, block * (work > 0 ? work : size), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       add(i * block, std::min(rows, (i + 1) * block), out + i * size);
     }

@@ -31,9 +31,10 @@ void ForRows(int64_t rows, int64_t size, const kernels::RangeBody& body);
 void ForTasks(int64_t tasks, const kernels::RangeBody& body);
 
 // Returns the sum of what add(begin, end, out) adds to out, float32 [size], over all rows. Rows are
-// split at the same places for any number of threads, so the sum's bits do not depend on it.
+// split at the same places for any number of threads, so the sum's bits do not depend on it. `work`:
+// the elements that a row's terms are computed from, if not `size`.
 at::Tensor SumOverRows(int64_t rows, int64_t size,
-                       const std::function<void(int64_t, int64_t, float*)>& add);
+                       const std::function<void(int64_t, int64_t, float*)>& add, int64_t work = 0);
 
 // Runs kernels::Multiply on ATen's threads.
 void Multiply(const kernels::Product& product);

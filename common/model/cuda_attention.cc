@@ -132,7 +132,8 @@ class CudaAttention : public DeviceAttention {
     attend.values = write.values;
     attend.out = out.mutable_data_ptr();
     attend.scale = static_cast<float>(params.scale);
-    const bool is_plain = params.softcap == 0 && params.window == 0 && !params.sinks.has_value();
+    const bool is_plain = params.softcap == 0 && params.alibi.scale == 0 && params.window == 0 &&
+                          !params.sinks.has_value();
     if (is_plain && OnTensorCores()) {
       if (batch_.split) {
         attend.partial_out = partial_out_.mutable_data_ptr();
@@ -142,6 +143,7 @@ class CudaAttention : public DeviceAttention {
       return out;
     }
     attend.softcap = static_cast<float>(params.softcap);
+    attend.alibi = params.alibi;
     attend.window = params.window;
     at::Tensor sinks;
     if (params.sinks.has_value()) {

@@ -69,6 +69,7 @@ at::Tensor PackedAttention(const at::Tensor& q, const at::Tensor& k, const at::T
   attend.out = out.mutable_data_ptr();
   attend.scale = static_cast<float>(params.scale);
   attend.softcap = static_cast<float>(params.softcap);
+  attend.alibi = params.alibi;
   attend.window = params.window;
   at::Tensor sinks;
   if (params.sinks.has_value()) {

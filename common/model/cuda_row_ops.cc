@@ -12,21 +12,14 @@
 #include "common/model/kernels/cuda/row_kernels.h"
 #include "common/model/kernels/cuda/row_product.h"
 #include "common/model/numerics.h"
+#include "common/model/optional_tensor.h"
 
 namespace tandem::model::device {
 namespace {
 
-const void* PointerOrNull(const at::Tensor& tensor) {
-  return tensor.defined() ? tensor.const_data_ptr() : nullptr;
-}
-
 // Whether the kernels replace ATen for all passes on this thread, with and without a graph.
 bool InPlaceOfAten() {
   return c10::InferenceMode::is_enabled() || CurrentNumerics() == Numerics::kExact;
-}
-
-at::Tensor ContiguousIfDefined(const at::Tensor& tensor) {
-  return tensor.defined() ? tensor.contiguous() : tensor;
 }
 
 }  // namespace
@@ -45,70 +38,124 @@ bool KernelsTake(std::initializer_list<at::Tensor> tensors) {
   return first->scalar_type() == at::kFloat || first->scalar_type() == at::kBFloat16;
 }
 
-ResidualNorm AddRmsNorm(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& weight,
-                        double eps) {
+ResidualNorm AddNorm(const at::Tensor& x, const at::Tensor& delta, const Norm& norm) {
   const c10::cuda::CUDAGuard guard(x.device());
   const at::Tensor in = x.contiguous();
-  const at::Tensor added = ContiguousIfDefined(delta);
-  const at::Tensor scale = weight.contiguous();
+  const at::Tensor added = ContiguousOrUndefined(delta);
+  const at::Tensor weight = ContiguousOrUndefined(norm.weight);
+  const at::Tensor bias = ContiguousOrUndefined(norm.bias);
   ResidualNorm result{added.defined() ? at::empty_like(in) : in, at::empty_like(in)};
-  cuda::RmsNorm args;
+  cuda::Norm args;
   args.type = CudaElementOf(in);
+  args.spec = norm.spec;
   args.size = in.size(-1);
   args.rows = in.numel() / args.size;
-  args.eps = static_cast<float>(eps);
   args.x = in.const_data_ptr();
-  args.delta = PointerOrNull(added);
-  args.weight = scale.const_data_ptr();
+  args.delta = DataOrNull(added);
+  args.weight = DataOrNull(weight);
+  args.bias = DataOrNull(bias);
   args.sum = added.defined() ? result.residual.mutable_data_ptr() : nullptr;
   args.out = result.normed.mutable_data_ptr();
   C10_CUDA_CHECK(cuda::Launch(args, CurrentStream(in.device())));
   return result;
 }
 
-at::Tensor SwiGlu(const at::Tensor& gate_up) {
-  const c10::cuda::CUDAGuard guard(gate_up.device());
-  const at::Tensor in = gate_up.contiguous();
-  cuda::SwiGlu args;
+at::Tensor Activate(const at::Tensor& x, const ActivationFunction& function) {
+  const c10::cuda::CUDAGuard guard(x.device());
+  const at::Tensor in = x.contiguous();
+  const at::Tensor alphas = ContiguousOrUndefined(function.alphas);
+  cuda::Activate args;
   args.type = CudaElementOf(in);
+  args.activation = function.activation;
+  args.gated = function.gated;
   args.rows = in.size(0);
-  args.size = in.size(-1) / 2;
+  args.size = in.size(-1) / (function.gated ? 2 : 1);
   at::Tensor out = at::empty({args.rows, args.size}, in.options());
-  args.gate_up = in.const_data_ptr();
+  args.in = in.const_data_ptr();
   args.out = out.mutable_data_ptr();
+  args.alphas = DataOrNull(alphas);
   C10_CUDA_CHECK(cuda::Launch(args, CurrentStream(in.device())));
   return out;
 }
 
-Qkv RotateQkv(const at::Tensor& qkv, const Rotary& rotary, const QkvShape& shape,
-              const at::Tensor& q_norm, const at::Tensor& k_norm, double eps) {
-  const c10::cuda::CUDAGuard guard(qkv.device());
-  const at::Tensor in = qkv.contiguous();
-  const at::Tensor q_weight = ContiguousIfDefined(q_norm);
-  const at::Tensor k_weight = ContiguousIfDefined(k_norm);
-  const int64_t rows = in.size(0);
-  Qkv out;
-  out.q = at::empty({rows, shape.num_heads, shape.head_dim}, in.options());
-  out.k = at::empty({rows, shape.num_kv_heads, shape.head_dim}, in.options());
-  const int64_t v_column = (shape.num_heads + shape.num_kv_heads) * shape.head_dim;
-  out.v = in.narrow(1, v_column, shape.num_kv_heads * shape.head_dim)
-              .unflatten(1, {shape.num_kv_heads, shape.head_dim});
+namespace {
+
+void RotatePlainly(const at::Tensor& in, const HeadRotation& rotation, Qkv& out) {
+  const at::Tensor q_weight = ContiguousOrUndefined(rotation.q_norm.weight);
+  const at::Tensor k_weight = ContiguousOrUndefined(rotation.k_norm.weight);
   cuda::Rotate args;
   args.type = CudaElementOf(in);
-  args.rows = rows;
-  args.num_heads = static_cast<int>(shape.num_heads);
-  args.num_kv_heads = static_cast<int>(shape.num_kv_heads);
-  args.head_dim = static_cast<int>(shape.head_dim);
+  args.rows = in.size(0);
+  args.num_heads = static_cast<int>(rotation.shape.num_heads);
+  args.num_kv_heads = static_cast<int>(rotation.shape.num_kv_heads);
+  args.head_dim = static_cast<int>(rotation.shape.head_dim);
   args.qkv = in.const_data_ptr();
   args.qkv_stride = in.stride(0);
   args.q = out.q.mutable_data_ptr();
   args.k = out.k.mutable_data_ptr();
-  args.cos = rotary.cos.const_data_ptr<float>();
-  args.sin = rotary.sin.const_data_ptr<float>();
-  args.q_norm = PointerOrNull(q_weight);
-  args.k_norm = PointerOrNull(k_weight);
-  args.eps = static_cast<float>(eps);
+  args.cos = rotation.angles.cos.const_data_ptr<float>();
+  args.sin = rotation.angles.sin.const_data_ptr<float>();
+  args.q_norm = DataOrNull(q_weight);
+  args.k_norm = DataOrNull(k_weight);
+  if (rotation.norm.has_value()) args.eps = static_cast<float>(rotation.norm->norm.eps);
   C10_CUDA_CHECK(cuda::Launch(args, CurrentStream(in.device())));
+}
+
+// Heads from column `column` of the projection on.
+void TransformHeads(const at::Tensor& in, const HeadRotation& rotation, const NormTensors& norm,
+                    const at::Tensor& scale, int64_t column, at::Tensor& out) {
+  const at::Tensor weight = ContiguousOrUndefined(norm.weight);
+  const at::Tensor bias = ContiguousOrUndefined(norm.bias);
+  cuda::TransformHeads args;
+  args.type = CudaElementOf(in);
+  args.rows = in.size(0);
+  args.num_heads = static_cast<int>(out.size(1));
+  args.head_dim = static_cast<int>(out.size(2));
+  args.in = static_cast<const char*>(in.const_data_ptr()) + column * in.element_size();
+  args.in_stride = in.stride(0);
+  args.out = out.mutable_data_ptr();
+  if (rotation.angles.cos.defined()) {
+    args.cos = rotation.angles.cos.const_data_ptr<float>();
+    args.sin = rotation.angles.sin.const_data_ptr<float>();
+    args.rotary_dim = static_cast<int>(2 * rotation.angles.cos.size(1));
+    args.interleaved = rotation.angles.interleaved;
+  }
+  if (rotation.norm.has_value()) {
+    const QkNormSpec& spec = *rotation.norm;
+    using Norm = cuda::TransformHeads::Norm;
+    args.norm = spec.norm.kind == NormKind::kRms ? Norm::kRms : Norm::kLayer;
+    args.after_rotation = spec.after_rotation;
+    args.all_heads = spec.over == QkNormSpec::Over::kAllHeads;
+    args.own_weights = spec.over == QkNormSpec::Over::kEachHead;
+    args.unit_offset = spec.norm.unit_offset;
+    args.eps = static_cast<float>(spec.norm.eps);
+    args.weight = DataOrNull(weight);
+    args.bias = DataOrNull(bias);
+  }
+  if (scale.defined()) args.row_scale = scale.const_data_ptr<float>();
+  C10_CUDA_CHECK(cuda::Launch(args, CurrentStream(in.device())));
+}
+
+}  // namespace
+
+Qkv RotateQkv(const at::Tensor& qkv, const HeadRotation& rotation) {
+  const c10::cuda::CUDAGuard guard(qkv.device());
+  const at::Tensor in = qkv.contiguous();
+  const QkvShape& shape = rotation.shape;
+  const int64_t rows = in.size(0);
+  Qkv out;
+  out.q = at::empty({rows, shape.num_heads, shape.head_dim}, in.options());
+  out.k = at::empty({rows, shape.num_kv_heads, shape.head_dim}, in.options());
+  const int64_t k_column = shape.num_heads * shape.head_dim;
+  const int64_t v_column = k_column + shape.num_kv_heads * shape.head_dim;
+  out.v = in.narrow(1, v_column, shape.num_kv_heads * shape.head_dim)
+              .unflatten(1, {shape.num_kv_heads, shape.head_dim});
+  if (rotation.IsPlain()) {
+    RotatePlainly(in, rotation, out);
+  } else {
+    TransformHeads(in, rotation, rotation.q_norm, rotation.query_scale, 0, out.q);
+    TransformHeads(in, rotation, rotation.k_norm, {}, k_column, out.k);
+  }
   return out;
 }
 
@@ -118,24 +165,26 @@ bool HasRotaryTable(const at::Tensor& positions, const at::Tensor& inverse_frequ
          inverse_frequencies.numel() <= cuda::kMaxFrequencies;
 }
 
-Rotary RotaryTable(const at::Tensor& positions, const at::Tensor& inverse_frequencies) {
+RotaryAngles RotaryTable(const at::Tensor& positions, const at::Tensor& inverse_frequencies,
+                         double factor) {
   const c10::cuda::CUDAGuard guard(positions.device());
   const at::Tensor places = positions.contiguous();
   const at::Tensor frequencies = inverse_frequencies.contiguous();
   const int64_t size = frequencies.numel();
   const auto options = at::TensorOptions(at::kFloat).device(places.device());
-  Rotary rotary{at::empty({places.numel(), size}, options),
-                at::empty({places.numel(), size}, options)};
+  RotaryAngles angles{at::empty({places.numel(), size}, options),
+                      at::empty({places.numel(), size}, options)};
   cuda::RotaryTable args;
   args.rows = places.numel();
   args.size = static_cast<int>(size);
   args.positions = places.const_data_ptr<int64_t>();
   std::fill_n(std::copy_n(frequencies.const_data_ptr<float>(), size, args.frequencies),
               cuda::kMaxFrequencies - size, 0.0f);
-  args.cos = rotary.cos.mutable_data_ptr<float>();
-  args.sin = rotary.sin.mutable_data_ptr<float>();
+  args.factor = static_cast<float>(factor);
+  args.cos = angles.cos.mutable_data_ptr<float>();
+  args.sin = angles.sin.mutable_data_ptr<float>();
   C10_CUDA_CHECK(cuda::Launch(args, CurrentStream(places.device())));
-  return rotary;
+  return angles;
 }
 
 bool ProductsTake(std::initializer_list<at::Tensor> tensors) {
@@ -153,7 +202,7 @@ void RowProduct(const at::Tensor& x, const at::Tensor& weight, const at::Tensor&
   args.out_size = weight.size(0);
   args.x = x.const_data_ptr();
   args.weight = weight.const_data_ptr();
-  args.bias = PointerOrNull(bias);
+  args.bias = DataOrNull(bias);
   args.out = out.mutable_data_ptr();
   at::Tensor partial;
   if (const int64_t floats = cuda::PartialFloats(args); floats > 0) {

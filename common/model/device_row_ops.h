@@ -1,5 +1,5 @@
 // The per-token operations of a layer on a GPU, with our own kernels (kernels/cuda/row_kernels.h,
-// row_product.h): those of norm.h, rotary.h, swiglu.h, head.h and linear.h, forward only. Tensors
+// row_product.h): those of norm.h, rotary.h, activation.h, head.h and linear.h, forward only. Tensors
 // that the kernels do not support use ATen (eager_ops.h).
 #ifndef TANDEM_COMMON_MODEL_DEVICE_ROW_OPS_H_
 #define TANDEM_COMMON_MODEL_DEVICE_ROW_OPS_H_
@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <initializer_list>
 
+#include "common/model/activation.h"
 #include "common/model/norm.h"
 #include "common/model/rotary.h"
 
@@ -23,18 +24,17 @@ namespace tandem::model::device {
 bool KernelsTake(std::initializer_list<at::Tensor> tensors);
 
 // `delta` may be undefined: then the residual is x.
-ResidualNorm AddRmsNorm(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& weight,
-                        double eps);
+ResidualNorm AddNorm(const at::Tensor& x, const at::Tensor& delta, const Norm& norm);
 
-at::Tensor SwiGlu(const at::Tensor& gate_up);
+at::Tensor Activate(const at::Tensor& in, const ActivationFunction& function);
 
-// The norms may be undefined.
-Qkv RotateQkv(const at::Tensor& qkv, const Rotary& rotary, const QkvShape& shape,
-              const at::Tensor& q_norm, const at::Tensor& k_norm, double eps);
+// The tables are float32.
+Qkv RotateQkv(const at::Tensor& qkv, const HeadRotation& rotation);
 
 // Returns whether RotaryTable() supports positions (int64) and frequencies (float32 on the CPU).
 bool HasRotaryTable(const at::Tensor& positions, const at::Tensor& inverse_frequencies);
-Rotary RotaryTable(const at::Tensor& positions, const at::Tensor& inverse_frequencies);
+RotaryAngles RotaryTable(const at::Tensor& positions, const at::Tensor& inverse_frequencies,
+                         double factor);
 
 // Returns whether products use RowProduct(): if KernelsTake() the tensors and numerics are exact.
 bool ProductsTake(std::initializer_list<at::Tensor> tensors);

@@ -1,39 +1,111 @@
 #include "common/model/eager_ops.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/expm1.h>
+#include <ATen/ops/gelu.h>
 #include <ATen/ops/isnan.h>
+#include <ATen/ops/relu.h>
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/softmax.h>
+#include <ATen/ops/softplus.h>
 #include <ATen/ops/sort.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/tanh.h>
+#include <ATen/ops/where.h>
 
 #include <limits>
 #include <tuple>
 #include <vector>
 
+#include "common/model/kernels/activation_rows.h"
+
 namespace tandem::model::eager {
 namespace {
 
-at::Tensor Wide(const at::Tensor& x) {
-  return x.scalar_type() == at::kDouble ? x : x.to(at::kFloat);
+// Rotates the leading elements of heads; x: [num_tokens, heads, head_dim], wide.
+at::Tensor Rotate(const at::Tensor& x, const RotaryAngles& angles) {
+  if (!angles.cos.defined()) return x;
+  const int64_t half = angles.cos.size(-1);
+  const at::Tensor cos = angles.cos.unsqueeze(1);
+  const at::Tensor sin = angles.sin.unsqueeze(1);
+  const at::Tensor rotating = x.narrow(-1, 0, 2 * half);
+  const at::Tensor first = angles.interleaved ? rotating.unflatten(-1, {half, 2}).select(-1, 0)
+                                              : rotating.narrow(-1, 0, half);
+  const at::Tensor second = angles.interleaved ? rotating.unflatten(-1, {half, 2}).select(-1, 1)
+                                               : rotating.narrow(-1, half, half);
+  const at::Tensor a = first * cos - second * sin;
+  const at::Tensor b = second * cos + first * sin;
+  at::Tensor rotated = angles.interleaved ? at::stack({a, b}, -1).flatten(-2) : at::cat({a, b}, -1);
+  if (2 * half == x.size(-1)) return rotated;
+  return at::cat({rotated, x.narrow(-1, 2 * half, x.size(-1) - 2 * half)}, -1);
 }
 
-// x: [num_tokens, heads, head_dim], wide.
-at::Tensor Rotate(const at::Tensor& x, const Rotary& rotary) {
-  const int64_t half = x.size(-1) / 2;
-  const at::Tensor first = x.narrow(-1, 0, half);
-  const at::Tensor second = x.narrow(-1, half, half);
-  const at::Tensor cos = rotary.cos.unsqueeze(1);
-  const at::Tensor sin = rotary.sin.unsqueeze(1);
-  return at::cat({first * cos - second * sin, second * cos + first * sin}, -1);
+// x: wide.
+at::Tensor NormWide(const at::Tensor& x, const NormSpec& spec, const at::Tensor& weight,
+                    const at::Tensor& bias) {
+  at::Tensor out = x;
+  if (spec.kind == NormKind::kLayer) out = out - out.mean(-1, /*keepdim=*/true);
+  out = out * at::rsqrt(out.square().mean(-1, /*keepdim=*/true) + spec.eps);
+  if (weight.defined()) out = out * (spec.unit_offset ? Wide(weight) + 1.0 : Wide(weight));
+  if (bias.defined()) out = out + Wide(bias);
+  return out;
 }
 
-at::Tensor NormWide(const at::Tensor& x, const at::Tensor& weight, double eps) {
-  return x * at::rsqrt(x.square().mean(-1, /*keepdim=*/true) + eps) * Wide(weight);
+// Norms heads [num_tokens, heads, head_dim], wide.
+at::Tensor NormHeads(const at::Tensor& x, const QkNormSpec& spec, const NormTensors& norm) {
+  const bool over_all = spec.over == QkNormSpec::Over::kAllHeads;
+  const at::Tensor out = NormWide(over_all ? x.flatten(1) : x, spec.norm, norm.weight, norm.bias);
+  return over_all ? out.view(x.sizes()) : out;
+}
+
+// Norms and rotates the heads of q or k.
+at::Tensor NormAndRotate(const at::Tensor& part, int64_t heads, const HeadRotation& rotation,
+                         const NormTensors& norm, const at::Tensor& scale) {
+  const bool after = rotation.norm.has_value() && rotation.norm->after_rotation;
+  at::Tensor x = Wide(part).view({-1, heads, rotation.shape.head_dim});
+  if (rotation.norm.has_value() && !after) x = NormHeads(x, *rotation.norm, norm);
+  x = Rotate(x, rotation.angles);
+  if (after) x = NormHeads(x, *rotation.norm, norm);
+  if (scale.defined()) x = x * scale.view({-1, 1, 1});
+  return x.to(part.scalar_type());
+}
+
+// x: wide.
+at::Tensor Activated(const at::Tensor& x, const ActivationFunction& function) {
+  switch (function.activation) {
+    case Activation::kSilu:
+      return x * at::sigmoid(x);
+    case Activation::kGelu:
+      return at::gelu(x);
+    case Activation::kGeluTanh:
+      return at::gelu(x, "tanh");
+    case Activation::kRelu:
+      return at::relu(x);
+    case Activation::kRelu2:
+      return at::relu(x).square();
+    case Activation::kXielu: {
+      const at::Tensor slopes = at::softplus(Wide(function.alphas));
+      const at::Tensor above = slopes[0] * x * x;
+      const at::Tensor below =
+          (at::expm1(x.clamp_max(kernels::kXieluEps)) - x) * (slopes[1] + kernels::kXieluBeta);
+      return at::where(x > 0, above, below) + kernels::kXieluBeta * x;
+    }
+  }
+  TORCH_INTERNAL_ASSERT(false, "unknown activation");
+}
+
+// The slopes of heads, on the CPU.
+at::Tensor Slopes(const Alibi& alibi, int64_t num_heads) {
+  at::Tensor slopes = at::empty({num_heads}, at::kFloat);
+  for (int64_t i = 0; i < num_heads; ++i) {
+    slopes.mutable_data_ptr<float>()[i] = SlopeOf(alibi, i);
+  }
+  return slopes;
 }
 
 // Mask: true if the query (row) must not see the key (column).
@@ -47,28 +119,28 @@ at::Tensor Hidden(int64_t length, int64_t window, const at::Device& device) {
 
 }  // namespace
 
-at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps) {
-  return NormWide(Wide(x), weight, eps).to(x.scalar_type());
+at::Tensor Wide(const at::Tensor& x) {
+  return x.scalar_type() == at::kDouble ? x : x.to(at::kFloat);
 }
 
-Qkv RotateQkv(const at::Tensor& qkv, const Rotary& rotary, const QkvShape& shape,
-              const std::optional<at::Tensor>& q_norm, const std::optional<at::Tensor>& k_norm,
-              double eps) {
+at::Tensor Normalize(const at::Tensor& x, const Norm& norm) {
+  return NormWide(Wide(x), norm.spec, norm.weight, norm.bias).to(x.scalar_type());
+}
+
+Qkv RotateQkv(const at::Tensor& qkv, const HeadRotation& rotation) {
+  const QkvShape& shape = rotation.shape;
   const int64_t q_size = shape.num_heads * shape.head_dim;
   const int64_t kv_size = shape.num_kv_heads * shape.head_dim;
   const std::vector<at::Tensor> parts = qkv.split_with_sizes({q_size, kv_size, kv_size}, -1);
-  at::Tensor q = Wide(parts[0]).view({-1, shape.num_heads, shape.head_dim});
-  at::Tensor k = Wide(parts[1]).view({-1, shape.num_kv_heads, shape.head_dim});
-  if (q_norm.has_value()) q = NormWide(q, *q_norm, eps);
-  if (k_norm.has_value()) k = NormWide(k, *k_norm, eps);
-  return {Rotate(q, rotary).to(qkv.scalar_type()), Rotate(k, rotary).to(qkv.scalar_type()),
+  return {NormAndRotate(parts[0], shape.num_heads, rotation, rotation.q_norm, rotation.query_scale),
+          NormAndRotate(parts[1], shape.num_kv_heads, rotation, rotation.k_norm, {}),
           parts[2].view({-1, shape.num_kv_heads, shape.head_dim})};
 }
 
-at::Tensor SwiGlu(const at::Tensor& gate_up) {
-  const std::vector<at::Tensor> halves = gate_up.chunk(2, -1);
-  const at::Tensor gate = Wide(halves[0]);
-  return (gate * at::sigmoid(gate) * Wide(halves[1])).to(gate_up.scalar_type());
+at::Tensor Activate(const at::Tensor& in, const ActivationFunction& function) {
+  if (!function.gated) return Activated(Wide(in), function).to(in.scalar_type());
+  const std::vector<at::Tensor> halves = in.chunk(2, -1);
+  return (Activated(Wide(halves[0]), function) * Wide(halves[1])).to(in.scalar_type());
 }
 
 at::Tensor ChooseExperts(const at::Tensor& logits, int64_t top_k) {
@@ -104,6 +176,13 @@ at::Tensor AttentionProbabilities(const at::Tensor& q, const at::Tensor& k,
   const at::Tensor keys = Wide(k).permute({1, 0, 2}).unsqueeze(1);
   at::Tensor scores = queries.matmul(keys.transpose(-1, -2)) * params.scale;
   if (params.softcap > 0) scores = at::tanh(scores / params.softcap) * params.softcap;
+  if (params.alibi.scale != 0) {
+    const auto options = scores.options().requires_grad(false);
+    const at::Tensor position = at::arange(length, options);
+    const at::Tensor slopes = Slopes(params.alibi, num_heads).to(options);
+    scores = scores + slopes.view({num_kv_heads, group, 1, 1}) *
+                          (position.unsqueeze(0) - position.unsqueeze(1));
+  }
   scores = scores.masked_fill(Hidden(length, params.window, q.device()),
                               -std::numeric_limits<double>::infinity());
   if (params.sinks.has_value()) {

@@ -9,21 +9,24 @@
 #include <cstdint>
 #include <optional>
 
+#include "common/model/activation.h"
 #include "common/model/attention.h"
+#include "common/model/norm.h"
 #include "common/model/rotary.h"
 
 namespace tandem::model::eager {
 
-// x / rms(x) * weight over the last dim.
-at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps);
+// Returns x in float32; float64 stays.
+at::Tensor Wide(const at::Tensor& x);
+
+// Over the last dim; see norm.h.
+at::Tensor Normalize(const at::Tensor& x, const Norm& norm);
 
 // Splits and rotates fused projections [num_tokens, q + 2 kv]; see rotary.h.
-Qkv RotateQkv(const at::Tensor& qkv, const Rotary& rotary, const QkvShape& shape,
-              const std::optional<at::Tensor>& q_norm, const std::optional<at::Tensor>& k_norm,
-              double eps);
+Qkv RotateQkv(const at::Tensor& qkv, const HeadRotation& rotation);
 
-// silu(gate) * up of gate_up [num_tokens, 2 inner].
-at::Tensor SwiGlu(const at::Tensor& gate_up);
+// See activation.h.
+at::Tensor Activate(const at::Tensor& in, const ActivationFunction& function);
 
 // Routing; see router.h.
 at::Tensor ChooseExperts(const at::Tensor& logits, int64_t top_k);

@@ -14,6 +14,7 @@
 #include "common/model/eager_ops.h"
 #include "common/model/gather_rows.h"
 #include "common/model/kernels/expert_rows.h"
+#include "common/model/optional_tensor.h"
 #include "common/model/step_memory.h"
 
 namespace tandem::model {
@@ -22,9 +23,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-const int64_t* PlacesOf(const at::Tensor& places) {
-  return places.defined() ? places.const_data_ptr<int64_t>() : nullptr;
-}
+const int64_t* PlacesOf(const at::Tensor& places) { return DataOrNull<int64_t>(places); }
 
 // out[i] = sum of weights[i, j] rows[places[i, j]]. Undefined places: row i alone; undefined
 // weights: all 1.
@@ -34,7 +33,7 @@ at::Tensor SumRows(const at::Tensor& rows, const at::Tensor& places, const at::T
   at::Tensor out = EmptyTensor({shape.size(0), args.size}, rows.options().requires_grad(false));
   args.rows = rows.const_data_ptr();
   args.places = PlacesOf(places);
-  args.weights = weights.defined() ? weights.const_data_ptr<float>() : nullptr;
+  args.weights = DataOrNull<float>(weights);
   args.out = out.mutable_data_ptr();
   ForRows(out.size(0), args.size * args.terms,
           [&](int64_t begin, int64_t end) { kernels::WeightedSumRows(args, begin, end); });

@@ -1,5 +1,5 @@
-// Frozen parameters: patterns over the tensors' Hugging Face names say which parameters are not
-// trained.
+// Frozen parameters: patterns over the parameters' canonical names, those of Llama's tensors, say
+// which parameters are not trained.
 //
 //   RETURN_IF_ERROR(CheckFrozenParameters(spec, {"model.embed_tokens.weight", "*norm.weight"}));
 //   const ParameterTable table(spec, {.frozen_parameters = {"model.embed_tokens.weight"}});

@@ -1,4 +1,6 @@
 // Log-probs of the output head, without materializing all logits.
+//
+//   LogProbs out = ChunkedLogProbs(hidden, {.weight = weight}, targets, temperatures);
 #ifndef TANDEM_COMMON_MODEL_HEAD_H_
 #define TANDEM_COMMON_MODEL_HEAD_H_
 
@@ -11,11 +13,20 @@
 
 namespace tandem::model {
 
-// Returns hidden weight^T in float32, also for bfloat16 inputs: rounded logits would give log-probs
-// of three digits. (float64 for float64 inputs.) hidden: [num_rows, hidden_size], weight: [vocab,
-// hidden_size], both contiguous; packed: the weight's own packed form, or null. Not differentiable.
-at::Tensor HeadLogits(const at::Tensor& hidden, const at::Tensor& weight,
-                      const kernels::PackedMatrix* packed = nullptr);
+// The output projection and what follows it: logits = softcap(scale * (weight hidden + bias)).
+struct LmHead {
+  at::Tensor weight;  // [vocab, hidden_size], contiguous unless packed
+  at::Tensor bias;    // [vocab]; undefined: none
+  double scale = 1.0;
+  double softcap = 0.0;  // c: c tanh(x / c); 0: none
+  // The weight's own packed form, or null; used if no graph is recorded.
+  const kernels::PackedMatrix* packed = nullptr;
+};
+
+// Returns the logits in float32, also for bfloat16 inputs: rounded logits would give log-probs of
+// three digits. (float64 for float64 inputs.) hidden: [num_rows, hidden_size], contiguous. Not
+// differentiable.
+at::Tensor HeadLogits(const at::Tensor& hidden, const LmHead& head);
 
 // Log-probs and entropies of the target tokens, float32 [num_rows] each.
 struct LogProbs {
@@ -32,21 +43,17 @@ struct VocabularyPart {
   int64_t begin = 0;                    // vocabulary index of the weight's first row
 };
 
-// hidden: [num_rows, hidden_size], weight: [vocab, hidden_size], targets: int64 [num_rows],
-// temperatures: float32 [num_rows], each > 0; packed: like HeadLogits(), used if no graph is
-// recorded. Processes chunks of rows; the backward pass recomputes the logits and exchanges
-// nothing. Differentiable in hidden and weight through both results; the gradient of hidden covers
+// hidden: [num_rows, hidden_size], targets: int64 [num_rows], temperatures: float32 [num_rows], each
+// > 0. Processes chunks of rows; the backward pass recomputes the logits and exchanges nothing.
+// Differentiable in hidden, weight and bias through both results; the gradient of hidden covers
 // only this rank's part of the vocabulary. Throws CollectiveError.
-LogProbs ChunkedLogProbs(const at::Tensor& hidden, const at::Tensor& weight,
-                         const at::Tensor& targets, const at::Tensor& temperatures,
-                         const VocabularyPart& part = {},
-                         const kernels::PackedMatrix* packed = nullptr);
+LogProbs ChunkedLogProbs(const at::Tensor& hidden, const LmHead& head, const at::Tensor& targets,
+                         const at::Tensor& temperatures, const VocabularyPart& part = {});
 
 // The same without a graph, and with sum_pi_squared.
-LogProbs ChunkedLogProbsAndSquares(const at::Tensor& hidden, const at::Tensor& weight,
+LogProbs ChunkedLogProbsAndSquares(const at::Tensor& hidden, const LmHead& head,
                                    const at::Tensor& targets, const at::Tensor& temperatures,
-                                   const VocabularyPart& part = {},
-                                   const kernels::PackedMatrix* packed = nullptr);
+                                   const VocabularyPart& part = {});
 
 }  // namespace tandem::model
 

@@ -1,8 +1,9 @@
 // RecordedKernels: an operation computed by our own kernels and differentiated as the same
 // operation in ATen, for devices without gradient kernels.
 //
-//   return RecordedKernels({gate_up}, [](const auto& in) { return variable_list{Kernel(in[0])}; },
-//                          [](const auto& in) { return variable_list{eager::SwiGlu(in[0])}; })[0];
+//   return RecordedKernels(
+//       {x}, [=](const auto& in) { return variable_list{device::AddNorm(in[0], {}, norm).normed}; },
+//       [=](const auto& in) { return variable_list{eager::Normalize(in[0], norm)}; })[0];
 #ifndef TANDEM_COMMON_MODEL_KERNEL_FUNCTION_H_
 #define TANDEM_COMMON_MODEL_KERNEL_FUNCTION_H_
 

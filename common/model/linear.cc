@@ -9,6 +9,7 @@
 #include "common/model/cpu_dispatch.h"
 #include "common/model/device_row_ops.h"
 #include "common/model/kernels/row_ops.h"
+#include "common/model/optional_tensor.h"
 #include "common/model/step_memory.h"
 
 namespace tandem::model {
@@ -50,7 +51,7 @@ bool OursTake(const at::Tensor& a, const at::Tensor& b) {
 at::Tensor Forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                    at::ScalarType type, const kernels::PackedMatrix* packed) {
   const at::Tensor in = x.contiguous();
-  const at::Tensor added = bias.defined() ? bias.contiguous() : bias;
+  const at::Tensor added = ContiguousOrUndefined(bias);
   at::Tensor out = EmptyTensor({in.size(0), weight.size(0)}, in.options().dtype(type));
   const at::Tensor matrix = packed == nullptr ? weight.contiguous() : weight;
   if (in.is_cuda()) {
@@ -89,15 +90,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     }
     // needs_input_grad() counts only the defined tensors.
     if (ctx->saved_data["has_bias"].toBool() && ctx->needs_input_grad(2)) {
-      const int64_t size = grad.size(1);
-      if (grad.is_cuda()) {
-        result[2] = grad.sum(0);
-        return result;
-      }
-      result[2] =
-          SumOverRows(grad.size(0), size, [&](int64_t begin, int64_t end, float* out) {
-            kernels::AddRowsTo(ElementOf(grad), size, grad.const_data_ptr(), begin, end, out);
-          }).to(grad.scalar_type());
+      result[2] = SumOfRows(grad);
     }
     return result;
   }
@@ -174,6 +167,18 @@ void MultiplyOverRows(const at::Tensor& grad, const at::Tensor& x, at::Tensor& o
   product.b = View(x, false);
   product.accumulate = accumulate;
   Multiply(product);
+}
+
+at::Tensor SumOfRows(const at::Tensor& grad) {
+  if (!KernelsTake({grad})) return grad.sum(0);
+  const at::Tensor rows = grad.contiguous();
+  const int64_t size = rows.size(1);
+  return SumOverRows(rows.size(0), size,
+                     [&](int64_t begin, int64_t end, float* out) {
+                       kernels::AddRowsTo(ElementOf(rows), size, rows.const_data_ptr(), begin, end,
+                                          out);
+                     })
+      .to(rows.scalar_type());
 }
 
 }  // namespace tandem::model

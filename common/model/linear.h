@@ -35,6 +35,9 @@ void MultiplyPlain(const at::Tensor& grad, const at::Tensor& weight, at::Tensor&
 // `out`.
 void MultiplyOverRows(const at::Tensor& grad, const at::Tensor& x, at::Tensor& out,
                       bool accumulate = false);
+// Returns the sum of the rows of grad [rows, out], [out]: the gradient of a bias. Computes in float32
+// (float64 for float64) and rounds once, to the type of `grad`.
+at::Tensor SumOfRows(const at::Tensor& grad);
 
 }  // namespace tandem::model
 

@@ -1,89 +1,106 @@
 #include "common/model/load_parameters.h"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <optional>
+#include <utility>
+#include <vector>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/types/span.h"
-#include "common/io/release_pages.h"
+#include "common/model/compare_parameters.h"
 #include "common/model/segment_box.h"
+#include "common/model/stored_layout.h"
 #include "common/model/torch_dtype.h"
 #include "common/status/status_macros.h"
+#include "common/telemetry/log.h"
 
 namespace tandem::model {
 namespace {
 
-constexpr int64_t kElementsAtOnce = 1 << 16;
-constexpr size_t kBytesAtOnce = size_t{4} << 20;
-
-absl::Status CheckElementType(const io::ModelFolder& folder, const io::TensorView& tensor) {
-  if (TorchDType(tensor.dtype).has_value()) return absl::OkStatus();
-  return absl::UnimplementedError(absl::StrCat(
-      folder.path(), ": tensor ", tensor.name, " has element type ", io::Name(tensor.dtype),
-      "; expected F32, BF16 or F16: export the model in one of these"));
-}
+constexpr int64_t kElementsCompared = int64_t{1} << 18;
 
 // Compares in pieces, so that little of two large tensors is resident at a time.
-bool SameBytes(absl::Span<const std::byte> a, absl::Span<const std::byte> b) {
-  if (a.size() != b.size()) return false;
-  for (size_t at = 0; at < a.size(); at += kBytesAtOnce) {
-    const auto piece_a = a.subspan(at, kBytesAtOnce);
-    const auto piece_b = b.subspan(at, kBytesAtOnce);
-    if (piece_a != piece_b) return false;
-    io::ReleasePages(piece_a);
-    io::ReleasePages(piece_b);
+absl::StatusOr<bool> SameElements(const StoredSource& a, const StoredSource& b) {
+  if (a.dtype() != b.dtype() || a.num_elements() != b.num_elements()) return false;
+  const at::ScalarType type = TorchDType(a.dtype()).value();
+  const auto size = static_cast<int64_t>(c10::elementSize(type));
+  std::vector<std::byte> piece_a(static_cast<size_t>(kElementsCompared * size));
+  std::vector<std::byte> piece_b(piece_a.size());
+  for (int64_t first = 0; first < a.num_elements(); first += kElementsCompared) {
+    const int64_t count = std::min(kElementsCompared, a.num_elements() - first);
+    RETURN_IF_ERROR(a.Copy(first, count, type, piece_a.data()));
+    RETURN_IF_ERROR(b.Copy(first, count, type, piece_b.data()));
+    if (std::memcmp(piece_a.data(), piece_b.data(), static_cast<size_t>(count * size)) != 0) {
+      return false;
+    }
+    a.ReleasePages();
+    b.ReleasePages();
   }
   return true;
 }
 
 // Tied parameters that the folder stores twice must agree, or one of them would be lost.
-absl::Status CheckTies(const ParameterTable& table, const io::ModelFolder& folder,
-                       const io::TensorView& tensor, const std::string& name) {
-  for (const std::string& alias : AliasesOf(table, name)) {
-    if (!folder.Contains(alias) || !folder.Contains(name)) continue;
-    ASSIGN_OR_RETURN(const io::TensorView other, folder.Find(alias));
-    const bool same = other.dtype == tensor.dtype && other.shape == tensor.shape &&
-                      SameBytes(other.bytes, tensor.bytes);
-    if (!same) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          folder.path(), ": config.json ties ", alias, " to ", name,
-          ", but the folder holds two different tensors; set \"tie_word_embeddings\" to false or "
-          "remove one"));
-    }
+absl::Status CheckTies(const StoredLayout& layout, const io::ModelFolder& folder) {
+  if (layout.tied_parameter() < 0) return absl::OkStatus();
+  const absl::Span<const StoredView> own =
+      layout.ViewsOf(static_cast<size_t>(layout.tied_parameter()));
+  const absl::Span<const StoredView> head = layout.tied_views();
+  const auto stored = [&](const StoredView& view) { return folder.Contains(view.tensor); };
+  if (!std::all_of(own.begin(), own.end(), stored) ||
+      !std::all_of(head.begin(), head.end(), stored)) {
+    return absl::OkStatus();
   }
-  return absl::OkStatus();
+  ASSIGN_OR_RETURN(const StoredSource a, StoredSource::Find(folder, own));
+  ASSIGN_OR_RETURN(const StoredSource b, StoredSource::Find(folder, head));
+  ASSIGN_OR_RETURN(const bool same, SameElements(a, b));
+  if (same) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      folder.path(), ": config.json ties ", head[0].tensor, " to ", own[0].tensor,
+      ", but the folder holds two different tensors; set \"tie_word_embeddings\" to false or "
+      "remove one"));
+}
+
+// Returns the layout of a folder that has all tensors in their shapes.
+absl::StatusOr<StoredLayout> CheckedLayout(const io::ModelFolder& folder,
+                                           const ParameterTable& table) {
+  ASSIGN_OR_RETURN(StoredLayout layout, StoredLayout::Create(table, &folder));
+  const ParameterMismatch mismatch = CompareParameters(layout, folder);
+  if (!mismatch.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        folder.path(), ": the tensors do not match config.json: ", mismatch.ToString()));
+  }
+  if (!mismatch.ignored.empty()) {
+    telemetry::LogInfo("tensors that are no parameters are left out",
+                       {{"folder", folder.path()},
+                        {"tensors", mismatch.ignored.size()},
+                        {"first", mismatch.ignored.front()}});
+  }
+  return layout;
 }
 
 }  // namespace
 
 absl::Status LoadParameters(const io::ModelFolder& folder, const ParameterTable& table,
                             const SegmentSink& sink) {
-  const ParameterMismatch mismatch = CompareParameters(table, folder);
-  if (!mismatch.empty()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        folder.path(), ": the tensors do not match config.json: ", mismatch.ToString()));
+  ASSIGN_OR_RETURN(const StoredLayout layout, CheckedLayout(folder, table));
+  const std::vector<ParameterTable::SegmentRef>& segments = table.segments();
+  std::vector<std::optional<StoredSource>> sources(segments.size());
+  for (size_t i = 0; i < segments.size(); ++i) {
+    if (IsNewHead(table, segments[i], folder)) continue;
+    ASSIGN_OR_RETURN(StoredSource source, StoredSource::Find(folder, FindViews(layout, folder, i)));
+    sources[i].emplace(std::move(source));
   }
-  for (const ParameterTable::SegmentRef ref : table.segments()) {
-    if (IsNewHead(table, ref, folder)) continue;
-    const std::string& name = table.segment(ref).name;
-    ASSIGN_OR_RETURN(const io::TensorView tensor, FindSegment(table, folder, name));
-    RETURN_IF_ERROR(CheckElementType(folder, tensor));
-    RETURN_IF_ERROR(CheckTies(table, folder, tensor, name));
-  }
-  for (const ParameterTable::SegmentRef ref : table.segments()) {
-    if (IsNewHead(table, ref, folder)) continue;
-    const std::string& name = table.segment(ref).name;
-    ASSIGN_OR_RETURN(const io::TensorView tensor, FindSegment(table, folder, name));
-    RETURN_IF_ERROR(sink(ref, tensor)) << "while loading " << name << " of " << folder.path();
-    io::ReleasePages(tensor.bytes);  // so that little of the files is resident at a time
+  RETURN_IF_ERROR(CheckTies(layout, folder));
+  for (size_t i = 0; i < segments.size(); ++i) {
+    if (!sources[i].has_value()) continue;
+    RETURN_IF_ERROR(sink(segments[i], *sources[i]))
+        << "while loading " << layout.parameters()[i].name << " of " << folder.path();
+    sources[i]->ReleasePages();  // so that little of the files is resident at a time
   }
   return absl::OkStatus();
 }
@@ -92,60 +109,29 @@ absl::Status LoadParameters(const io::ModelFolder& folder, Arena& arena) {
   size_t i = 0;
   return LoadParameters(
       folder, arena.table(),
-      [&](ParameterTable::SegmentRef ref, const io::TensorView& tensor) -> absl::Status {
+      [&](ParameterTable::SegmentRef ref, const StoredSource& source) -> absl::Status {
         const Segment& part = arena.table().segment(ref);
         const at::Tensor segment = arena.SegmentTensor(i);
         if (segment.is_cpu()) {
           void* const out = arena.SegmentBytes(i++).data();
-          return CopySegment(part, tensor, 0, part.numel, arena.dtype(), out);
+          return CopySegment(part, source, 0, part.numel, arena.dtype(), out);
         }
         at::Tensor staged = at::empty(segment.sizes(), arena.dtype());
         RETURN_IF_ERROR(
-            CopySegment(part, tensor, 0, part.numel, arena.dtype(), staged.mutable_data_ptr()));
+            CopySegment(part, source, 0, part.numel, arena.dtype(), staged.mutable_data_ptr()));
         segment.copy_(staged);
         ++i;
         return absl::OkStatus();
       });
 }
 
-absl::Status CopySegment(const Segment& segment, const io::TensorView& tensor, int64_t first,
+absl::Status CopySegment(const Segment& segment, const StoredSource& source, int64_t first,
                          int64_t count, at::ScalarType dtype, void* out) {
   const auto element_size = static_cast<int64_t>(c10::elementSize(dtype));
   return ForRunsOfBox(segment, first, count, [&](const BoxRun& run) {
-    return CopyElements(tensor, run.logical, run.count, dtype,
-                        static_cast<std::byte*>(out) + (run.local - first) * element_size);
+    return source.Copy(run.logical, run.count, dtype,
+                       static_cast<std::byte*>(out) + (run.local - first) * element_size);
   });
-}
-
-absl::Status CopyElements(const io::TensorView& tensor, int64_t first, int64_t count,
-                          at::ScalarType dtype, void* out) {
-  const std::optional<at::ScalarType> source_type = TorchDType(tensor.dtype);
-  if (!source_type.has_value()) {
-    return absl::UnimplementedError(absl::StrCat("tensor ", tensor.name, " has element type ",
-                                                 io::Name(tensor.dtype),
-                                                 "; expected F32, BF16 or F16"));
-  }
-  if (first < 0 || count < 0 || first + count > tensor.num_elements()) {
-    return absl::OutOfRangeError(absl::StrCat("elements [", first, ", ", first + count,
-                                              ") of tensor ", tensor.name, ", which has ",
-                                              tensor.num_elements()));
-  }
-  const int64_t source_size = io::SizeOf(tensor.dtype);
-  const std::byte* source = tensor.bytes.data() + first * source_size;
-  if (*source_type == dtype) {
-    std::memcpy(out, source, static_cast<size_t>(count * source_size));
-    return absl::OkStatus();
-  }
-  // Copies through an aligned buffer, because the file's bytes may start at any address.
-  const at::Tensor aligned = at::empty({std::min(count, kElementsAtOnce)}, *source_type);
-  at::Tensor destination = at::from_blob(out, {count}, at::TensorOptions(dtype));
-  for (int64_t done = 0; done < count; done += kElementsAtOnce) {
-    const int64_t n = std::min(count - done, kElementsAtOnce);
-    std::memcpy(aligned.mutable_data_ptr(), source + done * source_size,
-                static_cast<size_t>(n * source_size));
-    destination.narrow(0, done, n).copy_(aligned.narrow(0, 0, n));
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace tandem::model

@@ -1,37 +1,36 @@
 // Loads weights from a Hugging Face folder. Checks all names and shapes before it reads a byte,
-// then passes on one tensor at a time, so that a rank can keep its shard and drop the rest.
+// then passes on one parameter at a time, so that a rank can keep its shard and drop the rest.
 //
 //   RETURN_IF_ERROR(LoadParameters(folder, table, [&](ParameterTable::SegmentRef ref,
-//                                                     const io::TensorView& tensor) {
-//     return CopySegment(table.segment(ref), tensor, first, count, at::kFloat, shard);
+//                                                     const StoredSource& source) {
+//     return CopySegment(table.segment(ref), source, first, count, at::kFloat, shard);
 //   }));
 #ifndef TANDEM_COMMON_MODEL_LOAD_PARAMETERS_H_
 #define TANDEM_COMMON_MODEL_LOAD_PARAMETERS_H_
 
-#include <ATen/core/Tensor.h>
+#include <c10/core/ScalarType.h>
 
 #include <cstdint>
 #include <functional>
-#include <string>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "common/io/model_folder.h"
-#include "common/io/safetensors.h"
 #include "common/model/arena.h"
-#include "common/model/compare_parameters.h"
 #include "common/model/parameter_table.h"
+#include "common/model/stored_source.h"
 
 namespace tandem::model {
 
 using SegmentSink =
-    std::function<absl::Status(ParameterTable::SegmentRef, const io::TensorView& tensor)>;
+    std::function<absl::Status(ParameterTable::SegmentRef, const StoredSource& source)>;
 
 // Passes the logical tensor of every segment of the table to `sink` in canonical order, except
-// those of a value head that the folder does not have; an error of the sink ends the load. Before
-// the first call: FAILED_PRECONDITION lists missing, unexpected and misshapen tensors;
-// UNIMPLEMENTED names a tensor that is not float32, bfloat16 or float16; FAILED_PRECONDITION if the
-// config ties the head to the embedding but the folder holds two different ones.
+// those of a value head that the folder does not have; an error of the sink ends the load. Tensors
+// are where the rules of the table's spec place them (stored_layout.h); those that it ignores are
+// logged. Before the first call: StoredLayout::Create()'s errors; FAILED_PRECONDITION lists
+// missing, unexpected and misshapen tensors; UNIMPLEMENTED names a tensor that is not float32,
+// bfloat16 or float16; FAILED_PRECONDITION if the config ties the head to the embedding but the
+// folder holds two different ones.
 absl::Status LoadParameters(const io::ModelFolder& folder, const ParameterTable& table,
                             const SegmentSink& sink);
 
@@ -39,14 +38,9 @@ absl::Status LoadParameters(const io::ModelFolder& folder, const ParameterTable&
 absl::Status LoadParameters(const io::ModelFolder& folder, Arena& arena);
 
 // Copies elements [first, first + count) of the segment, counted within its part of the logical
-// tensor, converted like CopyElements().
-absl::Status CopySegment(const Segment& segment, const io::TensorView& tensor, int64_t first,
+// tensor, converted to `dtype`, to `out` on the CPU. Errors are those of StoredSource::Copy().
+absl::Status CopySegment(const Segment& segment, const StoredSource& source, int64_t first,
                          int64_t count, at::ScalarType dtype, void* out);
-
-// Copies elements [first, first + count) of a tensor, converted to `dtype`, to `out` on the CPU.
-// OUT_OF_RANGE if the tensor has fewer; UNIMPLEMENTED for element types other than those above.
-absl::Status CopyElements(const io::TensorView& tensor, int64_t first, int64_t count,
-                          at::ScalarType dtype, void* out);
 
 }  // namespace tandem::model
 

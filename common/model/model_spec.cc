@@ -4,11 +4,11 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "common/model/cache_groups.h"
 #include "common/model/families/config_reader.h"
-#include "common/model/families/registry.h"
+#include "common/model/families/family_table.h"
+#include "common/model/families/row_config.h"
 #include "common/model/parameter_table.h"
 #include "common/status/status_macros.h"
 #include "nlohmann/json.hpp"
@@ -16,7 +16,7 @@
 namespace tandem::model {
 namespace {
 
-absl::StatusOr<const Family*> FindFamily(const ConfigReader& config) {
+absl::StatusOr<const v1::FamilyRow*> FindFamily(const ConfigReader& config) {
   std::string architecture;
   if (config.Has("architectures")) {
     const nlohmann::json& list = config.At("architectures");
@@ -29,16 +29,17 @@ absl::StatusOr<const Family*> FindFamily(const ConfigReader& config) {
   if (architecture.empty() && model_type.empty()) {
     return config.Invalid("architectures", "a list of names");
   }
-  std::vector<std::string> known;
-  for (const Family* family : Families()) {
-    if (architecture.empty() ? model_type == family->model_type
-                             : architecture == family->architecture) {
-      return family;
-    }
-    known.push_back(family->architecture);
-  }
-  return config.Unsupported(architecture.empty() ? "model_type" : "architectures",
-                            absl::StrJoin(known, ", "));
+  const FamilyTable& families = Families();
+  const v1::FamilyRow* const row = architecture.empty() ? families.FindModelType(model_type)
+                                                        : families.FindArchitecture(architecture);
+  if (row != nullptr) return row;
+  const std::string nearest = families.Nearest(architecture.empty() ? model_type : architecture);
+  return config.Unsupported(
+      architecture.empty() ? "model_type" : "architectures",
+      absl::StrCat("the ", families.rows().size(),
+                   " architectures of common/model/families/families.yaml",
+                   nearest.empty() ? "" : absl::StrCat(", of which the nearest is ", nearest),
+                   "; common/model/README.md says how to add one in model.family_file"));
 }
 
 }  // namespace
@@ -81,10 +82,8 @@ absl::StatusOr<ModelSpec> ParseModelSpec(const nlohmann::json& object, const std
     return absl::InvalidArgumentError(absl::StrCat(place, ": expected a JSON object"));
   }
   const ConfigReader config(object, place);
-  ASSIGN_OR_RETURN(const Family* const family, FindFamily(config));
-  ASSIGN_OR_RETURN(ModelSpec spec, family->parse(config));
-  spec.architecture = family->architecture;
-  return spec;
+  ASSIGN_OR_RETURN(const v1::FamilyRow* const row, FindFamily(config));
+  return ParseRow(*row, config);
 }
 
 absl::StatusOr<ModelSpec> ParseValueModelSpec(nlohmann::json config, const std::string& place) {

@@ -16,50 +16,75 @@
 #include "common/model/layers/attention_spec.h"
 #include "common/model/layers/expert_spec.h"
 #include "common/model/layers/feed_forward_spec.h"
+#include "common/model/layers/norm_spec.h"
+#include "common/model/layers/rope_spec.h"
+#include "common/model/stored_rule.h"
 #include "nlohmann/json_fwd.hpp"
 
 namespace tandem::model {
 
-// Llama 3.1's scaling of the low rotary frequencies (2407.21783).
-struct Llama3RopeScaling {
-  double factor = 8.0;
-  double low_freq_factor = 1.0;
-  double high_freq_factor = 4.0;
-  int64_t original_max_position_embeddings = 8192;
+// Where the norms of a layer stand.
+enum class NormPlacement {
+  kBefore,    // before each sub-layer
+  kAfter,     // after each sub-layer, before its result is added
+  kSandwich,  // both
 };
 
-struct RopeSpec {
-  double theta = 10000.0;
-  // Divides positions (rope type "linear"); 1: no scaling.
-  double linear_factor = 1.0;
-  std::optional<Llama3RopeScaling> llama3;
-};
-
-// Attention, then a feed-forward layer, dense or of experts, each behind an RMSNorm and added to
-// its input.
+// Attention, then a feed-forward layer, dense or of experts, each added to its input. Norms stand
+// before or after each of them.
 struct LayerSpec {
   AttentionSpec attention;
   FeedForwardSpec feed_forward;
   std::optional<ExpertSpec> experts;  // if set, in place of feed_forward
+  NormSpec norm;                      // of each of the layer's norms
+  NormPlacement norm_placement = NormPlacement::kBefore;
+  // Attention and feed-forward both read the layer's input, and both results are added to it.
+  bool parallel = false;
+  bool shared_norm = false;          // of a parallel layer: one norm before both
+  double residual_multiplier = 1.0;  // of what each sub-layer adds
 
   friend bool operator==(const LayerSpec&, const LayerSpec&) = default;
 };
 
+// A learned vector for each position, added to the embedding.
+struct PositionEmbeddingSpec {
+  int64_t num_positions = 0;
+  int64_t offset = 0;  // row of position 0 in the tensor, which has num_positions + offset rows
+
+  friend bool operator==(const PositionEmbeddingSpec&, const PositionEmbeddingSpec&) = default;
+};
+
 struct ModelSpec {
-  std::string architecture;  // "LlamaForCausalLM"; see families/registry.h
+  std::string architecture;  // "LlamaForCausalLM"; see families/families.yaml
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
   int64_t max_position_embeddings = 0;
-  double rms_norm_eps = 1e-6;
   double initializer_range = 0.02;
-  RopeSpec rope;  // of all layers, which have one head_dim
+  // What AttentionSpec::rope counts; a layer's default is the first. All layers have one head_dim.
+  std::vector<RopeSpec> ropes = std::vector<RopeSpec>(1);
+  double embedding_multiplier = 1.0;  // of the token's embedding, rounded to compute type
+  std::optional<PositionEmbeddingSpec> position_embedding;
+  std::optional<NormSpec> embedding_norm;
+  std::optional<NormSpec> final_norm = NormSpec{};
+  // The head: logits = softcap(logit_scale * (W hidden + bias)).
   bool tie_word_embeddings = false;
+  bool head_bias = false;
+  double logit_scale = 1.0;
+  double logit_softcap = 0.0;  // c: c tanh(logit / c); 0: none
   // True for a critic: one scalar per token in place of the output projection (ValueModelSpec).
   bool value_head = false;
   // End-of-sequence ids of config.json; generation_config.json may add more (io::ModelFolder).
   std::vector<int64_t> eos_token_ids;
   std::optional<int64_t> bos_token_id;
   std::optional<int64_t> pad_token_id;
+
+  // Where parameters lie in the folder, if not under their own names. The first rule for a name
+  // counts.
+  std::vector<StoredRule> stored_rules;
+  // Tensors of the folder that are no parameters: patterns with "*" ("*.rotary_emb.inv_freq").
+  std::vector<std::string> ignored_tensors;
+  // Prefixes that a folder may have or lack: "transformer.".
+  std::vector<std::string> optional_prefixes;
 
   std::vector<LayerSpec> layers;  // in the order of the forward pass; at least one
 
@@ -81,10 +106,10 @@ ModelSpec ValueModelSpec(ModelSpec policy);
 // this is the share of one block of each group (cache_groups.h), until the token leaves a window.
 int64_t ModelCacheElementsPerToken(const ModelSpec& spec, int tensor_ranks, bool on_gpu);
 
-// Reads a config.json of one of the families (families/registry.h). `place` names the file in
+// Reads a config.json of one of the families (families/family_table.h). `place` names the file in
 // errors. INVALID_ARGUMENT names the key: a missing or non-positive size, heads that do not divide,
 // a size so large that a product overflows. UNIMPLEMENTED: another architecture, activation, rope
-// type, or sliding windows in a family that has none.
+// type, sliding windows in a family that has none, or what else a family's row refuses.
 absl::StatusOr<ModelSpec> ParseModelSpec(const nlohmann::json& config, const std::string& place);
 
 // Reads the config.json of a value model: of the transformer that it begins from, or of

@@ -8,23 +8,20 @@ namespace tandem::model::device {
 
 bool KernelsTake(std::initializer_list<at::Tensor> tensors) { return false; }
 
-ResidualNorm AddRmsNorm(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& weight,
-                        double eps) {
+ResidualNorm AddNorm(const at::Tensor& x, const at::Tensor& delta, const Norm& norm) {
   std::abort();
 }
 
-at::Tensor SwiGlu(const at::Tensor& gate_up) { std::abort(); }
+at::Tensor Activate(const at::Tensor& in, const ActivationFunction& function) { std::abort(); }
 
-Qkv RotateQkv(const at::Tensor& qkv, const Rotary& rotary, const QkvShape& shape,
-              const at::Tensor& q_norm, const at::Tensor& k_norm, double eps) {
-  std::abort();
-}
+Qkv RotateQkv(const at::Tensor& qkv, const HeadRotation& rotation) { std::abort(); }
 
 bool HasRotaryTable(const at::Tensor& positions, const at::Tensor& inverse_frequencies) {
   return false;
 }
 
-Rotary RotaryTable(const at::Tensor& positions, const at::Tensor& inverse_frequencies) {
+RotaryAngles RotaryTable(const at::Tensor& positions, const at::Tensor& inverse_frequencies,
+                         double factor) {
   std::abort();
 }
 

@@ -5,13 +5,15 @@
 #include <ATen/ops/empty_like.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <optional>
 #include <utility>
 
 #include "common/model/cpu_dispatch.h"
 #include "common/model/device_row_ops.h"
 #include "common/model/eager_ops.h"
 #include "common/model/kernel_function.h"
-#include "common/model/kernels/row_ops.h"
+#include "common/model/kernels/norm_rows.h"
+#include "common/model/optional_tensor.h"
 #include "common/model/step_memory.h"
 
 namespace tandem::model {
@@ -23,111 +25,181 @@ using torch::autograd::variable_list;
 struct Normed {
   at::Tensor sum;  // x, or x + delta
   at::Tensor out;
-  at::Tensor inverse_rms;  // float32 [num_tokens], if requested
+  at::Tensor
+      moments;  // float32 [1 or 2, num_tokens], if requested: inverses, and a LayerNorm's means
 };
 
-Normed Forward(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& weight, double eps,
-               bool for_backward) {
+Normed Forward(const at::Tensor& x, const at::Tensor& delta, const Norm& norm, bool for_backward) {
   const at::Tensor in = x.contiguous();
-  const at::Tensor added = delta.defined() ? delta.contiguous() : delta;
-  const at::Tensor scale = weight.contiguous();
+  const at::Tensor added = ContiguousOrUndefined(delta);
+  const at::Tensor weight = ContiguousOrUndefined(norm.weight);
+  const at::Tensor bias = ContiguousOrUndefined(norm.bias);
   Normed normed{added.defined() ? EmptyAs(in) : in, EmptyAs(in), {}};
   const int64_t size = in.size(-1);
   const int64_t rows = in.numel() / size;
-  kernels::RmsNormForward args{ElementOf(in), size, static_cast<float>(eps)};
+  kernels::NormForward args{ElementOf(in), size, norm.spec};
   args.x = in.const_data_ptr();
-  args.weight = scale.const_data_ptr();
+  args.weight = DataOrNull(weight);
+  args.bias = DataOrNull(bias);
   args.out = normed.out.mutable_data_ptr();
   if (added.defined()) {
     args.delta = added.const_data_ptr();
     args.sum = normed.sum.mutable_data_ptr();
   }
   if (for_backward) {
-    normed.inverse_rms = at::empty({rows}, at::kFloat);
-    args.inverse_rms = normed.inverse_rms.mutable_data_ptr<float>();
+    const bool has_mean = norm.spec.kind == NormKind::kLayer;
+    normed.moments = at::empty({has_mean ? 2 : 1, rows}, at::kFloat);
+    args.inverse = normed.moments.mutable_data_ptr<float>();
+    if (has_mean) args.mean = args.inverse + rows;
   }
-  ForRows(rows, size, [&](int64_t begin, int64_t end) { kernels::RmsNormRows(args, begin, end); });
+  ForRows(rows, size, [&](int64_t begin, int64_t end) { kernels::NormRows(args, begin, end); });
   return normed;
 }
 
-// Gradients of x (and of a delta, the same) and weight; the latter is undefined unless requested.
-std::pair<at::Tensor, at::Tensor> Backward(const variable_list& saved, const at::Tensor& grad_out,
-                                           const at::Tensor& grad_sum, bool want_weight) {
-  const at::Tensor& x = saved[0];
-  const at::Tensor weight = saved[1].contiguous();
+// Gradients of x (and of a delta, the same), weight and bias; the latter two are undefined unless
+// requested.
+struct Gradients {
+  at::Tensor x, weight, bias;
+};
+
+Gradients Backward(const Normed& saved, const at::Tensor& scale, const NormSpec& spec,
+                   const at::Tensor& grad_out, const at::Tensor& grad_sum, bool want_weight,
+                   bool want_bias) {
+  const at::Tensor& x = saved.sum;
+  const at::Tensor weight = ContiguousOrUndefined(scale);
   const at::Tensor grad = grad_out.contiguous();
-  const at::Tensor extra = grad_sum.defined() ? grad_sum.contiguous() : grad_sum;
-  at::Tensor grad_x = at::empty_like(x);
+  const at::Tensor extra = ContiguousOrUndefined(grad_sum);
+  Gradients out{at::empty_like(x), {}, {}};
   const int64_t size = x.size(-1);
   const int64_t rows = x.numel() / size;
-  kernels::RmsNormBackward args{ElementOf(x), size};
+  kernels::NormBackward args{ElementOf(x), size, spec};
   args.x = x.const_data_ptr();
-  args.weight = weight.const_data_ptr();
-  args.inverse_rms = saved[2].const_data_ptr<float>();
+  args.weight = DataOrNull(weight);
+  args.inverse = saved.moments.const_data_ptr<float>();
+  if (spec.kind == NormKind::kLayer) args.mean = args.inverse + rows;
   args.grad_out = grad.const_data_ptr();
-  args.grad_sum = extra.defined() ? extra.const_data_ptr() : nullptr;
-  args.grad_x = grad_x.mutable_data_ptr();
-  if (!want_weight) {
+  args.grad_sum = DataOrNull(extra);
+  args.grad_x = out.x.mutable_data_ptr();
+  const int64_t sums = (want_weight ? size : 0) + (want_bias ? size : 0);
+  if (sums == 0) {
     ForRows(rows, size, [&](int64_t begin, int64_t end) {
-      kernels::RmsNormBackwardRows(args, begin, end, nullptr);
+      kernels::NormBackwardRows(args, begin, end, nullptr, nullptr);
     });
-    return {std::move(grad_x), at::Tensor()};
+    return out;
   }
-  const at::Tensor grad_weight =
-      SumOverRows(rows, size, [&](int64_t begin, int64_t end, float* out) {
-        kernels::RmsNormBackwardRows(args, begin, end, out);
-      });
-  return {std::move(grad_x), grad_weight.to(weight.scalar_type())};
+  // The weight's sums, then the bias's.
+  const at::Tensor summed =
+      SumOverRows(rows, sums, [&](int64_t begin, int64_t end, float* to) {
+        kernels::NormBackwardRows(args, begin, end, want_weight ? to : nullptr,
+                                  want_bias ? to + (want_weight ? size : 0) : nullptr);
+      }).to(x.scalar_type());
+  if (want_weight) out.weight = summed.narrow(0, 0, size);
+  if (want_bias) out.bias = summed.narrow(0, sums - size, size);
+  return out;
 }
 
-struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
-                            double eps) {
-    Normed normed = Forward(x, at::Tensor(), weight, eps, /*for_backward=*/true);
-    ctx->save_for_backward({normed.sum, weight, normed.inverse_rms});
-    return normed.out;
-  }
-
-  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    auto [grad_x, grad_weight] =
-        Backward(ctx->get_saved_variables(), grads[0], at::Tensor(), ctx->needs_input_grad(1));
-    return {grad_x, grad_weight, at::Tensor()};
-  }
-};
-
-struct AddRmsNormFunction : torch::autograd::Function<AddRmsNormFunction> {
-  static variable_list forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& delta,
-                               const at::Tensor& weight, double eps) {
-    Normed normed = Forward(x, delta, weight, eps, /*for_backward=*/true);
-    ctx->save_for_backward({normed.sum, weight, normed.inverse_rms});
+// Saves the sum, the weight and the moments. Returns the normed rows and, if there is a delta, the
+// sum.
+struct NormFunction : torch::autograd::Function<NormFunction> {
+  static variable_list forward(AutogradContext* ctx, const at::Tensor& x,
+                               const std::optional<at::Tensor>& delta,
+                               const std::optional<at::Tensor>& weight,
+                               const std::optional<at::Tensor>& bias, const NormSpec& spec) {
+    const Norm norm{spec, weight.value_or(at::Tensor()), bias.value_or(at::Tensor())};
+    Normed normed = Forward(x, delta.value_or(at::Tensor()), norm, /*for_backward=*/true);
+    ctx->save_for_backward({normed.sum, norm.weight, normed.moments});
     ctx->set_materialize_grads(false);
-    return {normed.sum, normed.out};
+    ctx->saved_data["has_delta"] = delta.has_value();
+    ctx->saved_data["has_weight"] = weight.has_value();
+    ctx->saved_data["has_bias"] = bias.has_value();
+    ctx->saved_data["is_layer_norm"] = spec.kind == NormKind::kLayer;
+    ctx->saved_data["unit_offset"] = spec.unit_offset;
+    if (!delta.has_value()) return {normed.out};
+    return {normed.out, normed.sum};
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    if (!grads[1].defined()) return {grads[0], grads[0], at::Tensor(), at::Tensor()};
-    auto [grad_x, grad_weight] =
-        Backward(ctx->get_saved_variables(), grads[1], grads[0], ctx->needs_input_grad(2));
-    return {grad_x, grad_x, grad_weight, at::Tensor()};
+    const auto flag = [ctx](const char* name) { return ctx->saved_data[name].toBool(); };
+    const bool has_delta = flag("has_delta");
+    const at::Tensor grad_sum = has_delta ? grads[1] : at::Tensor();
+    variable_list result(5);
+    if (!grads[0].defined()) {
+      result[0] = grad_sum;
+      if (has_delta) result[1] = grad_sum;
+      return result;
+    }
+    NormSpec spec;
+    spec.kind = flag("is_layer_norm") ? NormKind::kLayer : NormKind::kRms;
+    spec.unit_offset = flag("unit_offset");
+    // needs_input_grad() counts only the defined tensors.
+    const size_t weight_at = has_delta ? 2 : 1;
+    const size_t bias_at = weight_at + (flag("has_weight") ? 1 : 0);
+    const bool want_weight = flag("has_weight") && ctx->needs_input_grad(weight_at);
+    const bool want_bias = flag("has_bias") && ctx->needs_input_grad(bias_at);
+    const variable_list saved = ctx->get_saved_variables();
+    Gradients gradients = Backward({saved[0], {}, saved[2]}, saved[1], spec, grads[0], grad_sum,
+                                   want_weight, want_bias);
+    result[0] = gradients.x;
+    if (has_delta) result[1] = gradients.x;
+    result[2] = std::move(gradients.weight);
+    result[3] = std::move(gradients.bias);
+    return result;
   }
 };
+
+// The defined ones of x, delta, weight and bias, for an operation that takes all its inputs as a
+// list, and their places in it.
+struct NormInputs {
+  NormInputs(const at::Tensor& x, const at::Tensor& delta, const Norm& norm)
+      : spec(norm.spec),
+        tensors{x},
+        delta_at(Add(delta)),
+        weight_at(Add(norm.weight)),
+        bias_at(Add(norm.bias)) {}
+
+  int Add(const at::Tensor& tensor) {
+    if (!tensor.defined()) return -1;
+    tensors.push_back(tensor);
+    return static_cast<int>(tensors.size()) - 1;
+  }
+  static at::Tensor At(const variable_list& in, int place) {
+    return place < 0 ? at::Tensor() : in[place];
+  }
+  Norm NormOf(const variable_list& in) const { return {spec, At(in, weight_at), At(in, bias_at)}; }
+
+  NormSpec spec;
+  variable_list tensors;
+  int delta_at, weight_at, bias_at;
+};
+
+// The normed rows and, if there is a delta, the sum.
+ResidualNorm InAten(const at::Tensor& x, const at::Tensor& delta, const Norm& norm) {
+  const at::Tensor sum = delta.defined() ? at::add(x, delta) : x;
+  return {sum, eager::Normalize(sum, norm)};
+}
+
+ResidualNorm OnDevice(const at::Tensor& x, const at::Tensor& delta, const Norm& norm) {
+  if (!NeedsGraph({x, delta, norm.weight, norm.bias})) return device::AddNorm(x, delta, norm);
+  const NormInputs inputs(x, delta, norm);
+  const auto results = [](ResidualNorm out, bool with_sum) {
+    variable_list list{std::move(out.normed)};
+    if (with_sum) list.push_back(std::move(out.residual));
+    return list;
+  };
+  const bool adds = delta.defined();
+  variable_list outputs = RecordedKernels(
+      inputs.tensors,
+      [&](const variable_list& in) {
+        return results(
+            device::AddNorm(in[0], NormInputs::At(in, inputs.delta_at), inputs.NormOf(in)), adds);
+      },
+      [inputs, adds, results](const variable_list& in) {
+        return results(InAten(in[0], NormInputs::At(in, inputs.delta_at), inputs.NormOf(in)), adds);
+      });
+  return {adds ? std::move(outputs[1]) : x, std::move(outputs[0])};
+}
 
 }  // namespace
-
-at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps) {
-  if (device::KernelsTake({x, weight})) {
-    const auto kernels = [eps](const variable_list& in) {
-      return variable_list{device::AddRmsNorm(in[0], at::Tensor(), in[1], eps).normed};
-    };
-    if (!NeedsGraph({x, weight})) return kernels({x, weight})[0];
-    return RecordedKernels({x, weight}, kernels, [eps](const variable_list& in) {
-      return variable_list{eager::RmsNorm(in[0], in[1], eps)};
-    })[0];
-  }
-  if (!KernelsTake({x, weight})) return eager::RmsNorm(x, weight, eps);
-  if (NeedsGraph({x, weight})) return RmsNormFunction::apply(x, weight, eps);
-  return Forward(x, at::Tensor(), weight, eps, /*for_backward=*/false).out;
-}
 
 at::Tensor Sum(const Residual& residual) {
   const auto& [x, delta] = residual;
@@ -144,33 +216,20 @@ at::Tensor Sum(const Residual& residual) {
   return sum;
 }
 
-ResidualNorm AddRmsNorm(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& weight,
-                        double eps) {
-  if (!delta.defined()) return {x, RmsNorm(x, weight, eps)};
-  const auto in_aten = [eps](const variable_list& in) {
-    at::Tensor residual = at::add(in[0], in[1]);
-    at::Tensor normed = eager::RmsNorm(residual, in[2], eps);
-    return variable_list{std::move(residual), std::move(normed)};
-  };
-  if (device::KernelsTake({x, delta, weight})) {
-    if (!NeedsGraph({x, delta, weight})) return device::AddRmsNorm(x, delta, weight, eps);
-    const auto kernels = [eps](const variable_list& in) {
-      ResidualNorm result = device::AddRmsNorm(in[0], in[1], in[2], eps);
-      return variable_list{std::move(result.residual), std::move(result.normed)};
-    };
-    variable_list outputs = RecordedKernels({x, delta, weight}, kernels, in_aten);
-    return {std::move(outputs[0]), std::move(outputs[1])};
+ResidualNorm AddNorm(const at::Tensor& x, const at::Tensor& delta, const Norm& norm) {
+  if (device::KernelsTake({x, delta, norm.weight, norm.bias})) return OnDevice(x, delta, norm);
+  if (!KernelsTake({x, delta, norm.weight, norm.bias})) return InAten(x, delta, norm);
+  if (NeedsGraph({x, delta, norm.weight, norm.bias})) {
+    variable_list outputs = NormFunction::apply(x, OptionalOf(delta), OptionalOf(norm.weight),
+                                                OptionalOf(norm.bias), norm.spec);
+    return {delta.defined() ? std::move(outputs[1]) : x, std::move(outputs[0])};
   }
-  if (!KernelsTake({x, delta, weight})) {
-    variable_list outputs = in_aten({x, delta, weight});
-    return {std::move(outputs[0]), std::move(outputs[1])};
-  }
-  if (NeedsGraph({x, delta, weight})) {
-    variable_list outputs = AddRmsNormFunction::apply(x, delta, weight, eps);
-    return {std::move(outputs[0]), std::move(outputs[1])};
-  }
-  Normed normed = Forward(x, delta, weight, eps, /*for_backward=*/false);
-  return {std::move(normed.sum), std::move(normed.out)};
+  Normed normed = Forward(x, delta, norm, /*for_backward=*/false);
+  return {delta.defined() ? std::move(normed.sum) : x, std::move(normed.out)};
+}
+
+at::Tensor Normalize(const at::Tensor& x, const Norm& norm) {
+  return AddNorm(x, at::Tensor(), norm).normed;
 }
 
 }  // namespace tandem::model

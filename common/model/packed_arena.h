@@ -5,7 +5,7 @@
 //
 //   PackedArena weights(model.table(), at::kBFloat16);
 //   weights.Write(segment, 0, bytes);              // or into SegmentBytes(segment), then Pack()
-//   at::Tensor x = model.Embed(weights, token_ids);
+//   at::Tensor x = model.Embed(weights, token_ids, positions);
 #ifndef TANDEM_COMMON_MODEL_PACKED_ARENA_H_
 #define TANDEM_COMMON_MODEL_PACKED_ARENA_H_
 

@@ -40,6 +40,8 @@ class PackedAttention : public Attention {
 
 // Returns the positions of the tokens of packed sequences, each counted from 0: int64 [num_tokens].
 at::Tensor PackedPositions(const at::Tensor& cu_seqlens);
+// Returns the number of tokens of each token's sequence: int64 [num_tokens].
+at::Tensor PackedLengths(const at::Tensor& cu_seqlens);
 
 }  // namespace tandem::model
 

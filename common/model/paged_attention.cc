@@ -53,7 +53,7 @@ class GivenHeads {
   HeadsView<T> q_, k_, v_;
 };
 
-// Takes the heads of a fused projection and rotates them on access: a returned pointer is valid
+// Takes the heads of a fused projection and rotates them, plainly, on access: a returned pointer is valid
 // until this thread's next call.
 template <typename T>
 class ProjectedHeads {
@@ -67,11 +67,12 @@ class ProjectedHeads {
     forward_.head_dim = rotation.shape.head_dim;
     forward_.in_row_stride = row_stride_;
     forward_.out_row_stride = 0;  // row by row, into this thread's buffer
-    forward_.cos = rotation.rotary.cos.const_data_ptr<float>();
-    forward_.sin = rotation.rotary.sin.const_data_ptr<float>();
-    forward_.eps = static_cast<float>(rotation.eps);
-    if (rotation.q_norm.has_value()) q_norm_ = rotation.q_norm->const_data_ptr();
-    if (rotation.k_norm.has_value()) k_norm_ = rotation.k_norm->const_data_ptr();
+    forward_.cos = rotation.angles.cos.const_data_ptr<float>();
+    forward_.sin = rotation.angles.sin.const_data_ptr<float>();
+    if (!rotation.norm.has_value()) return;
+    forward_.eps = static_cast<float>(rotation.norm->norm.eps);
+    q_norm_ = rotation.q_norm.weight.const_data_ptr();
+    k_norm_ = rotation.k_norm.weight.const_data_ptr();
   }
 
   const T* Key(int64_t row, int64_t kv_head) const {
@@ -273,6 +274,8 @@ void PagedAttention::Run(int64_t layer, const auto& heads, const AttentionParams
     args.blocks_stride = cache.num_groups;
     args.scale = static_cast<float>(params.scale);
     args.softcap = static_cast<float>(params.softcap);
+    args.alibi = params.alibi;
+    args.alibi.first_head += kv_head * group;
     args.window = params.window;
     if (sinks.defined()) args.sinks = sinks.const_data_ptr<float>() + kv_head * group;
     Attend(args);
@@ -313,6 +316,7 @@ at::Tensor PagedAttention::Forward(int64_t layer, const at::Tensor& q, const at:
 at::Tensor PagedAttention::ForwardProjected(int64_t layer, const at::Tensor& qkv,
                                             const HeadRotation& rotation,
                                             const AttentionParams& params) {
+  if (!rotation.IsPlain()) return Attention::ForwardProjected(layer, qkv, rotation, params);
   return Attended<ProjectedHeads>(layer, qkv.size(0), rotation.shape.num_heads, params,
                                   qkv.contiguous(), rotation);
 }

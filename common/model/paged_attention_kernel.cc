@@ -167,17 +167,6 @@ HWY_INLINE void AddValues(const float* p, int64_t n, const T* values, int64_t pa
   }
 }
 
-// scores[0, n) become softcap * tanh(score / softcap).
-HWY_INLINE void CapScores(float* scores, int64_t n, float softcap) {
-  const DF d;
-  const auto cap = hn::Set(d, softcap);
-  const auto inverse = hn::Set(d, 1.0f / softcap);
-  for (int64_t j = 0; j < n; j += static_cast<int64_t>(hn::Lanes(d))) {
-    const auto s = hn::LoadU(d, scores + j);
-    hn::StoreU(hn::Mul(cap, hn::Tanh(d, hn::Mul(s, inverse))), d, scores + j);
-  }
-}
-
 HWY_INLINE void ScaleRow(float* row, int64_t width, float factor) {
   const DF d;
   const auto factors = hn::Set(d, factor);
@@ -194,11 +183,12 @@ class Attender {
   void Run() {
     const int64_t rows = a_.num_tokens * a_.heads_per_kv_head;
     thread_local std::vector<float> scratch;
-    scratch.resize(rows * (a_.head_dim + a_.padded_head_dim + 2) + 4 * kRun);
+    scratch.resize(rows * (a_.head_dim + a_.padded_head_dim + 2) + 4 * kRun + a_.heads_per_kv_head);
     q_ = scratch.data();
     acc_ = q_ + rows * a_.head_dim;
     running_ = reinterpret_cast<shared::Running*>(acc_ + rows * a_.padded_head_dim);
     scores_ = acc_ + rows * (a_.padded_head_dim + 2);
+    slopes_ = scores_ + 4 * kRun;
     Start(rows);
     const int64_t end = a_.first_position + a_.num_tokens;  // one past the last visible key
     // Runs outside, rows inside: keys and values come from memory once for all heads of the group.
@@ -220,10 +210,9 @@ class Attender {
       const T* q = a_.q + r / a_.heads_per_kv_head * a_.q_token_stride + head * a_.q_head_stride;
       // Scales q instead of the scores, like UnpackQueries() in training: the bits have to agree.
       ScaleTo(Elements(q), a_.head_dim, a_.scale, q_ + r * a_.head_dim);
-      // A sink acts as a key without a value.
-      running_[r] = shared::kNothingSeen;
-      if (a_.sinks != nullptr) running_[r] = {a_.sinks[head], 1.0f};
+      running_[r] = shared::InitialOf(a_.sinks, head);
     }
+    for (int64_t g = 0; g < a_.heads_per_kv_head; ++g) slopes_[g] = SlopeOf(a_.alibi, g);
     std::fill_n(acc_, rows * a_.padded_head_dim, 0.0f);
   }
 
@@ -280,8 +269,9 @@ class Attender {
     ScoreTiles<kRows, 1>(row, run, j, whole_tiles);
     for (int r = 0; r < kRows; ++r) {
       const int64_t position = a_.first_position + (row + r) / a_.heads_per_kv_head;
-      if (a_.softcap > 0.0f) {
-        CapScores(scores_ + r * kRun + skipped, whole_tiles - skipped, a_.softcap);
+      const shared::ScoreRule rule{a_.softcap, slopes_[(row + r) % a_.heads_per_kv_head]};
+      if (!rule.IsPlain()) {
+        shared::AdjustScores(scores_ + r * kRun, skipped, whole_tiles, rule, run - position);
       }
       const auto visible = shared::VisibleOf(position, run, n, a_.window);
       const float shrunk =
@@ -310,6 +300,7 @@ class Attender {
   float* acc_;                // [rows, padded_head_dim]
   shared::Running* running_;  // [rows]
   float* scores_;             // [4, kRun]
+  float* slopes_;             // [heads_per_kv_head]
 };
 
 void AttendFloat(const AttendArgs<float>& args) { Attender<float>(args).Run(); }

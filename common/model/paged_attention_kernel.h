@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "common/model/kernels/alibi.h"
+
 namespace tandem::model {
 
 // Consecutive new tokens of one sequence, and the query heads that share one KV head. Elements are
@@ -33,6 +35,7 @@ struct AttendArgs {
 
   float scale = 1.0f;
   float softcap = 0.0f;
+  Alibi alibi;                   // its first head is the group's
   int64_t window = 0;            // tokens that each token sees, itself included; 0: all
   const float* sinks = nullptr;  // of the group's heads, or null
 };

@@ -32,6 +32,19 @@ absl::Status CheckHeads(const AttentionSpec& spec, int size, KvHeadCopies copies
       heads_of_each * spec.num_kv_heads, " ranks"));
 }
 
+absl::Status CheckNorms(const AttentionSpec& spec, int size) {
+  if (size == 1 || !spec.qk_norm.has_value() || spec.qk_norm->over != QkNormSpec::Over::kAllHeads) {
+    return absl::OkStatus();
+  }
+  if (spec.qk_norm->norm.kind == NormKind::kRms && !spec.qk_norm->after_rotation) {
+    return absl::OkStatus();
+  }
+  return absl::UnimplementedError(absl::StrCat(
+      "tensor parallelism over ", size,
+      " ranks: the model norms all heads of q and k at once, by a LayerNorm or after the rotation; "
+      "only an RMS norm before the rotation can be split; use 1 rank"));
+}
+
 absl::Status CheckFeedForward(const LayerSpec& layer, int size) {
   if (!layer.experts.has_value()) {
     return CheckEnough(size, "inner units of a feed-forward layer",
@@ -66,6 +79,7 @@ absl::Status CheckTensorParallel(const ModelSpec& spec, int size, KvHeadCopies c
   }
   for (const LayerSpec& layer : spec.layers) {
     RETURN_IF_ERROR(CheckHeads(layer.attention, size, copies));
+    RETURN_IF_ERROR(CheckNorms(layer.attention, size));
     RETURN_IF_ERROR(CheckFeedForward(layer, size));
   }
   return CheckEnough(size, "vocabulary rows", spec.vocab_size);

@@ -14,6 +14,7 @@
 #define TANDEM_COMMON_MODEL_PARAMETER_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,7 @@ enum class ParameterRole {
   kMatrix,     // a linear layer multiplies by it in compute type; initialized likewise
   kNorm,       // scales a normed row; initialized to ones
   kBias,       // added; initialized to zeros
+  kScalar,     // of an activation; Segment::initial_value
   kValueHead,  // a critic's output row, multiplied by in float32; initialized like a matrix
 };
 
@@ -48,6 +50,8 @@ struct Segment {
   int64_t row = 0;                    // first row within the parameter
   int64_t offset = 0;                 // first element within the unit's flat buffer
   int64_t numel = 0;                  // of the box
+  // Every element of a new model's tensor; unset: as the parameter's role says.
+  std::optional<float> initial_value;
 };
 
 struct Parameter {

@@ -22,6 +22,9 @@ class ParameterProvider {
   // not gathered is a programming mistake and aborts. Only the forward pass's thread calls it.
   virtual const at::Tensor& Get(int index) const = 0;
 
+  // The same; undefined for -1, a parameter that the layer does not have.
+  at::Tensor GetOrUndefined(int index) const { return index < 0 ? at::Tensor() : Get(index); }
+
   // Returns the same matrix in the packed order of the CPU's matrix product (packed_arena.h), or
   // null if the provider has none. Used when no gradient is needed; gives the same bits. It may be
   // the only copy: Get() then has a shape and no data.

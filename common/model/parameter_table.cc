@@ -7,17 +7,10 @@
 #include "common/model/frozen_parameters.h"
 
 namespace tandem::model {
-namespace {
-
-Parameter Norm(std::string name, int64_t size) {
-  return Single(Whole(std::move(name), {size}), ParameterRole::kNorm, kReplicate);
-}
-
-}  // namespace
 
 ParameterTable::ParameterTable(const ModelSpec& spec, const UnitLimits& limits,
                                TensorParallel parallel)
-    : limits_(limits), parallel_(parallel), tied_(spec.tie_word_embeddings) {
+    : spec_(spec), limits_(limits), parallel_(parallel), tied_(spec.tie_word_embeddings) {
   DeclareAll(spec);
   ListStages();
   FormUnits();
@@ -37,38 +30,74 @@ int ParameterTable::Add(Parameter parameter) {
 }
 
 void ParameterTable::DeclareAll(const ModelSpec& spec) {
-  const int64_t hidden = spec.hidden_size;
   const Range vocabulary = PartOf(spec.vocab_size, parallel_);
   BeginUnit("embed");
-  embedding_ = Add(Single(Rows("model.embed_tokens.weight", {spec.vocab_size, hidden}, vocabulary),
-                          ParameterRole::kEmbedding, kShardRows));
+  DeclareEmbedding(spec, vocabulary);
   for (const LayerSpec& layer : spec.layers) {
-    const size_t i = layers_.size();
-    BeginUnit(absl::StrCat("layers.", i));
-    const std::string prefix = absl::StrCat("model.layers.", i, ".");
-    LayerParameters at;
-    at.attention_norm = Add(Norm(prefix + "input_layernorm.weight", hidden));
-    at.attention = DeclareAttention(layer.attention, hidden, prefix, parallel_, *this);
-    at.feed_forward_norm = Add(Norm(prefix + "post_attention_layernorm.weight", hidden));
-    if (layer.experts.has_value()) {
-      at.experts = DeclareExperts(*layer.experts, hidden, prefix, parallel_, *this);
-    } else {
-      at.feed_forward =
-          DeclareFeedForward(layer.feed_forward, hidden, prefix + "mlp.", parallel_, *this);
-    }
-    layers_.push_back(std::move(at));
+    BeginUnit(absl::StrCat("layers.", layers_.size()));
+    DeclareLayer(layer, spec.hidden_size);
   }
   BeginUnit("head");
-  final_norm_ = Add(Norm("model.norm.weight", hidden));
+  DeclareHead(spec, vocabulary);
+}
+
+void ParameterTable::DeclareEmbedding(const ModelSpec& spec, Range vocabulary) {
+  const int64_t hidden = spec.hidden_size;
+  embedding_ = Add(Single(Rows("model.embed_tokens.weight", {spec.vocab_size, hidden}, vocabulary),
+                          ParameterRole::kEmbedding, kShardRows));
+  if (const auto& positions = spec.position_embedding; positions.has_value()) {
+    position_embedding_ = Add(Single(Whole("model.embed_positions.weight",
+                                           {positions->num_positions + positions->offset, hidden}),
+                                     ParameterRole::kEmbedding, kReplicate));
+  }
+  if (spec.embedding_norm.has_value()) {
+    embedding_norm_ = DeclareNorm(*spec.embedding_norm, hidden, "model.embed_norm.", *this);
+  }
+}
+
+void ParameterTable::DeclareLayer(const LayerSpec& spec, int64_t hidden_size) {
+  const std::string prefix = absl::StrCat("model.layers.", layers_.size(), ".");
+  const bool before = spec.norm_placement != NormPlacement::kAfter;
+  const bool after = spec.norm_placement != NormPlacement::kBefore;
+  const auto norm = [&](bool has, const char* name) {
+    return has ? DeclareNorm(spec.norm, hidden_size, prefix + name, *this) : NormParameters();
+  };
+  LayerParameters at;
+  at.attention_norm = norm(before, "input_layernorm.");
+  at.attention = DeclareAttention(spec.attention, hidden_size, prefix, parallel_, *this);
+  at.after_attention_norm = norm(after, "post_self_attn_layernorm.");
+  const bool shares = spec.parallel && spec.shared_norm;
+  at.feed_forward_norm = norm(before && !shares, "post_attention_layernorm.");
+  if (spec.experts.has_value()) {
+    at.experts = DeclareExperts(*spec.experts, hidden_size, prefix, parallel_, *this);
+  } else {
+    at.feed_forward =
+        DeclareFeedForward(spec.feed_forward, hidden_size, prefix + "mlp.", parallel_, *this);
+  }
+  at.after_feed_forward_norm = norm(after, "post_mlp_layernorm.");
+  layers_.push_back(std::move(at));
+}
+
+void ParameterTable::DeclareHead(const ModelSpec& spec, Range vocabulary) {
+  const int64_t hidden = spec.hidden_size;
+  if (spec.final_norm.has_value()) {
+    final_norm_ = DeclareNorm(*spec.final_norm, hidden, "model.norm.", *this);
+  }
   if (spec.value_head) {
     value_head_ =
         Add(Single(Whole("score.weight", {1, hidden}), ParameterRole::kValueHead, kReplicate));
     value_head_bias_ = Add(Single(Whole("score.bias", {1}), ParameterRole::kBias, kReplicate));
-  } else if (tied_) {
+    return;
+  }
+  if (tied_) {
     lm_head_ = embedding_;
   } else {
     lm_head_ = Add(Single(Rows("lm_head.weight", {spec.vocab_size, hidden}, vocabulary),
                           ParameterRole::kMatrix, kShardRows));
+  }
+  if (spec.head_bias) {
+    lm_head_bias_ = Add(Single(Rows("lm_head.bias", {spec.vocab_size}, vocabulary),
+                               ParameterRole::kBias, kShardRows));
   }
 }
 

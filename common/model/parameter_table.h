@@ -46,9 +46,11 @@ struct UnitLimits {
 
 // Indices into ParameterTable::parameters(). A layer has a dense feed-forward or experts.
 struct LayerParameters {
-  int attention_norm = -1;  // [hidden]
+  NormParameters attention_norm;  // [hidden]; before attention, or before both of a parallel layer
   AttentionParameters attention;
-  int feed_forward_norm = -1;  // [hidden]
+  NormParameters after_attention_norm;
+  NormParameters feed_forward_norm;  // before the feed-forward layer
+  NormParameters after_feed_forward_norm;
   FeedForwardParameters feed_forward;
   std::optional<ExpertParameters> experts;
 };
@@ -60,6 +62,8 @@ class ParameterTable : private ParameterDeclarations {
   explicit ParameterTable(const ModelSpec& spec, const UnitLimits& limits = {},
                           TensorParallel parallel = {});
 
+  // The model that the table describes.
+  const ModelSpec& spec() const { return spec_; }
   const UnitLimits& unit_limits() const { return limits_; }
   const TensorParallel& tensor_parallel() const { return parallel_; }
 
@@ -85,10 +89,14 @@ class ParameterTable : private ParameterDeclarations {
 
   int embedding() const { return embedding_; }
   const LayerParameters& layer(int64_t i) const { return layers_[i]; }
-  int final_norm() const { return final_norm_; }
+  // What the model does not have is -1: positions, norms, the head's bias.
+  int position_embedding() const { return position_embedding_; }
+  const NormParameters& embedding_norm() const { return embedding_norm_; }
+  const NormParameters& final_norm() const { return final_norm_; }
   // The output projection [vocab, hidden]; the embedding itself if they are tied; -1 with a value
   // head.
   int lm_head() const { return lm_head_; }
+  int lm_head_bias() const { return lm_head_bias_; }
   // The value head [1, hidden] and its bias [1]; -1 without.
   int value_head() const { return value_head_; }
   int value_head_bias() const { return value_head_bias_; }
@@ -128,6 +136,9 @@ class ParameterTable : private ParameterDeclarations {
 
   // Makes one unit per stage; FormUnits() then applies the limits.
   void DeclareAll(const ModelSpec& spec);
+  void DeclareEmbedding(const ModelSpec& spec, Range vocabulary);
+  void DeclareLayer(const LayerSpec& spec, int64_t hidden_size);
+  void DeclareHead(const ModelSpec& spec, Range vocabulary);
   void BeginUnit(std::string name) { units_.push_back({std::move(name)}); }
   int Add(Parameter parameter) override;
   // Merges and splits the units, one per stage, according to limits_.
@@ -141,6 +152,7 @@ class ParameterTable : private ParameterDeclarations {
   // A parameter's size before offsets are assigned.
   int64_t EvenShare(int index) const;
 
+  ModelSpec spec_;
   UnitLimits limits_;
   TensorParallel parallel_;
   std::vector<Parameter> parameters_;
@@ -150,8 +162,11 @@ class ParameterTable : private ParameterDeclarations {
   std::vector<LayerParameters> layers_;
   std::vector<SegmentRef> segment_order_;
   int embedding_ = -1;
-  int final_norm_ = -1;
+  int position_embedding_ = -1;
+  NormParameters embedding_norm_;
+  NormParameters final_norm_;
   int lm_head_ = -1;
+  int lm_head_bias_ = -1;
   int value_head_ = -1;
   int value_head_bias_ = -1;
   bool tied_ = false;

@@ -75,11 +75,12 @@ void RandomInit(const ModelSpec& spec, const ParameterTable& table, ParameterTab
   const Parameter& parameter = table.parameter(ref.parameter);
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, dtype, "RandomInit", [&] {
     scalar_t* const typed = static_cast<scalar_t*>(out);
+    const Segment& segment = table.segment(ref);
     const bool is_norm = parameter.role == ParameterRole::kNorm;
-    if (is_norm || parameter.role == ParameterRole::kBias) {
-      std::fill(typed, typed + count, static_cast<scalar_t>(is_norm ? 1.0f : 0.0f));
+    if (is_norm || parameter.role == ParameterRole::kBias || segment.initial_value.has_value()) {
+      const float value = segment.initial_value.value_or(is_norm ? 1.0f : 0.0f);
+      std::fill(typed, typed + count, static_cast<scalar_t>(value));
     } else {
-      const Segment& segment = table.segment(ref);
       const uint64_t key = Key(seed, segment.name);
       const float scale = static_cast<float>(spec.initializer_range);
       ForRunsOfBox(segment, first, count, [&](const BoxRun& run) {

@@ -16,7 +16,8 @@ namespace tandem::model {
 
 // Writes elements [first, first + count) of this rank's part of a segment to `out`, which holds
 // `count` elements of `dtype` (float32, bfloat16 or float16). Matrices are normal with standard
-// deviation spec.initializer_range, rounded to `dtype`; norms are ones, biases zeros.
+// deviation spec.initializer_range, rounded to `dtype`; norms are ones, biases and
+// norms that count from one zeros.
 void RandomInit(const ModelSpec& spec, const ParameterTable& table, ParameterTable::SegmentRef ref,
                 uint64_t seed, int64_t first, int64_t count, at::ScalarType dtype, void* out);
 

@@ -1,18 +1,24 @@
 #include "common/model/rotary.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/outer.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <cmath>
+#include <initializer_list>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "common/model/cpu_dispatch.h"
 #include "common/model/device_row_ops.h"
 #include "common/model/eager_ops.h"
+#include "common/model/general_rotation.h"
 #include "common/model/kernel_function.h"
 #include "common/model/kernels/row_ops.h"
+#include "common/model/optional_tensor.h"
 #include "common/model/step_memory.h"
 
 namespace tandem::model {
@@ -34,10 +40,6 @@ struct Rotated {
 
 const char* At(const at::Tensor& tensor, int64_t element) {
   return static_cast<const char*>(tensor.const_data_ptr()) + element * tensor.element_size();
-}
-
-at::Tensor ContiguousOr(const std::optional<at::Tensor>& tensor) {
-  return tensor.has_value() ? tensor->contiguous() : at::Tensor();
 }
 
 Rotated Rotate(const at::Tensor& qkv, const at::Tensor& cos, const at::Tensor& sin,
@@ -108,8 +110,8 @@ struct RotateQkvFunction : torch::autograd::Function<RotateQkvFunction> {
                                int64_t head_dim, const std::optional<at::Tensor>& q_norm,
                                const std::optional<at::Tensor>& k_norm, double eps) {
     const QkvShape shape{num_heads, num_kv_heads, head_dim};
-    const at::Tensor q_weight = ContiguousOr(q_norm);
-    const at::Tensor k_weight = ContiguousOr(k_norm);
+    const at::Tensor q_weight = q_norm.value_or(at::Tensor());
+    const at::Tensor k_weight = k_norm.value_or(at::Tensor());
     const at::Tensor in = qkv.contiguous();
     Rotated q = Rotate(in, cos, sin, shape, {num_heads, 0}, q_weight, eps, true);
     Rotated k =
@@ -156,95 +158,124 @@ struct RotateQkvFunction : torch::autograd::Function<RotateQkvFunction> {
   }
 };
 
-// GPU path. The norms may be undefined.
-Qkv RotateQkvRecorded(const at::Tensor& qkv, const Rotary& rotary, const QkvShape& shape,
-                      const at::Tensor& q_norm, const at::Tensor& k_norm, double eps) {
+// GPU path.
+Qkv RotateQkvRecorded(const at::Tensor& qkv, const HeadRotation& rotation) {
+  // The tensors that have gradients; their places in the inputs, 0 for those that do not exist.
   variable_list inputs = {qkv};
-  for (const at::Tensor& norm : {q_norm, k_norm}) {
-    if (norm.defined()) inputs.push_back(norm);
-  }
-  const int q_place = q_norm.defined() ? 1 : 0;  // 0: none
-  const int k_place = k_norm.defined() ? q_place + 1 : 0;
+  const auto add = [&inputs](const at::Tensor& tensor) -> size_t {
+    if (!tensor.defined()) return 0;
+    inputs.push_back(tensor);
+    return inputs.size() - 1;
+  };
+  const size_t q_weight = add(rotation.q_norm.weight);
+  const size_t q_bias = add(rotation.q_norm.bias);
+  const size_t k_weight = add(rotation.k_norm.weight);
+  const size_t k_bias = add(rotation.k_norm.bias);
+  const auto with = [=](const variable_list& in) {
+    const auto at = [&in](size_t place) { return place > 0 ? in[place] : at::Tensor(); };
+    HeadRotation given = rotation;
+    given.q_norm = {at(q_weight), at(q_bias)};
+    given.k_norm = {at(k_weight), at(k_bias)};
+    return given;
+  };
   variable_list rotated = RecordedKernels(
       inputs,
       [=](const variable_list& in) {
-        const auto norm = [&in](int place) { return place > 0 ? in[place] : at::Tensor(); };
-        Qkv out = device::RotateQkv(in[0], rotary, shape, norm(q_place), norm(k_place), eps);
+        Qkv out = device::RotateQkv(in[0], with(in));
         return variable_list{std::move(out.q), std::move(out.k)};
       },
       [=](const variable_list& in) {
-        const auto norm = [&in](int place) {
-          return place > 0 ? std::optional<at::Tensor>(in[place]) : std::nullopt;
-        };
-        Qkv out = eager::RotateQkv(in[0], rotary, shape, norm(q_place), norm(k_place), eps);
+        Qkv out = eager::RotateQkv(in[0], with(in));
         return variable_list{std::move(out.q), std::move(out.k)};
       });
+  const QkvShape& shape = rotation.shape;
   const int64_t v_size = shape.num_kv_heads * shape.head_dim;
   return {std::move(rotated[0]), std::move(rotated[1]),
           qkv.narrow(1, qkv.size(1) - v_size, v_size)
               .unflatten(1, {shape.num_kv_heads, shape.head_dim})};
 }
 
+bool IsFloat(const at::Tensor& tensor) {
+  return !tensor.defined() || tensor.scalar_type() == at::kFloat;
+}
+
 }  // namespace
 
-Rotary RotaryOf(const at::Tensor& positions, const at::Tensor& inverse_frequencies) {
+bool HeadRotation::IsPlain() const {
+  if (!angles.cos.defined() || 2 * angles.cos.size(1) != shape.head_dim || angles.interleaved ||
+      query_scale.defined()) {
+    return false;
+  }
+  if (!norm.has_value()) return true;
+  return norm->IsPlain();
+}
+
+RotaryAngles AnglesOf(const at::Tensor& positions, const at::Tensor& inverse_frequencies,
+                      double factor) {
   const at::NoGradGuard no_grad;
   if (device::HasRotaryTable(positions, inverse_frequencies)) {
-    return device::RotaryTable(positions, inverse_frequencies);
+    return device::RotaryTable(positions, inverse_frequencies, factor);
   }
   if (!positions.is_cpu()) {
     const at::Tensor angles =
         at::outer(positions.to(at::kFloat), inverse_frequencies.to(positions.device()));
-    return {angles.cos(), angles.sin()};
+    if (factor == 1.0) return {angles.cos(), angles.sin()};
+    return {angles.cos() * factor, angles.sin() * factor};
   }
   // Computes each angle on its own: a vector library's result may depend on the angle's place among
   // the others.
   const at::Tensor places = positions.contiguous();
   const int64_t size = inverse_frequencies.numel();
-  Rotary rotary{EmptyTensor({places.numel(), size}, at::kFloat),
-                EmptyTensor({places.numel(), size}, at::kFloat)};
+  RotaryAngles angles{EmptyTensor({places.numel(), size}, at::kFloat),
+                      EmptyTensor({places.numel(), size}, at::kFloat)};
   const int64_t* const position = places.const_data_ptr<int64_t>();
   const float* const frequency = inverse_frequencies.const_data_ptr<float>();
-  float* const cos = rotary.cos.mutable_data_ptr<float>();
-  float* const sin = rotary.sin.mutable_data_ptr<float>();
+  const auto scale = static_cast<float>(factor);
+  float* const cos = angles.cos.mutable_data_ptr<float>();
+  float* const sin = angles.sin.mutable_data_ptr<float>();
   ForRows(places.numel(), size * 16, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       for (int64_t j = 0; j < size; ++j) {
         const float angle = static_cast<float>(position[i]) * frequency[j];
-        cos[i * size + j] = std::cos(angle);
-        sin[i * size + j] = std::sin(angle);
+        cos[i * size + j] = std::cos(angle) * scale;
+        sin[i * size + j] = std::sin(angle) * scale;
       }
     }
   });
-  return rotary;
+  return angles;
 }
 
 Qkv RotateQkv(const at::Tensor& qkv, const HeadRotation& rotation) {
-  const auto& [rotary, shape, q_norm, k_norm, eps] = rotation;
-  const at::Tensor q_weight = ContiguousOr(q_norm);
-  const at::Tensor k_weight = ContiguousOr(k_norm);
-  if (device::KernelsTake({qkv, q_weight, k_weight}) && rotary.cos.is_cuda() &&
-      rotary.cos.scalar_type() == at::kFloat) {
-    if (!NeedsGraph({qkv, q_weight, k_weight})) {
-      return device::RotateQkv(qkv, rotary, shape, q_weight, k_weight, eps);
-    }
-    return RotateQkvRecorded(qkv, rotary, shape, q_weight, k_weight, eps);
+  const auto& [q_weight_given, q_bias] = rotation.q_norm;
+  const auto& [k_weight_given, k_bias] = rotation.k_norm;
+  const std::initializer_list<at::Tensor> tensors = {qkv, q_weight_given, q_bias, k_weight_given,
+                                                     k_bias};
+  const bool in_float = IsFloat(rotation.angles.cos) && IsFloat(rotation.query_scale);
+  // The device's kernel takes a head's elements in pairs.
+  if (device::KernelsTake(tensors) && in_float && rotation.shape.head_dim % 2 == 0) {
+    return NeedsGraph(tensors) ? RotateQkvRecorded(qkv, rotation)
+                               : device::RotateQkv(qkv, rotation);
   }
-  if (!KernelsTake({qkv, q_weight, k_weight}) || rotary.cos.scalar_type() != at::kFloat) {
-    return eager::RotateQkv(qkv, rotary, shape, q_norm, k_norm, eps);
-  }
-  if (NeedsGraph({qkv, q_weight, k_weight})) {
+  if (!KernelsTake(tensors) || !in_float) return eager::RotateQkv(qkv, rotation);
+  if (!rotation.IsPlain()) return RotateGenerally(qkv, rotation);
+
+  const QkvShape& shape = rotation.shape;
+  const at::Tensor& cos = rotation.angles.cos;
+  const at::Tensor& sin = rotation.angles.sin;
+  const at::Tensor q_weight = ContiguousOrUndefined(q_weight_given);
+  const at::Tensor k_weight = ContiguousOrUndefined(k_weight_given);
+  const double eps = rotation.norm.has_value() ? rotation.norm->norm.eps : 0.0;
+  if (NeedsGraph(tensors)) {
     variable_list out =
-        RotateQkvFunction::apply(qkv, rotary.cos, rotary.sin, shape.num_heads, shape.num_kv_heads,
-                                 shape.head_dim, q_norm, k_norm, eps);
+        RotateQkvFunction::apply(qkv, cos, sin, shape.num_heads, shape.num_kv_heads, shape.head_dim,
+                                 OptionalOf(q_weight), OptionalOf(k_weight), eps);
     return {std::move(out[0]), std::move(out[1]), std::move(out[2])};
   }
   const at::Tensor in = qkv.contiguous();
   const int64_t k_column = shape.num_heads * shape.head_dim;
   const int64_t kv_size = shape.num_kv_heads * shape.head_dim;
-  Rotated q = Rotate(in, rotary.cos, rotary.sin, shape, {shape.num_heads, 0}, q_weight, eps, false);
-  Rotated k = Rotate(in, rotary.cos, rotary.sin, shape, {shape.num_kv_heads, k_column}, k_weight,
-                     eps, false);
+  Rotated q = Rotate(in, cos, sin, shape, {shape.num_heads, 0}, q_weight, eps, false);
+  Rotated k = Rotate(in, cos, sin, shape, {shape.num_kv_heads, k_column}, k_weight, eps, false);
   return {
       std::move(q.out), std::move(k.out),
       in.narrow(1, k_column + kv_size, kv_size).unflatten(1, {shape.num_kv_heads, shape.head_dim})};

@@ -1,25 +1,39 @@
-// Splits the fused projection into q, k and v, normalises the heads of q and k if the model does,
-// and rotates them by their positions.
+// Splits the fused projection into q, k and v, normalises q and k if the model does, and rotates
+// their heads by their positions.
 #ifndef TANDEM_COMMON_MODEL_ROTARY_H_
 #define TANDEM_COMMON_MODEL_ROTARY_H_
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/SmallVector.h>
 
 #include <cstdint>
 #include <optional>
+#include <vector>
+
+#include "common/model/layers/attention_spec.h"
 
 namespace tandem::model {
 
-// Cosines and sines of the rotary embedding for the tokens of a batch, float32 [num_tokens,
-// head_dim / 2] each.
-struct Rotary {
+// Cosines and sines of one rotary embedding for the tokens of a batch, float32 [num_tokens,
+// rotary_dim / 2] each.
+struct RotaryAngles {
   at::Tensor cos;
   at::Tensor sin;
+  bool interleaved = false;  // pairs (2i, 2i + 1) rotate, not (i, i + rotary_dim / 2)
 };
 
-// Computes the table. positions: int64 [num_tokens]; inverse_frequencies: float32 [head_dim / 2] on
-// the CPU. A token's angles depend only on its position, bit for bit.
-Rotary RotaryOf(const at::Tensor& positions, const at::Tensor& inverse_frequencies);
+// What the positions of a batch's tokens mean to the layers (rotary_tables.h).
+struct Rotary {
+  c10::SmallVector<RotaryAngles, 2> ropes;  // of each of ModelSpec::ropes
+  // By QueryPositionScale, of each layer: float32 [num_tokens], or undefined. Empty: no layer has it.
+  std::vector<at::Tensor> query_scales;
+};
+
+// Computes the table. positions: int64 [num_tokens]; inverse_frequencies: float32 [rotary_dim / 2]
+// on the CPU; `factor` multiplies cosines and sines. A token's angles depend only on its position,
+// bit for bit.
+RotaryAngles AnglesOf(const at::Tensor& positions, const at::Tensor& inverse_frequencies,
+                      double factor = 1.0);
 
 struct QkvShape {
   int64_t num_heads = 0;
@@ -33,16 +47,28 @@ struct Qkv {
   at::Tensor v;  // [num_tokens, num_kv_heads, head_dim], a view of the projection
 };
 
-// The rotation and the optional norms of the heads of q and k.
-struct HeadRotation {
-  Rotary rotary;
-  QkvShape shape;
-  std::optional<at::Tensor> q_norm;  // [head_dim]
-  std::optional<at::Tensor> k_norm;  // likewise
-  double eps = 0;                    // of the norms
+// A norm's tensors, of the shapes that QkNormSpec::Over says; undefined for those that it lacks.
+struct NormTensors {
+  at::Tensor weight;
+  at::Tensor bias;
 };
 
-// qkv: [num_tokens, (num_heads + 2 num_kv_heads) * head_dim].
+// What happens to the heads of q and k.
+struct HeadRotation {
+  RotaryAngles angles;  // undefined: no rotation
+  QkvShape shape;
+  std::optional<QkNormSpec> norm;
+  NormTensors q_norm;
+  NormTensors k_norm;
+  at::Tensor query_scale;  // float32 [num_tokens], multiplies q in the end; undefined: none
+
+  // Whether whole heads rotate in halves, behind no norm or an RMS norm of each head: the fused
+  // kernels' case.
+  bool IsPlain() const;
+};
+
+// qkv: [num_tokens, (num_heads + 2 num_kv_heads) * head_dim]. Differentiable. The bits of a token's
+// heads depend on nothing but the token.
 Qkv RotateQkv(const at::Tensor& qkv, const HeadRotation& rotation);
 
 }  // namespace tandem::model

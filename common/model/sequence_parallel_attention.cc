@@ -33,8 +33,10 @@ at::Tensor SequenceParallelAttention::Forward(int64_t layer, const at::Tensor& q
                                .flatten(0, 1);
   AttentionParams own = params;
   if (params.sinks.has_value()) {
+    // The gradient, like every parameter's here, is a rank's part: that of its heads.
     own.sinks = params.sinks->narrow(0, group_.rank() * q_heads, q_heads);
   }
+  own.alibi.first_head += group_.rank() * q_heads;
   const at::Tensor attended =  // [all tokens, q_heads * head_dim]
       whole_.Forward(layer, heads.narrow(1, 0, q_heads), heads.narrow(1, q_heads, kv_heads),
                      heads.narrow(1, q_heads + kv_heads, kv_heads), own);

@@ -5,7 +5,7 @@
 //
 //   Transformer model(spec);
 //   Rotary rotary = model.MakeRotary(positions);
-//   at::Tensor x = model.Embed(params, token_ids);
+//   at::Tensor x = model.Embed(params, token_ids, positions);
 //   for (int64_t i = 0; i < spec.num_layers(); ++i) {
 //     x = model.Block(params, i, x, rotary, attention);
 //   }
@@ -38,6 +38,7 @@
 #include "common/model/parameter_table.h"
 #include "common/model/recomputation.h"
 #include "common/model/rotary.h"
+#include "common/model/rotary_tables.h"
 
 namespace tandem::model {
 
@@ -52,14 +53,17 @@ class Transformer {
   // The ranks that split the model; null if it is not split.
   comm::ProcessGroup* tensor_group() const { return tensor_group_; }
 
-  // positions: int64 [num_tokens].
-  Rotary MakeRotary(const at::Tensor& positions) const;
+  // positions: int64 [num_tokens]. lengths: int64 [num_tokens] on the CPU, the tokens of each one's
+  // whole sequence; undefined: none is longer than LongestGeneration() (rotary_frequencies.h).
+  Rotary MakeRotary(const at::Tensor& positions, const at::Tensor& lengths = {}) const;
 
-  // token_ids: int64 [num_tokens], each in [0, vocab_size). Returns [num_tokens, hidden].
-  at::Tensor Embed(const ParameterProvider& params, const at::Tensor& token_ids) const;
+  // token_ids: int64 [num_tokens], each in [0, vocab_size); positions: int64 [num_tokens], used by a
+  // model with learned positions alone. Returns [num_tokens, hidden].
+  at::Tensor Embed(const ParameterProvider& params, const at::Tensor& token_ids,
+                   const at::Tensor& positions) const;
 
   // `in`, result: [num_tokens, hidden]. Registers with `recomputation`, if given, the inputs of
-  // products and attention that norms, rotary embedding and SwiGLU produce; the backward pass then
+  // products and attention that norms, rotary embedding and activations produce; the backward pass then
   // keeps only results of products and of attention.
   Residual Block(const ParameterProvider& params, int64_t layer, const Residual& in,
                  const Rotary& rotary, Attention& attention,
@@ -69,6 +73,7 @@ class Transformer {
                    const Rotary& rotary, Attention& attention,
                    Recomputation* recomputation = nullptr) const;
 
+  // Returns x itself if the model has no final norm.
   at::Tensor FinalNorm(const ParameterProvider& params, const at::Tensor& x) const;
 
   // hidden: [num_rows, hidden] after FinalNorm. Returns float32 logits [num_rows, vocab]; over a
@@ -78,7 +83,7 @@ class Transformer {
   // Log-probs and entropies of `targets` (int64 [num_rows]) under logits divided by `temperatures`
   // (float32 [num_rows], each > 0). Computes in chunks of rows, so the full [num_rows, vocab]
   // logits never exist, neither here nor in the backward pass, which recomputes them. Gradients
-  // flow to hidden and to the head's weight from both results.
+  // flow to hidden and to the head's parameters from both results.
   LogProbs HeadLogProbs(const ParameterProvider& params, const at::Tensor& hidden,
                         const at::Tensor& targets, const at::Tensor& temperatures) const;
 
@@ -90,12 +95,16 @@ class Transformer {
   at::Tensor Values(const ParameterProvider& params, const at::Tensor& hidden) const;
 
  private:
+  // The tokens' rows of the embedding.
+  at::Tensor LookUp(const ParameterProvider& params, const at::Tensor& token_ids) const;
+  LmHead HeadOf(const ParameterProvider& params) const;
+
   ModelSpec spec_;
   comm::ProcessGroup* tensor_group_;  // null: not split
   ParameterTable table_;
-  std::vector<QkvShape> heads_;     // of each layer, on this rank
-  Range vocabulary_;                // of this rank
-  at::Tensor inverse_frequencies_;  // float32 [head_dim / 2], with the rope scaling applied
+  std::vector<QkvShape> heads_;  // of each layer, on this rank
+  Range vocabulary_;             // of this rank
+  RotaryTables rotary_tables_;
 };
 
 }  // namespace tandem::model

@@ -143,7 +143,8 @@ TEST_F(Install, BringsConfigurationsExamplesAndTheClientsSource) {
        {"doc/tandem/LICENSE", "doc/tandem/third_party.md", "doc/tandem/CHANGELOG.md",
         "tandem/configs/gsm8k.yaml", "tandem/examples/06_driver.py",
         "tandem/clients/proto/tandem/rollout/v1/rollout_service.proto",
-        "tandem/clients/tools/wheel", "tandem/clients/tools/stubs/pyproject.toml"}) {
+        "tandem/clients/tools/wheel", "tandem/clients/tools/stubs/pyproject.toml",
+        "tandem/clients/tools/export_metrics/__main__.py"}) {
     EXPECT_TRUE(std::filesystem::exists(prefix() + "/share/" + path)) << path;
   }
   EXPECT_EQ(ReadWhole(prefix() + "/share/tandem/clients/tools/stubs/VERSION"),

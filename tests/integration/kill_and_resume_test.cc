@@ -39,8 +39,9 @@ TEST(KillAndResume, AReplayEndsWithTheSameBits) {
   const Kill second{"driver", Moment::kTraining, 5, 1};
   EXPECT_NE(RunAndKill(Resumed(args), folder / "run", second).exit_code, 0);
   const ProgramResult last = RunProgram("tandem", Resumed(args));
+  SCOPED_TRACE(last.err);
 
-  ASSERT_EQ(last.exit_code, 0) << last.err;
+  ASSERT_EQ(last.exit_code, 0);
   EXPECT_THAT(last.err, ::testing::HasSubstr("resuming after step"));
   const auto actual = ExpectWholeRun(folder / "run");
   for (size_t i = 0; i < actual.size(); ++i) {
@@ -65,8 +66,9 @@ TEST_P(KillAndResumeTrain, TrainsEveryPromptOnce) {
 
   EXPECT_NE(RunAndKill(args, folder / "run", GetParam().kill).exit_code, 0);
   const ProgramResult last = RunProgram("tandem", Resumed(args));
+  SCOPED_TRACE(last.err);
 
-  ASSERT_EQ(last.exit_code, 0) << last.err;
+  ASSERT_EQ(last.exit_code, 0);
   ExpectWholeRun(folder / "run");
   // 24 rows, 4 prompts a step with 4 samples each: 8 steps are an epoch and a third.
   const std::vector<int64_t> rows = TrainedRows(folder / "run");
@@ -87,8 +89,9 @@ TEST_P(KillAndResumeAsync, LosesNoPromptAndTrainsNoneTwice) {
 
   EXPECT_NE(RunAndKill(args, folder / "run", GetParam()).exit_code, 0);
   const ProgramResult last = RunProgram("tandem", Resumed(args));
+  SCOPED_TRACE(last.err);
 
-  ASSERT_EQ(last.exit_code, 0) << last.err;
+  ASSERT_EQ(last.exit_code, 0);
   ExpectWholeRun(folder / "run");
   // 8 steps of 4 prompts: the 24 rows of the first epoch, in whatever order, and 8 of the second.
   const std::vector<int64_t> rows = TrainedRows(folder / "run");

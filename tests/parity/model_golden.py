@@ -5,8 +5,10 @@ usage: model_golden.py DIR [CASE...]        (needs torch, transformers, safetens
 Writes DIR/CASE/{config.json, model.safetensors, golden.json}. golden.json holds packed sequences of token
 ids, and for each its log-probs log p(ids[t+1] | ids[..t]) and entropies in float32, computed sequence by
 sequence; and gradients of  mean(logprobs) + 0.1 * mean(entropy)  over all sequences' predictions, by the
-names of the checkpoint, as [sum, sum of squares, first values].
+names of the checkpoint, as [sum, sum of squares, first values]. Weights are saved in the type that the
+case's "dtype" names, float32 by default, and rounded to it before anything is computed.
 """
+import copy
 import json
 import os
 import sys
@@ -20,6 +22,30 @@ LENGTHS = [1, 2, 9, 23, 17]
 SMALL = dict(hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4,
              num_key_value_heads=2, vocab_size=131, max_position_embeddings=128, bos_token_id=1,
              eos_token_id=2)
+# A folder is 10 to 20 KB: bfloat16 halves it.
+TINY = dict(hidden_size=16, intermediate_size=20, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=2, vocab_size=41, max_position_embeddings=48, bos_token_id=1,
+            eos_token_id=2, pad_token_id=0, dtype="bfloat16")
+# Families older than Llama have names of their own.
+OLD = {key: TINY[key] for key in ("vocab_size", "bos_token_id", "eos_token_id", "pad_token_id",
+                                  "dtype")}
+GPT = dict(OLD, n_positions=24, n_embd=16, n_layer=2, n_head=4, n_inner=20)
+DEFAULT_ROPE = dict(rope_type="default", rope_theta=10000.0)
+HALF_ROPE = dict(DEFAULT_ROPE, partial_rotary_factor=0.5)
+YARN = dict(rope_type="yarn", rope_theta=10000.0, factor=2.0, original_max_position_embeddings=16)
+WINDOW_THEN_FULL = ["sliding_attention", "full_attention"]
+MULTIPLIERS = dict(embedding_multiplier=2.0, logits_scaling=0.5, residual_multiplier=0.7,
+                   attention_multiplier=0.3)
+
+
+def tiny(**keys):
+    return dict(TINY, **keys)
+
+
+def without(keys, *names):
+    return {key: value for key, value in keys.items() if key not in names}
+
+
 CASES = {
     # head_dim is neither hidden / heads nor a power of two.
     "llama": ("llama", dict(SMALL, head_dim=10, tie_word_embeddings=False)),
@@ -50,21 +76,112 @@ CASES = {
     # Both layers see 8 tokens.
     "mixtral": ("mixtral", dict(SMALL, sliding_window=8, num_local_experts=4,
                                 num_experts_per_tok=2)),
+    "llama-dynamic-rope": ("llama", tiny(rope_parameters=dict(
+        rope_type="dynamic", rope_theta=10000.0, factor=2.0,
+        original_max_position_embeddings=12), max_position_embeddings=12)),
+    "llama-yarn": ("llama", tiny(rope_parameters=YARN)),
+    "mistral": ("mistral", tiny(sliding_window=8)),
+    "ministral": ("ministral", tiny(head_dim=8, sliding_window=8, rope_parameters=DEFAULT_ROPE,
+                                    layer_types=WINDOW_THEN_FULL)),
+    "ministral3": ("ministral3", tiny(head_dim=8, rope_parameters=dict(
+        YARN, original_max_position_embeddings=6, llama_4_scaling_beta=0.1))),
+    # Biases of q, k and v; the output's is apart.
+    "seed-oss": ("seed_oss", tiny(head_dim=8)),
+    "smollm3": ("smollm3", tiny(no_rope_layer_interval=2)),
+    "arcee": ("arcee", tiny()),
+    "apertus": ("apertus", tiny(rope_parameters=DEFAULT_ROPE)),
+    "nemotron": ("nemotron", tiny(head_dim=8)),
+    "hunyuan-dense": ("hunyuan_v1_dense", tiny(head_dim=8, rope_parameters=dict(
+        DEFAULT_ROPE, rope_type="dynamic", alpha=10.0, factor=1.0))),
+    "ernie4-5": ("ernie4_5", tiny(head_dim=8, use_bias=True)),
+    "granite": ("granite", tiny(**MULTIPLIERS)),
+    "hyperclovax": ("hyperclovax", tiny(**MULTIPLIERS, head_dim=8, use_post_norm=True)),
+    "olmo": ("olmo", tiny(clip_qkv=1.0)),
+    "olmo2": ("olmo2", tiny()),
+    "olmo3": ("olmo3", tiny(sliding_window=8, layer_types=WINDOW_THEN_FULL, rope_parameters=dict(
+        full_attention=YARN, sliding_attention=DEFAULT_ROPE))),
+    "exaone4": ("exaone4", tiny(sliding_window=8, layer_types=WINDOW_THEN_FULL)),
+    "gemma": ("gemma", tiny(head_dim=8)),
+    "gemma2": ("gemma2", tiny(head_dim=8, sliding_window=8, query_pre_attn_scalar=24,
+                              attn_logit_softcapping=3.0, final_logit_softcapping=5.0)),
+    "gemma3": ("gemma3_text", tiny(
+        head_dim=8, sliding_window=8, query_pre_attn_scalar=24,
+        layer_types=WINDOW_THEN_FULL,
+        rope_parameters=dict(sliding_attention=DEFAULT_ROPE,
+                             full_attention=dict(rope_type="linear", rope_theta=1e6, factor=8.0)))),
+    "glm": ("glm", tiny(head_dim=8)),
+    "glm4": ("glm4", tiny(head_dim=8)),
+    # The longer sequences take the long factors.
+    "phi3": ("phi3", tiny(
+        num_attention_heads=2, num_key_value_heads=1, original_max_position_embeddings=12,
+        rope_parameters=dict(DEFAULT_ROPE, rope_type="longrope", partial_rotary_factor=0.5,
+                             short_factor=[1.0, 1.2], long_factor=[1.5, 3.0],
+                             original_max_position_embeddings=12))),
+    "phi": ("phi", tiny(num_key_value_heads=4, rope_parameters=HALF_ROPE)),
+    "cohere": ("cohere", tiny(use_qk_norm=True, logit_scale=1.2)),
+    "cohere2": ("cohere2", tiny(sliding_window=8, layer_types=WINDOW_THEN_FULL,
+                                logit_scale=1.2)),
+    "stablelm": ("stablelm", tiny(use_qkv_bias=True, qk_layernorm=True, rope_parameters=HALF_ROPE)),
+    "stablelm-parallel": ("stablelm", tiny(use_parallel_residual=True, rope_parameters=HALF_ROPE)),
+    "starcoder2": ("starcoder2", tiny(sliding_window=8)),
+    "gpt2": ("gpt2", dict(GPT, scale_attn_by_inverse_layer_idx=True)),
+    "gpt-bigcode": ("gpt_bigcode", GPT),
+    "gpt-neox": ("gpt_neox", without(tiny(rope_parameters=HALF_ROPE), "num_key_value_heads")),
+    "gpt-neox-serial": ("gpt_neox", without(
+        tiny(rope_parameters=HALF_ROPE, use_parallel_residual=False), "num_key_value_heads")),
+    "gptj": ("gptj", dict(GPT, rotary_dim=2)),
+    "opt": ("opt", dict(OLD, hidden_size=16, num_hidden_layers=2, ffn_dim=20,
+                        max_position_embeddings=24, num_attention_heads=4, word_embed_proj_dim=16)),
+    # As the 7B model: one KV head, one norm.
+    "falcon": ("falcon", dict(OLD, hidden_size=16, num_hidden_layers=2, num_attention_heads=4,
+                              ffn_hidden_size=20, multi_query=True)),
+    # As the 40B model: KV groups, two norms.
+    "falcon-grouped": ("falcon", dict(OLD, hidden_size=16, num_hidden_layers=2,
+                                      num_attention_heads=4, ffn_hidden_size=20, num_kv_heads=2,
+                                      new_decoder_architecture=True)),
+    # As falcon-rw: serial, with ALiBi and biases.
+    "falcon-alibi": ("falcon", dict(OLD, hidden_size=16, num_hidden_layers=2,
+                                    num_attention_heads=4, ffn_hidden_size=20, multi_query=False,
+                                    parallel_attn=False, bias=True, alibi=True)),
+    "bloom": ("bloom", dict(OLD, hidden_size=16, n_layer=2, n_head=4)),
+    # Six heads: the slopes of ALiBi are those of a power of two.
+    "mpt": ("mpt", dict(OLD, d_model=12, n_heads=6, n_layers=2, expansion_ratio=1, max_seq_len=48)),
+    "helium": ("helium", tiny(head_dim=4)),
+    "cwm": ("cwm", tiny(head_dim=8, sliding_window=8,
+                        layer_types=["full_attention", "sliding_attention"],
+                        rope_parameters=DEFAULT_ROPE)),
 }
 
 
 def randomize(model):
     """Larger weights than the initial ones, and biases and norms that are not all alike."""
     for name, parameter in model.named_parameters():
-        if "norm" in name:
+        if (parameter == 1).all():  # a norm's
             torch.nn.init.normal_(parameter, 1.0, 0.2)
+        elif "act_fn.alpha" in name:
+            torch.nn.init.normal_(parameter, parameter.item(), 0.2)
         else:
             torch.nn.init.normal_(parameter, 0.0, 0.25)
+
+
+def round_weights(model, dtype):
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(parameter.to(dtype))
+
+
+def forget_lengths(model):
+    """A dynamic rope keeps the frequencies of the longest sequence before; each begins anew here."""
+    for module in model.modules():
+        if getattr(module, "rope_type", None) == "dynamic":
+            module.max_seq_len_cached = module.original_max_seq_len
+            module.inv_freq = module.original_inv_freq.clone()
 
 
 def gradients_of(model):
     """Gradients by the folder's names: saved in place of the weights, because transformers holds
     a layer's experts as one tensor."""
+    buffers = {name for name, _ in model.named_buffers()}
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(torch.zeros_like(parameter) if parameter.grad is None
@@ -74,30 +191,46 @@ def gradients_of(model):
         saved = load_file(os.path.join(folder, "model.safetensors"))
     return {
         name: [g.double().sum().item(), g.double().square().sum().item(), g.flatten()[:8].tolist()]
-        for name, g in saved.items()
+        for name, g in saved.items() if name not in buffers
     }
+
+
+def rounded(value):
+    """Nine digits give every float32 back."""
+    if isinstance(value, float):
+        return float(f"{value:.9g}")
+    if isinstance(value, dict):
+        return {key: rounded(item) for key, item in value.items()}
+    return [rounded(item) for item in value] if isinstance(value, list) else value
 
 
 def main(out, cases):
     for case in cases or CASES:
         family, keys = CASES[case]
         torch.manual_seed(11)
+        dtype = getattr(torch, keys.get("dtype", "float32"))
         config = AutoConfig.for_model(family, **keys)
+        # Falcon's eager attention adds ALiBi twice, once in the mask.
+        attention = "sdpa" if getattr(config, "alibi", False) is True else "eager"
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32,
-                                                 attn_implementation="eager",
-                                                 experts_implementation="eager")
+                                                 attn_implementation=attention,
+                                                 experts_implementation="eager").eval()
         randomize(model)
+        round_weights(model, dtype)
         folder = os.path.join(out, case)
         os.makedirs(folder, exist_ok=True)
-        model.save_pretrained(folder)
+        copy.deepcopy(model).to(dtype).save_pretrained(folder)
         generation = os.path.join(folder, "generation_config.json")
         if os.path.exists(generation):
             os.remove(generation)
 
-        sequences = [torch.randint(config.vocab_size, (n,)).tolist() for n in LENGTHS]
+        # A padding token has no gradient.
+        first = 0 if config.pad_token_id is None else 3
+        sequences = [torch.randint(first, config.vocab_size, (n,)).tolist() for n in LENGTHS]
         logprobs, entropies = [], []
         for ids in sequences:
-            logits = model(torch.tensor([ids])).logits[0, :-1].float()
+            forget_lengths(model)
+            logits = model(torch.tensor([ids]), use_cache=False).logits[0, :-1].float()
             log_p = torch.log_softmax(logits, -1)
             logprobs.append(log_p.gather(1, torch.tensor(ids[1:], dtype=torch.int64)[:, None])[:, 0])
             entropies.append(-(log_p.exp() * log_p).sum(-1))
@@ -105,7 +238,7 @@ def main(out, cases):
         golden = dict(sequences=sequences, logprobs=[x.tolist() for x in logprobs],
                       entropies=[x.tolist() for x in entropies], gradients=gradients_of(model))
         with open(os.path.join(folder, "golden.json"), "w") as file:
-            json.dump(golden, file)
+            json.dump(rounded(golden), file)
             file.write("\n")
 
 

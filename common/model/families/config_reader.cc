@@ -28,9 +28,9 @@ absl::Status ConfigReader::Invalid(const char* key, const std::string& expected)
 }
 
 absl::Status ConfigReader::Unsupported(const char* key, const std::string& supported) const {
-  return absl::UnimplementedError(absl::StrCat(place_, ": \"", key, "\" is ",
-                                               object_[key].dump().substr(0, 80),
-                                               "; supported: ", supported));
+  const std::string found = object_.contains(key) ? object_[key].dump().substr(0, 80) : "absent";
+  return absl::UnimplementedError(
+      absl::StrCat(place_, ": \"", key, "\" is ", found, "; supported: ", supported));
 }
 
 absl::StatusOr<int64_t> ConfigReader::Size(const char* key, int64_t most,

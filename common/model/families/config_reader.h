@@ -30,6 +30,7 @@ class ConfigReader {
       : object_(object), place_(std::move(place)) {}
 
   const std::string& place() const { return place_; }
+  const nlohmann::json& object() const { return object_; }
   // False also for null.
   bool Has(const char* key) const;
   bool IsNull(const char* key) const { return object_.contains(key) && object_[key].is_null(); }

@@ -27,32 +27,35 @@ absl::StatusOr<std::vector<int64_t>> LayerList(const ConfigReader& config, const
   return layers;
 }
 
-}  // namespace
-
-absl::StatusOr<ExpertSpec> ParseExperts(const ConfigReader& config, const ExpertDefaults& defaults,
-                                        int64_t num_layers) {
+// Reads the number of experts, which transformers 5 writes as "num_local_experts" for some families
+// that have it as "num_experts" on the Hub, and how many a token reaches.
+absl::StatusOr<ExpertSpec> ParseExperts(const ConfigReader& config, int64_t num_experts,
+                                        int64_t top_k, int64_t num_layers) {
   ExpertSpec experts;
   const char* key = config.Has("num_local_experts") ? "num_local_experts" : "num_experts";
-  ASSIGN_OR_RETURN(experts.num_experts, config.Count(key, kMaxExperts, defaults.num_experts));
+  ASSIGN_OR_RETURN(experts.num_experts, config.Count(key, kMaxExperts, num_experts));
   if (experts.num_experts == 0) return experts;
   if (experts.num_experts * num_layers > kMaxExperts) {
     return config.Invalid(key, absl::StrCat("at most ", kMaxExperts / num_layers, " in each of ",
                                             num_layers, " layers"));
   }
   constexpr char kTopK[] = "num_experts_per_tok";
-  ASSIGN_OR_RETURN(experts.routing.top_k, config.Size(kTopK, kMaxExperts, defaults.top_k));
+  ASSIGN_OR_RETURN(experts.routing.top_k, config.Size(kTopK, kMaxExperts, top_k));
   if (experts.routing.top_k > experts.num_experts) {
     return config.Invalid(kTopK, absl::StrCat("at most \"", key, "\", ", experts.num_experts));
   }
   return experts;
 }
 
+}  // namespace
+
 absl::StatusOr<ModelSpec> ParseQwenExperts(const ConfigReader& config,
                                            const ExpertDefaults& defaults, ModelSpec dense) {
   // Both families have patterns of their own for windows.
   ASSIGN_OR_RETURN(const bool has_windows, config.Flag("use_sliding_window", false));
   if (has_windows) return config.Unsupported("use_sliding_window", "false");
-  ASSIGN_OR_RETURN(ExpertSpec experts, ParseExperts(config, defaults, dense.num_layers()));
+  ASSIGN_OR_RETURN(ExpertSpec experts,
+                   ParseExperts(config, defaults.num_experts, defaults.top_k, dense.num_layers()));
   if (experts.num_experts == 0) return dense;
   ASSIGN_OR_RETURN(experts.intermediate_size,
                    config.Size("moe_intermediate_size", kMaxWidth, defaults.intermediate_size));
@@ -68,6 +71,17 @@ absl::StatusOr<ModelSpec> ParseQwenExperts(const ConfigReader& config,
     const bool stays = std::find(dense_layers.begin(), dense_layers.end(), i) != dense_layers.end();
     if (!stays && (i + 1) % step == 0) dense.layers[i].experts = experts;
   }
+  return dense;
+}
+
+absl::StatusOr<ModelSpec> ParseMixtralExperts(const ConfigReader& config, ModelSpec dense) {
+  ASSIGN_OR_RETURN(ExpertSpec experts,
+                   ParseExperts(config, /*num_experts=*/8, /*top_k=*/2, dense.num_layers()));
+  if (experts.num_experts == 0) return config.Invalid("num_local_experts", "1 or more");
+  experts.intermediate_size = dense.layers.front().feed_forward.intermediate_size;
+  experts.routing.normalize = true;
+  experts.names = {.block = "block_sparse_moe.", .gate = "w1", .up = "w3", .down = "w2"};
+  for (LayerSpec& layer : dense.layers) layer.experts = experts;
   return dense;
 }
 

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 
+#include "common/model/kernels/alibi.h"
 #include "common/model/kernels/element.h"
 #include "common/model/kernels/gemm.h"
 
@@ -22,7 +23,10 @@ struct AttentionShape {
   int64_t num_kv_heads = 0;
   int64_t head_dim = 0;
   float scale = 1.0f;
-  int64_t window = 0;  // tokens that each token sees, itself included; 0: all
+  float softcap = 0.0f;          // scores become softcap * tanh(score / softcap); 0: they stay
+  Alibi alibi;                   // added after that
+  const float* sinks = nullptr;  // [num_heads]: scores without a key and a value; or null
+  int64_t window = 0;            // tokens that each token sees, itself included; 0: all
   int64_t num_sequences = 0;
   const int64_t* cu_seqlens = nullptr;  // [num_sequences + 1]
   // [num_sequences, 2], or null: a sequence shares a prefix with another, computed once: the
@@ -53,6 +57,7 @@ struct AttentionGradients {
   void* grad_q = nullptr;
   void* grad_k = nullptr;
   void* grad_v = nullptr;
+  float* grad_sinks = nullptr;  // [num_sequences, num_heads], if there are sinks
 };
 void AttentionBackward(const AttentionShape& shape, const AttentionGradients& gradients,
                        int num_threads, const ParallelFor& parallel_for);

@@ -5,6 +5,7 @@
 // clang-format on
 
 #include <algorithm>
+#include <cmath>
 
 #include "common/model/kernels/attention-inl.h"
 #include "common/model/kernels/attention.h"
@@ -15,10 +16,11 @@
 HWY_BEFORE_NAMESPACE();
 namespace tandem::model::kernels::HWY_NAMESPACE {
 
-// Turns scores into probabilities, and the probabilities' gradients into those of the scores:
-// p = exp(score - log_sum_exp), dscore = p (dp - delta).
+// Turns raw scores into probabilities, and the probabilities' gradients into those of the raw
+// scores: p = exp(score - log_sum_exp), dscore = p (dp - delta). kPlain: raw scores are the scores.
+template <bool kPlain>
 void SoftmaxRowBackward(float* scores, float* grads, int64_t cols, Visible visible,
-                        float log_sum_exp, float delta) {
+                        float log_sum_exp, float delta, const ScoreRule& rule, int64_t distance) {
   const Floats d;
   const FloatVec offset = hn::Set(d, log_sum_exp);
   const FloatVec deltas = hn::Set(d, delta);
@@ -32,10 +34,18 @@ void SoftmaxRowBackward(float* scores, float* grads, int64_t cols, Visible visib
       continue;
     }
     const auto seen = LanesBetween(j, visible.begin, visible.end);
-    const FloatVec e = hn::Exp(d, hn::Sub(hn::LoadU(d, scores + j), offset));
+    FloatVec score = hn::LoadU(d, scores + j);
+    FloatVec slope = hn::Set(d, 1.0f);
+    if constexpr (!kPlain) {
+      if (rule.softcap > 0.0f) score = Capped(score, rule.softcap, slope);
+      if (rule.slope != 0.0f) score = Biased(score, rule.slope, distance + j);
+    }
+    const FloatVec e = hn::Exp(d, hn::Sub(score, offset));
     const FloatVec p = hn::IfThenElseZero(seen, e);
     hn::StoreU(p, d, scores + j);
-    hn::StoreU(hn::Mul(p, hn::Sub(hn::LoadU(d, grads + j), deltas)), d, grads + j);
+    FloatVec grad = hn::Mul(p, hn::Sub(hn::LoadU(d, grads + j), deltas));
+    if constexpr (!kPlain) grad = hn::Mul(grad, slope);
+    hn::StoreU(grad, d, grads + j);
   }
 }
 
@@ -58,7 +68,7 @@ int64_t BackwardScratch(const AttentionShape& shape, int64_t length) {
   const int64_t width = RoundUp(shape.head_dim, kWidth);
   const int64_t of_family = shape.prefixes == nullptr ? 0 : 2 * width;
   return RoundUp(length, kWidth) * (2 * shape.head_dim + 3 * width + of_family) +
-         rows * (2 * shape.head_dim + 3 * width + 2 * kKeyBlock + 2);
+         rows * (2 * shape.head_dim + 3 * width + 2 * kKeyBlock + 2) + 2 * group;
 }
 
 // Gradients of shared keys and values from the sequences that do not own them.
@@ -93,6 +103,9 @@ void BackwardSequence(const AttentionShape& shape, int64_t sequence, int64_t kv_
   float* const grad_scores = scores + max_rows * kKeyBlock;        // [rows, kKeyBlock]
   float* const log_sums = grad_scores + max_rows * kKeyBlock;      // [rows]
   float* const deltas = log_sums + max_rows;                       // [rows]
+  // Of the group's heads.
+  float* const slopes = deltas + max_rows;     // [group]
+  float* const grad_sinks = slopes + e.group;  // [group]
 
   const T* const k = static_cast<const T*>(shape.k) + kv_head * e.dim;
   const T* const v = static_cast<const T*>(shape.v) + kv_head * e.dim;
@@ -109,6 +122,12 @@ void BackwardSequence(const AttentionShape& shape, int64_t sequence, int64_t kv_
     std::copy_n(shared.values, e.length * e.width, grad_values);
   }
 
+  const float* const sinks = shape.sinks == nullptr ? nullptr : shape.sinks + head;
+  for (int64_t g = 0; g < e.group; ++g) {
+    slopes[g] = SlopeOf(shape.alibi, head + g);
+    grad_sinks[g] = 0.0f;
+  }
+
   for (int64_t token = e.prefix; token < e.length; token += e.block_tokens) {
     const int64_t tokens = std::min(e.block_tokens, e.length - token);
     const int64_t rows = tokens * e.group;
@@ -121,6 +140,10 @@ void BackwardSequence(const AttentionShape& shape, int64_t sequence, int64_t kv_
       log_sums[i] = gradients.log_sum_exp[row];
       // The sum over keys of p * dp equals dot(out, grad_out), which needs no pass over the keys.
       deltas[i] = Dot(out + row * e.dim, grad_out + row * e.dim, e.dim);
+      // A sink's probability has no value: its dp is 0.
+      if (sinks != nullptr) {
+        grad_sinks[i % e.group] -= std::exp(sinks[i % e.group] - log_sums[i]) * deltas[i];
+      }
     }
     std::fill(grad_queries, grad_queries + rows * e.width, 0.0f);
     const int64_t oldest = shape.window > 0 ? std::max<int64_t>(0, token + 1 - shape.window) : 0;
@@ -132,8 +155,10 @@ void BackwardSequence(const AttentionShape& shape, int64_t sequence, int64_t kv_
                      kKeyBlock);
       for (int64_t i = 0; i < rows; ++i) {
         const Visible visible = VisibleOf(token + i / e.group, key, num_keys, shape.window);
-        SoftmaxRowBackward(scores + i * kKeyBlock, grad_scores + i * kKeyBlock, cols, visible,
-                           log_sums[i], deltas[i]);
+        const ScoreRule rule{shape.softcap, slopes[i % e.group]};
+        const auto backward = rule.IsPlain() ? SoftmaxRowBackward<true> : SoftmaxRowBackward<false>;
+        backward(scores + i * kKeyBlock, grad_scores + i * kKeyBlock, cols, visible, log_sums[i],
+                 deltas[i], rule, key - (token + i / e.group));
       }
       MultiplyRows<false>(grad_scores, kKeyBlock, 1, rows, num_keys, keys + key * e.width, e.width,
                           grad_queries);
@@ -154,6 +179,9 @@ void BackwardSequence(const AttentionShape& shape, int64_t sequence, int64_t kv_
       }
       CopyRow(from, e.dim, grad_q + row * e.dim);
     }
+  }
+  if (sinks != nullptr) {
+    std::copy_n(grad_sinks, e.group, gradients.grad_sinks + sequence * shape.num_heads + head);
   }
   // float32 sums, so that a shared key's gradient is rounded once, by the sequence that owns it.
   for (int64_t i = 0; i < e.prefix * e.width; ++i) {

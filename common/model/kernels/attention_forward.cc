@@ -28,7 +28,7 @@ int64_t ForwardScratch(const AttentionShape& shape, int64_t length) {
   const int64_t rows = std::max(kQueryRows, group);
   const int64_t width = RoundUp(shape.head_dim, kWidth);
   return RoundUp(length, kWidth) * (shape.head_dim + width) +
-         rows * (shape.head_dim + kKeyBlock + width + 2);
+         rows * (shape.head_dim + kKeyBlock + width + 2) + group;
 }
 
 template <typename T>
@@ -43,6 +43,7 @@ void ForwardTask(const AttentionShape& shape, const AttentionTask& task, T* out,
   float* const scores = queries + max_rows * e.dim;    // [rows, kKeyBlock]
   float* const sums = scores + max_rows * kKeyBlock;   // [rows, width]
   Running* const running = reinterpret_cast<Running*>(sums + max_rows * e.width);
+  float* const slopes = sums + max_rows * (e.width + 2);  // [group]
 
   const T* const q = static_cast<const T*>(shape.q);
   Extent seen = e;  // the keys that the task's last query sees
@@ -51,11 +52,14 @@ void ForwardTask(const AttentionShape& shape, const AttentionTask& task, T* out,
                    keys);
   UnpackRows(static_cast<const T*>(shape.v) + task.kv_head * e.dim, shape.v_stride, seen, values);
 
+  for (int64_t g = 0; g < e.group; ++g) slopes[g] = SlopeOf(shape.alibi, head + g);
+  const float* const sinks = shape.sinks == nullptr ? nullptr : shape.sinks + head;
+
   for (int64_t token = task.begin; token < task.end; token += e.block_tokens) {
     const int64_t tokens = std::min(e.block_tokens, task.end - token);
     const int64_t rows = tokens * e.group;
     UnpackQueries(q, shape.q_stride, head, token, tokens, e, shape.scale, e.dim, queries);
-    std::fill(running, running + rows, kNothingSeen);
+    for (int64_t i = 0; i < rows; ++i) running[i] = InitialOf(sinks, i % e.group);
     std::fill(sums, sums + rows * e.width, 0.0f);
     const int64_t oldest = shape.window > 0 ? std::max<int64_t>(0, token + 1 - shape.window) : 0;
     // Blocks count from the sequence's start, also with a window: where they are cut decides the
@@ -66,6 +70,10 @@ void ForwardTask(const AttentionShape& shape, const AttentionTask& task, T* out,
       MultiplyPanels(queries, rows, e.dim, keys + key * e.dim, cols, scores, kKeyBlock);
       for (int64_t i = 0; i < rows; ++i) {
         const Visible visible = VisibleOf(token + i / e.group, key, num_keys, shape.window);
+        const ScoreRule rule{shape.softcap, slopes[i % e.group]};
+        if (!rule.IsPlain()) {
+          AdjustScores(scores + i * kKeyBlock, 0, cols, rule, key - (token + i / e.group));
+        }
         const float shrunk = SoftmaxBlock(scores + i * kKeyBlock, cols, visible, running[i]);
         // After the first blocks the maximum seldom moves; a factor of 1 would change no bit.
         if (shrunk != 1.0f) ScaleRow(sums + i * e.width, e.width, shrunk);

@@ -57,21 +57,64 @@ void LogProbsRows(const LogProbsForward& args, int64_t begin, int64_t end) {
   }
 }
 
+template <bool kCaps, class D>
+HWY_INLINE void TransformAt(D d, const LogitTransform& transform, int64_t j, float* x) {
+  auto v = hn::LoadU(d, x + j);
+  if (transform.bias != nullptr) v = hn::Add(v, hn::LoadU(d, transform.bias + j));
+  v = hn::Mul(v, hn::Set(d, transform.scale));
+  if constexpr (kCaps) {
+    const auto cap = hn::Set(d, transform.softcap);
+    v = hn::Mul(hn::Tanh(d, hn::Div(v, cap)), cap);
+  }
+  hn::StoreU(v, d, x + j);
+}
+
+template <bool kCaps>
+void TransformRow(const LogitTransform& transform, int64_t vocab, float* x) {
+  int64_t j = 0;
+  for (; j + kStep <= vocab; j += kStep) TransformAt<kCaps>(Floats(), transform, j, x);
+  for (; j < vocab; ++j) TransformAt<kCaps>(OneFloat(), transform, j, x);
+}
+
+void TransformLogitRows(int64_t vocab, const LogitTransform& transform, float* logits,
+                        int64_t begin, int64_t end) {
+  for (int64_t i = begin; i < end; ++i) {
+    if (transform.softcap > 0.0f) {
+      TransformRow<true>(transform, vocab, logits + i * vocab);
+    } else {
+      TransformRow<false>(transform, vocab, logits + i * vocab);
+    }
+  }
+}
+
+// The slope of a logit x over the head's product: scale (1 - (x / c)^2).
+template <class D>
+HWY_INLINE hn::Vec<D> TransformSlope(D d, const LogitTransform& transform, hn::Vec<D> x) {
+  const auto scale = hn::Set(d, transform.scale);
+  if (transform.softcap <= 0.0f) return scale;
+  const auto ratio = hn::Div(x, hn::Set(d, transform.softcap));
+  return hn::Mul(hn::NegMulAdd(ratio, ratio, hn::Set(d, 1.0f)), scale);
+}
+
 // d logits = ((target - p) g_logprob - p (log p + H) g_entropy) / temperature, without the target's
 // own term, which the caller adds.
-template <class D>
-void BackwardAt(D d, float* x, float scale, float log_sum_exp, float entropy, float grad_log_prob,
-                float grad_entropy) {
+template <bool kTransformed, class D>
+void BackwardAt(D d, float* x, const LogitTransform& transform, float scale, float log_sum_exp,
+                float entropy, float grad_log_prob, float grad_entropy) {
   // The bound keeps p log p at 0 for a logit of minus infinity, where it would be 0 times infinity.
-  const auto log_p = hn::Max(
-      hn::MulSub(hn::LoadU(d, x), hn::Set(d, scale), hn::Set(d, log_sum_exp)), hn::Set(d, -200.0f));
+  const auto logit = hn::LoadU(d, x);
+  const auto log_p =
+      hn::Max(hn::MulSub(logit, hn::Set(d, scale), hn::Set(d, log_sum_exp)), hn::Set(d, -200.0f));
   const auto p = hn::Exp(d, log_p);
   const auto entropy_slope = hn::Mul(hn::Add(log_p, hn::Set(d, entropy)), hn::Set(d, grad_entropy));
   const auto slope = hn::Add(hn::Set(d, grad_log_prob), entropy_slope);
-  hn::StoreU(hn::Neg(hn::Mul(hn::Mul(p, slope), hn::Set(d, scale))), d, x);
+  auto grad = hn::Neg(hn::Mul(hn::Mul(p, slope), hn::Set(d, scale)));
+  if constexpr (kTransformed) grad = hn::Mul(grad, TransformSlope(d, transform, logit));
+  hn::StoreU(grad, d, x);
 }
 
-void LogProbsBackwardRows(const LogProbsBackward& args, int64_t begin, int64_t end) {
+template <bool kTransformed>
+void LogProbsBackwardRowsOf(const LogProbsBackward& args, int64_t begin, int64_t end) {
   for (int64_t i = begin; i < end; ++i) {
     float* const x = args.logits + i * args.vocab;
     const float scale = InverseTemperature(args.temperatures[i]);
@@ -79,15 +122,30 @@ void LogProbsBackwardRows(const LogProbsBackward& args, int64_t begin, int64_t e
     const float entropy = args.entropy[i];
     const float grad = args.grad_log_probs[i];
     const float grad_entropy = args.grad_entropy[i];
+    const int64_t target = args.targets[i];
+    float own = grad * scale;
+    if (kTransformed && target >= 0) {
+      const OneFloat d;
+      own *= hn::GetLane(TransformSlope(d, args.transform, hn::Set(d, x[target])));
+    }
     int64_t j = 0;
     for (; j + kStep <= args.vocab; j += kStep) {
-      BackwardAt(Floats(), x + j, scale, log_sum_exp, entropy, grad, grad_entropy);
+      BackwardAt<kTransformed>(Floats(), x + j, args.transform, scale, log_sum_exp, entropy, grad,
+                               grad_entropy);
     }
     for (; j < args.vocab; ++j) {
-      BackwardAt(OneFloat(), x + j, scale, log_sum_exp, entropy, grad, grad_entropy);
+      BackwardAt<kTransformed>(OneFloat(), x + j, args.transform, scale, log_sum_exp, entropy, grad,
+                               grad_entropy);
     }
-    if (args.targets[i] >= 0) x[args.targets[i]] += grad * scale;
+    if (target >= 0) x[target] += own;
   }
+}
+
+void LogProbsBackwardRows(const LogProbsBackward& args, int64_t begin, int64_t end) {
+  if (args.transform.scale == 1.0f && args.transform.softcap <= 0.0f) {
+    return LogProbsBackwardRowsOf<false>(args, begin, end);
+  }
+  LogProbsBackwardRowsOf<true>(args, begin, end);
 }
 
 }  // namespace tandem::model::kernels::HWY_NAMESPACE
@@ -107,8 +165,14 @@ float LogProb(float logit, float maximum, float inverse_temperature, double sum)
   return static_cast<float>(below * inverse_temperature - std::log(sum));
 }
 
+HWY_EXPORT(TransformLogitRows);
 HWY_EXPORT(LogProbsRows);
 HWY_EXPORT(LogProbsBackwardRows);
+
+void TransformLogitRows(int64_t vocab, const LogitTransform& transform, float* logits,
+                        int64_t begin, int64_t end) {
+  HWY_DYNAMIC_DISPATCH(TransformLogitRows)(vocab, transform, logits, begin, end);
+}
 
 void LogProbsRows(const LogProbsForward& args, int64_t begin, int64_t end) {
   HWY_DYNAMIC_DISPATCH(LogProbsRows)(args, begin, end);

@@ -1,4 +1,4 @@
-// Computes a row's log-prob and entropy from its logits, and their gradients.
+// Finishes a row's logits, computes its log-prob and entropy, and the gradients of these.
 #ifndef TANDEM_COMMON_MODEL_KERNELS_LOG_PROBS_H_
 #define TANDEM_COMMON_MODEL_KERNELS_LOG_PROBS_H_
 
@@ -18,6 +18,16 @@ float InverseTemperature(double temperature);
 // and this sum of exp((logits - maximum) * inverse_temperature). Trainer and rollout share it.
 float LogProb(float logit, float maximum, float inverse_temperature, double sum);
 
+// What the head does to its products x: c tanh(v / c) with v = scale (x + bias).
+struct LogitTransform {
+  const float* bias = nullptr;  // [vocab], or null
+  float scale = 1.0f;
+  float softcap = 0.0f;  // c; 0: v itself
+};
+// logits: float32 [rows, vocab], in place.
+void TransformLogitRows(int64_t vocab, const LogitTransform& transform, float* logits,
+                        int64_t begin, int64_t end);
+
 // All tensors are float32; logits [rows, vocab], the others [rows]. A negative target is on another
 // rank: its log-prob is not written, and its own term in the gradient is omitted.
 struct LogProbsForward {
@@ -33,7 +43,8 @@ void LogProbsRows(const LogProbsForward& args, int64_t begin, int64_t end);
 
 struct LogProbsBackward {
   int64_t vocab = 0;
-  float* logits = nullptr;  // becomes its gradient
+  float* logits = nullptr;   // becomes the gradient of the head's products
+  LogitTransform transform;  // that the logits went through; its bias has no part in this
   const int64_t* targets = nullptr;
   const float* temperatures = nullptr;
   const float* entropy = nullptr;

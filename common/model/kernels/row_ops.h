@@ -1,6 +1,6 @@
-// The per-token operations of a layer, forward and backward, for ranges of rows. Rows are
-// contiguous unless a stride is given; every tensor of a call has the element type `type`, or
-// float32 where its argument is float. A row's result depends only on that row.
+// Rotary embedding and column sums over ranges of rows, forward and backward. Rows are contiguous
+// unless a stride is given; every tensor of a call has the element type `type`, or float32 where
+// its argument is float. A row's result depends only on that row.
 #ifndef TANDEM_COMMON_MODEL_KERNELS_ROW_OPS_H_
 #define TANDEM_COMMON_MODEL_KERNELS_ROW_OPS_H_
 
@@ -9,43 +9,6 @@
 #include "common/model/kernels/element.h"
 
 namespace tandem::model::kernels {
-
-struct RmsNormForward {
-  Element type = Element::kFloat32;
-  int64_t size = 0;
-  float eps = 0;
-  const void* x = nullptr;
-  const void* delta = nullptr;   // added to x first, or null
-  const void* weight = nullptr;  // [size]
-  void* sum = nullptr;           // x + delta, if there is a delta
-  void* out = nullptr;
-  float* inverse_rms = nullptr;  // [rows], or null
-};
-void RmsNormRows(const RmsNormForward& args, int64_t begin, int64_t end);
-
-// out = a + b, rows of `size`; the same bits as the sum inside RmsNormRows().
-void AddRows(Element type, int64_t size, const void* a, const void* b, void* out, int64_t begin,
-             int64_t end);
-
-struct RmsNormBackward {
-  Element type = Element::kFloat32;
-  int64_t size = 0;
-  const void* x = nullptr;  // what was normalised
-  const void* weight = nullptr;
-  const float* inverse_rms = nullptr;
-  const void* grad_out = nullptr;
-  const void* grad_sum = nullptr;  // added to grad_x, or null
-  void* grad_x = nullptr;
-};
-// grad_weight: float32 [size], to which the rows' contribution is added; or null.
-void RmsNormBackwardRows(const RmsNormBackward& args, int64_t begin, int64_t end,
-                         float* grad_weight);
-
-// gate_up: [rows, 2 size]; out: [rows, size].
-void SwiGluRows(Element type, int64_t size, const void* gate_up, void* out, int64_t begin,
-                int64_t end);
-void SwiGluBackwardRows(Element type, int64_t size, const void* gate_up, const void* grad_out,
-                        void* grad_gate_up, int64_t begin, int64_t end);
 
 // Heads of q or k: normalised if there is a weight, then rotated.
 struct RotateForward {

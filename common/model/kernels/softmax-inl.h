@@ -32,6 +32,43 @@ inline Visible VisibleOf(int64_t t, int64_t key, int64_t keys, int64_t window) {
   return {std::clamp<int64_t>(oldest - key, 0, keys), std::clamp<int64_t>(t + 1 - key, 0, keys)};
 }
 
+// What happens to a row's scores before the softmax, besides their scale.
+struct ScoreRule {
+  float softcap = 0.0f;  // c: scores become c tanh(score / c); 0: they stay
+  float slope = 0.0f;    // times the key's position relative to the query's, added; ALiBi
+
+  bool IsPlain() const { return softcap == 0.0f && slope == 0.0f; }
+};
+
+// softcap * tanh(score / softcap); sets `slope` to its derivative.
+HWY_INLINE FloatVec Capped(FloatVec score, float softcap, FloatVec& slope) {
+  const Floats d;
+  const FloatVec t = hn::Tanh(d, hn::Mul(score, hn::Set(d, 1.0f / softcap)));
+  slope = hn::NegMulAdd(t, t, hn::Set(d, 1.0f));
+  return hn::Mul(t, hn::Set(d, softcap));
+}
+
+// Adds ALiBi's bias to the scores of a register's keys, the first of which is `distance` tokens
+// after the query.
+HWY_INLINE FloatVec Biased(FloatVec score, float slope, int64_t distance) {
+  const Floats d;
+  return hn::MulAdd(hn::Set(d, slope), hn::Iota(d, static_cast<float>(distance)), score);
+}
+
+// Applies the rule to scores [begin, end), both multiples of kLanes. `distance`: from the query to
+// the block's first key, in tokens. An element's result does not depend on its place in a register.
+inline void AdjustScores(float* scores, int64_t begin, int64_t end, const ScoreRule& rule,
+                         int64_t distance) {
+  const Floats d;
+  FloatVec unused;
+  for (int64_t j = begin; j < end; j += kLanes) {
+    FloatVec score = hn::LoadU(d, scores + j);
+    if (rule.softcap > 0.0f) score = Capped(score, rule.softcap, unused);
+    if (rule.slope != 0.0f) score = Biased(score, rule.slope, distance + j);
+    hn::StoreU(score, d, scores + j);
+  }
+}
+
 // A running softmax over a row of scores: `most` is their maximum and `sum` the sum of exp(score -
 // most).
 struct Running {
@@ -40,6 +77,10 @@ struct Running {
 };
 // Initial state: lower than every score; finite, so that differences are numbers.
 constexpr Running kNothingSeen = {-1e30f, 0.0f};
+// Initial state with a sink: a key without a value. `sinks`: of the group's heads, or null.
+inline Running InitialOf(const float* sinks, int64_t head) {
+  return sinks == nullptr ? kNothingSeen : Running{sinks[head], 1.0f};
+}
 
 // Replaces a block's scores [0, cols) by exp(score - most), zero if the key is not visible; returns
 // the factor by which the caller must scale its earlier sums. `cols` is a multiple of kLanes.

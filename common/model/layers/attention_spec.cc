@@ -1,5 +1,9 @@
 #include "common/model/layers/attention_spec.h"
 
+#include <cmath>
+#include <string>
+#include <utility>
+
 namespace tandem::model {
 namespace {
 
@@ -12,7 +16,31 @@ Range Scaled(Range heads, int64_t head_dim) {
   return {heads.begin * head_dim, heads.end * head_dim};
 }
 
+// A tensor of the norm of q or k. `heads` of all `num_heads` are the rank's.
+Parameter QkNormTensor(const QkNormSpec& spec, std::string name, ParameterRole role,
+                       int64_t num_heads, Range heads, int64_t head_dim) {
+  Segment segment;
+  switch (spec.over) {
+    case QkNormSpec::Over::kHead:
+      segment = Whole(std::move(name), {head_dim});
+      break;
+    case QkNormSpec::Over::kEachHead:
+      segment = Rows(std::move(name), {num_heads, head_dim}, heads);
+      break;
+    case QkNormSpec::Over::kAllHeads:
+      segment = Rows(std::move(name), {num_heads * head_dim}, Scaled(heads, head_dim));
+      break;
+  }
+  if (role == ParameterRole::kNorm && spec.norm.unit_offset) segment.initial_value = 0.0f;
+  const bool is_whole = spec.over == QkNormSpec::Over::kHead;
+  return Single(std::move(segment), role, is_whole ? kReplicate : kShardRows);
+}
+
 }  // namespace
+
+double AttentionSpec::ScoreScale() const {
+  return scale > 0 ? scale : 1.0 / std::sqrt(static_cast<double>(head_dim));
+}
 
 AttentionPart PartOf(const AttentionSpec& spec, TensorParallel parallel) {
   const int64_t heads_of_each = spec.num_heads / spec.num_kv_heads;
@@ -40,9 +68,18 @@ AttentionParameters DeclareAttention(const AttentionSpec& spec, int64_t hidden_s
   const AttentionPart part = PartOf(spec, parallel);
   const Range q_rows = Scaled(part.heads, spec.head_dim);
   const Range kv_rows = Scaled(part.kv_heads, spec.head_dim);
-  const auto norm = [&](const char* which) {
-    return declarations.Add(
-        Single(Whole(name + which, {spec.head_dim}), ParameterRole::kNorm, kReplicate));
+  const auto norm = [&](const std::string& which, int64_t num_heads, Range heads) {
+    const QkNormSpec& norm = *spec.qk_norm;
+    NormParameters at;
+    if (norm.norm.weight) {
+      at.weight = declarations.Add(QkNormTensor(
+          norm, name + which + ".weight", ParameterRole::kNorm, num_heads, heads, spec.head_dim));
+    }
+    if (norm.norm.bias) {
+      at.bias = declarations.Add(QkNormTensor(norm, name + which + ".bias", ParameterRole::kBias,
+                                              num_heads, heads, spec.head_dim));
+    }
+    return at;
   };
 
   AttentionParameters at;
@@ -58,9 +95,14 @@ AttentionParameters DeclareAttention(const AttentionSpec& spec, int64_t hidden_s
                Rows(name + "v_proj.bias", {kv}, kv_rows)},
               ParameterRole::kBias, kShardRows));
   }
-  if (spec.qk_norm) {
-    at.q_norm = norm("q_norm.weight");
-    at.k_norm = norm("k_norm.weight");
+  if (spec.qk_norm.has_value()) {
+    at.q_norm = norm("q_norm", spec.num_heads, part.heads);
+    at.k_norm = norm("k_norm", spec.num_kv_heads, part.kv_heads);
+  }
+  if (spec.sinks) {
+    // Added to a sum like a bias, and like one it starts from zero.
+    at.sinks = declarations.Add(Single(Rows(name + "sinks", {spec.num_heads}, part.heads),
+                                       ParameterRole::kBias, kShardRows));
   }
   at.o_weight = declarations.Add(Single(Part(name + "o_proj.weight", {hidden_size, q}, 1, q_rows),
                                         ParameterRole::kMatrix, kShardColumns));

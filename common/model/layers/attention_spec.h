@@ -8,12 +8,38 @@
 #define TANDEM_COMMON_MODEL_LAYERS_ATTENTION_SPEC_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
+#include "common/model/layers/norm_spec.h"
 #include "common/model/parameter.h"
 #include "common/model/tensor_parallel.h"
 
 namespace tandem::model {
+
+// Norms of q and k.
+struct QkNormSpec {
+  enum class Over {
+    kHead,      // each head, with one weight [head_dim] for all
+    kEachHead,  // each head, with a weight of its own: [heads, head_dim]
+    kAllHeads,  // all heads at once: [heads * head_dim]
+  };
+  Over over = Over::kHead;
+  bool after_rotation = false;
+  NormSpec norm;
+
+  // Llama's norm over each head, before the rotation, which the fused kernel computes.
+  bool IsPlain() const { return *this == QkNormSpec{.norm = {.eps = norm.eps}}; }
+  friend bool operator==(const QkNormSpec&, const QkNormSpec&) = default;
+};
+
+// Queries times 1 + beta log(1 + floor(position / original)) (Llama 4, Ministral 3).
+struct QueryPositionScale {
+  double beta = 0.0;
+  int64_t original_max_position_embeddings = 1;
+
+  friend bool operator==(const QueryPositionScale&, const QueryPositionScale&) = default;
+};
 
 struct AttentionSpec {
   int64_t num_heads = 0;
@@ -21,9 +47,18 @@ struct AttentionSpec {
   int64_t head_dim = 0;      // need not be hidden_size / num_heads
   bool qkv_bias = false;
   bool output_bias = false;
-  bool qk_norm = false;  // RMSNorm over head_dim on q and k, before rotation
-  int64_t window = 0;    // tokens that each token sees, itself included; 0: all before it
+  std::optional<QkNormSpec> qk_norm;
+  double clip_qkv = 0.0;  // limits elements of q, k and v to [-clip_qkv, clip_qkv]; 0: no limit
+  int rope = 0;           // index into ModelSpec::ropes; -1: no rotation
+  std::optional<QueryPositionScale> query_position_scale;
+  double scale = 0.0;    // of scores; 0: head_dim^-0.5
+  double softcap = 0.0;  // c: scores become c tanh(score / c); 0: none
+  bool sinks = false;    // a learned score for each head that takes its share of the softmax
+  // ALiBi (2108.12409): adds slope(head) * alibi_scale * (key - query position); 0: none.
+  double alibi_scale = 0.0;
+  int64_t window = 0;  // tokens that each token sees, itself included; 0: no limit
 
+  double ScoreScale() const;  // `scale`, or its default
   int64_t q_size() const { return num_heads * head_dim; }
   int64_t kv_size() const { return num_kv_heads * head_dim; }
   friend bool operator==(const AttentionSpec&, const AttentionSpec&) = default;
@@ -45,8 +80,9 @@ int64_t MostKvHeads(const AttentionSpec& spec, int size);
 struct AttentionParameters {
   int qkv_weight = -1;  // [q_size + 2 kv_size, hidden]
   int qkv_bias = -1;
-  int q_norm = -1;  // [head_dim]
-  int k_norm = -1;
+  NormParameters q_norm;
+  NormParameters k_norm;
+  int sinks = -1;     // [num_heads]
   int o_weight = -1;  // [hidden, q_size]
   int o_bias = -1;
 };

@@ -1,5 +1,5 @@
-// FeedForwardSpec: a gated feed-forward layer (SwiGLU, 2002.05202) as numbers, without tensors: its
-// sizes and its parameters. layer_forward.h computes it.
+// FeedForwardSpec: a feed-forward layer, gated (2002.05202) or not, as numbers, without tensors: its
+// sizes, its activation and its parameters. layer_forward.h computes it.
 #ifndef TANDEM_COMMON_MODEL_LAYERS_FEED_FORWARD_SPEC_H_
 #define TANDEM_COMMON_MODEL_LAYERS_FEED_FORWARD_SPEC_H_
 
@@ -11,8 +11,19 @@
 
 namespace tandem::model {
 
+enum class Activation {
+  kSilu,      // x sigmoid(x)
+  kGelu,      // x Phi(x) (1606.08415)
+  kGeluTanh,  // its approximation by tanh
+  kRelu,
+  kRelu2,  // relu(x)^2 (2109.08668)
+  kXielu,  // two learned scalars a layer (2411.13010); not gated
+};
+
 struct FeedForwardSpec {
   int64_t intermediate_size = 0;
+  Activation activation = Activation::kSilu;
+  bool gated = true;  // activation(gate) * up; false: activation(up)
   bool bias = false;
 
   friend bool operator==(const FeedForwardSpec&, const FeedForwardSpec&) = default;
@@ -20,10 +31,12 @@ struct FeedForwardSpec {
 
 // Indices into the parameter table; -1 for parameters that the layer does not have.
 struct FeedForwardParameters {
-  int gate_up_weight = -1;  // [2 intermediate, hidden]: gate rows, then up rows
+  // [2 intermediate, hidden]: gate rows, then up rows; [intermediate, hidden] without a gate.
+  int gate_up_weight = -1;
   int gate_up_bias = -1;
   int down_weight = -1;  // [hidden, intermediate]
   int down_bias = -1;
+  int alphas = -1;  // [2], of xIELU: alpha_p, then alpha_n
 };
 
 // `prefix` names the block: "model.layers.0.mlp.". Each rank has a part of the intermediate units.

@@ -4,7 +4,7 @@
 //     plan. Locals live as long there as here, so the plan sees what a pass holds.
 //
 //   TensorOps ops(context, attention);
-//   Residual out = LayerForward(ops, table.layer(i), {x, {}});
+//   Residual out = LayerForward(ops, spec.layers[i], table.layer(i), {x, {}});
 //
 // Ops declares Tensor, Residual {x, delta} (the stream, and what is still to be added to it),
 // Normed {residual, normed} and Routing (the experts of every token, and their weights); parameters
@@ -12,6 +12,7 @@
 #ifndef TANDEM_COMMON_MODEL_LAYERS_LAYER_FORWARD_H_
 #define TANDEM_COMMON_MODEL_LAYERS_LAYER_FORWARD_H_
 
+#include "common/model/model_spec.h"
 #include "common/model/parameter_table.h"
 
 namespace tandem::model {
@@ -21,17 +22,18 @@ template <typename Ops>
 typename Ops::Tensor AttentionForward(Ops& ops, const AttentionParameters& at,
                                       const typename Ops::Tensor& normed) {
   const auto qkv = ops.ColumnParallel(normed, at.qkv_weight, at.qkv_bias, "attention, backward");
-  const auto attended = ops.Attend(qkv, at.q_norm, at.k_norm);
+  const auto attended = ops.Attend(qkv, at);
   return ops.RowParallel(attended, at.o_weight, at.o_bias, "attention");
 }
 
 // normed, result: [num_tokens, hidden].
 template <typename Ops>
-typename Ops::Tensor FeedForwardForward(Ops& ops, const FeedForwardParameters& at,
+typename Ops::Tensor FeedForwardForward(Ops& ops, const FeedForwardSpec& spec,
+                                        const FeedForwardParameters& at,
                                         const typename Ops::Tensor& normed) {
-  const auto gate_up =  // [num_tokens, 2 intermediate]
+  const auto gate_up =  // [num_tokens, 2 intermediate]; [num_tokens, intermediate] without a gate
       ops.ColumnParallel(normed, at.gate_up_weight, at.gate_up_bias, "feed-forward, backward");
-  const auto activated = ops.SwiGlu(gate_up);
+  const auto activated = ops.Activate(gate_up, spec, at.alphas);
   return ops.RowParallel(activated, at.down_weight, at.down_bias, "feed-forward");
 }
 
@@ -43,24 +45,61 @@ typename Ops::Tensor ExpertsForward(Ops& ops, const ExpertParameters& at,
   const auto routing = ops.Route(normed, at.router, at.routing);
   const auto rows = ops.Dispatch(normed, routing);  // [num_tokens * top_k, hidden], by expert
   const auto gate_up = ops.ExpertProducts(rows, at.gate_up, routing);
-  const auto activated = ops.SwiGlu(gate_up);
+  const FeedForwardSpec silu;  // gated, without biases: each expert, and the shared one
+  const auto activated = ops.Activate(gate_up, silu, /*alphas=*/-1);
   const auto results = ops.ExpertProducts(activated, at.down, routing);
   const auto combined = ops.Combine(results, routing);
   if (!at.shared.has_value()) return combined;
-  const auto shared = FeedForwardForward(ops, *at.shared, normed);
+  const auto shared = FeedForwardForward(ops, silu, *at.shared, normed);
   return ops.AddGated(combined, shared, normed, at.shared_gate);
 }
 
-// Attention, then the feed-forward layer, each behind a norm that first adds what came before.
+// What a sub-layer reads: the norm of the stream, or the stream itself.
 template <typename Ops>
-typename Ops::Residual LayerForward(Ops& ops, const LayerParameters& at,
+typename Ops::Normed BeforeSubLayer(Ops& ops, const LayerSpec& spec,
+                                    const typename Ops::Residual& in, const NormParameters& norm) {
+  if (spec.norm_placement != NormPlacement::kAfter) return ops.AddNorm(in, spec.norm, norm);
+  const auto sum = ops.Sum(in);
+  return {sum, sum};
+}
+
+// What a sub-layer's result adds to the stream.
+template <typename Ops>
+typename Ops::Tensor AfterSubLayer(Ops& ops, const LayerSpec& spec,
+                                   const typename Ops::Tensor& result, const NormParameters& norm) {
+  if (spec.norm_placement == NormPlacement::kBefore) {
+    return ops.Scale(result, spec.residual_multiplier);
+  }
+  return ops.Scale(ops.Normalize(result, spec.norm, norm), spec.residual_multiplier);
+}
+
+template <typename Ops>
+typename Ops::Tensor DenseOrExperts(Ops& ops, const LayerSpec& spec, const LayerParameters& at,
+                                    const typename Ops::Tensor& normed) {
+  return at.experts.has_value()
+             ? ExpertsForward(ops, *at.experts, normed)
+             : FeedForwardForward(ops, spec.feed_forward, at.feed_forward, normed);
+}
+
+// Attention and the feed-forward layer, each added to the stream: one after the other, or, in a
+// parallel layer, both computed from the layer's input.
+template <typename Ops>
+typename Ops::Residual LayerForward(Ops& ops, const LayerSpec& spec, const LayerParameters& at,
                                     const typename Ops::Residual& in) {
-  const auto first = ops.AddNorm(in, at.attention_norm);
-  const auto attended = AttentionForward(ops, at.attention, first.normed);
-  const auto second = ops.AddNorm({first.residual, attended}, at.feed_forward_norm);
-  return {second.residual, at.experts.has_value()
-                               ? ExpertsForward(ops, *at.experts, second.normed)
-                               : FeedForwardForward(ops, at.feed_forward, second.normed)};
+  const auto first = BeforeSubLayer(ops, spec, in, at.attention_norm);
+  const auto attended = AfterSubLayer(ops, spec, AttentionForward(ops, at.attention, first.normed),
+                                      at.after_attention_norm);
+  if (spec.parallel) {
+    const auto second = spec.shared_norm
+                            ? first
+                            : BeforeSubLayer(ops, spec, {first.residual, {}}, at.feed_forward_norm);
+    const auto fed = AfterSubLayer(ops, spec, DenseOrExperts(ops, spec, at, second.normed),
+                                   at.after_feed_forward_norm);
+    return {first.residual, ops.Sum({attended, fed})};
+  }
+  const auto second = BeforeSubLayer(ops, spec, {first.residual, attended}, at.feed_forward_norm);
+  return {second.residual, AfterSubLayer(ops, spec, DenseOrExperts(ops, spec, at, second.normed),
+                                         at.after_feed_forward_norm)};
 }
 
 }  // namespace tandem::model

@@ -1,15 +1,18 @@
 #include "common/model/layers/tensor_ops.h"
 
 #include <ATen/ops/add.h>
+#include <ATen/ops/clamp.h>
+#include <ATen/ops/mul.h>
 #include <ATen/ops/stack.h>
 
 #include <cmath>
 #include <vector>
 
+#include "common/model/activation.h"
 #include "common/model/grouped_linear.h"
 #include "common/model/linear.h"
+#include "common/model/norm_across_ranks.h"
 #include "common/model/router.h"
-#include "common/model/swiglu.h"
 #include "common/model/tensor_collectives.h"
 
 namespace tandem::model {
@@ -19,16 +22,32 @@ std::optional<at::Tensor> TensorOps::Optional(int index) const {
   return context_.params.Get(index);
 }
 
-ResidualNorm TensorOps::AddNorm(const Residual& in, int weight) {
-  const at::Tensor& scale = context_.params.Get(weight);
-  ResidualNorm out = AddRmsNorm(in.x, in.delta, scale, context_.eps);
+Norm NormOf(const ParameterProvider& params, const NormSpec& spec, const NormParameters& norm) {
+  return {spec, params.GetOrUndefined(norm.weight), params.GetOrUndefined(norm.bias)};
+}
+
+ResidualNorm TensorOps::AddNorm(const Residual& in, const NormSpec& spec,
+                                const NormParameters& norm) {
+  const Norm of = NormOf(context_.params, spec, norm);
+  ResidualNorm out = model::AddNorm(in.x, in.delta, of);
   if (context_.recomputation != nullptr) {
-    context_.recomputation->Add({out.normed},
-                                [residual = out.residual.detach(), scale, eps = context_.eps] {
-                                  return std::vector<at::Tensor>{RmsNorm(residual, scale, eps)};
-                                });
+    context_.recomputation->Add({out.normed}, [residual = out.residual.detach(), of] {
+      return std::vector<at::Tensor>{model::Normalize(residual, of)};
+    });
   }
   return out;
+}
+
+// Adding the result to the stream saves nothing, so there is nothing to recompute.
+at::Tensor TensorOps::Normalize(const at::Tensor& x, const NormSpec& spec,
+                                const NormParameters& norm) {
+  return model::Normalize(x, NormOf(context_.params, spec, norm));
+}
+
+at::Tensor TensorOps::Sum(const Residual& in) { return model::Sum(in); }
+
+at::Tensor TensorOps::Scale(const at::Tensor& x, double factor) {
+  return factor == 1.0 ? x : at::mul(x, factor);
 }
 
 at::Tensor TensorOps::Project(const at::Tensor& x, int weight, int bias) const {
@@ -47,25 +66,69 @@ at::Tensor TensorOps::RowParallel(const at::Tensor& x, int weight, int bias, con
   return bias < 0 ? sum : at::add(sum, context_.params.Get(bias));
 }
 
-HeadRotation TensorOps::RotationOf(int q_norm, int k_norm) const {
-  HeadRotation rotation{attention_.rotary, attention_.shape, Optional(q_norm), Optional(k_norm),
-                        context_.eps};
-  if (context_.tensor_group != nullptr && rotation.q_norm.has_value() &&
-      rotation.k_norm.has_value()) {
-    // All ranks' heads contribute to the gradients of these.
-    const at::Tensor norms = CopyToRanks(at::stack({*rotation.q_norm, *rotation.k_norm}),
-                                         context_.tensor_group, "q_norm and k_norm, backward");
-    rotation.q_norm = norms[0];
-    rotation.k_norm = norms[1];
+TensorParallel TensorOps::Parallel() const {
+  if (context_.tensor_group == nullptr) return {};
+  return {context_.tensor_group->rank(), context_.tensor_group->size()};
+}
+
+HeadRotation TensorOps::RotationOf(const AttentionParameters& at) const {
+  const AttentionSpec& spec = attention_.spec;
+  HeadRotation rotation;
+  if (spec.rope >= 0) rotation.angles = attention_.rotary.ropes[spec.rope];
+  rotation.shape = attention_.shape;
+  rotation.norm = spec.qk_norm;
+  if (spec.query_position_scale.has_value()) {
+    rotation.query_scale = attention_.rotary.query_scales[attention_.layer];
   }
+  const auto tensors = [this](const NormParameters& norm) {
+    return NormTensors{context_.params.GetOrUndefined(norm.weight),
+                       context_.params.GetOrUndefined(norm.bias)};
+  };
+  rotation.q_norm = tensors(at.q_norm);
+  rotation.k_norm = tensors(at.k_norm);
+  if (context_.tensor_group == nullptr || !spec.qk_norm.has_value() ||
+      spec.qk_norm->over != QkNormSpec::Over::kHead) {
+    return rotation;
+  }
+  // All ranks' heads contribute to the gradients of these.
+  std::vector<at::Tensor*> shared;
+  std::vector<at::Tensor> stacked;
+  for (NormTensors* norm : {&rotation.q_norm, &rotation.k_norm}) {
+    for (at::Tensor* tensor : {&norm->weight, &norm->bias}) {
+      if (!tensor->defined()) continue;
+      shared.push_back(tensor);
+      stacked.push_back(*tensor);
+    }
+  }
+  if (shared.empty()) return rotation;
+  const at::Tensor norms =
+      CopyToRanks(at::stack(stacked), context_.tensor_group, "q_norm and k_norm, backward");
+  for (size_t i = 0; i < shared.size(); ++i) *shared[i] = norms[static_cast<int64_t>(i)];
   return rotation;
 }
 
-at::Tensor TensorOps::Attend(const at::Tensor& qkv, int q_norm, int k_norm) {
-  const HeadRotation rotation = RotationOf(q_norm, k_norm);
+AttentionParams TensorOps::ParamsOf(const AttentionParameters& at) const {
+  const AttentionSpec& spec = attention_.spec;
   AttentionParams params;
-  params.scale = 1.0 / std::sqrt(static_cast<double>(attention_.spec.head_dim));
-  params.window = attention_.spec.window;
+  params.scale = spec.ScoreScale();
+  params.softcap = spec.softcap;
+  params.window = spec.window;
+  params.sinks = Optional(at.sinks);
+  params.alibi = {spec.alibi_scale, spec.num_heads, PartOf(spec, Parallel()).heads.begin};
+  return params;
+}
+
+at::Tensor TensorOps::Attend(const at::Tensor& projected, const AttentionParameters& at) {
+  const AttentionSpec& spec = attention_.spec;
+  HeadRotation rotation = RotationOf(at);
+  const AttentionParams params = ParamsOf(at);
+  at::Tensor qkv = projected;
+  if (spec.clip_qkv > 0) qkv = at::clamp(qkv, -spec.clip_qkv, spec.clip_qkv);
+  if (context_.tensor_group != nullptr && spec.qk_norm.has_value() &&
+      spec.qk_norm->over == QkNormSpec::Over::kAllHeads) {
+    qkv = NormAcrossRanks(qkv, rotation, spec, *context_.tensor_group);
+    rotation.norm.reset();
+  }
   const int64_t layer = attention_.layer;
   if (context_.recomputation == nullptr) {
     return attention_.attention.ForwardProjected(layer, qkv, rotation, params);
@@ -78,11 +141,17 @@ at::Tensor TensorOps::Attend(const at::Tensor& qkv, int q_norm, int k_norm) {
   return attention_.attention.Forward(layer, q, k, v, params);
 }
 
-at::Tensor TensorOps::SwiGlu(const at::Tensor& gate_up) {
-  const at::Tensor activated = model::SwiGlu(gate_up);
+at::Tensor TensorOps::Activate(const at::Tensor& gate_up, const FeedForwardSpec& spec, int alphas) {
+  ActivationFunction function{spec.activation, spec.gated, {}};
+  if (alphas >= 0) {
+    // All ranks' parts of the layer contribute to the gradient of these.
+    function.alphas =
+        CopyToRanks(context_.params.Get(alphas), context_.tensor_group, "activation, backward");
+  }
+  const at::Tensor activated = model::Activate(gate_up, function);
   if (context_.recomputation != nullptr) {
-    context_.recomputation->Add({activated}, [gate_up = gate_up.detach()] {
-      return std::vector<at::Tensor>{model::SwiGlu(gate_up)};
+    context_.recomputation->Add({activated}, [gate_up = gate_up.detach(), function] {
+      return std::vector<at::Tensor>{model::Activate(gate_up, function)};
     });
   }
   return activated;
@@ -131,7 +200,7 @@ at::Tensor TensorOps::AddGated(const at::Tensor& routed, const at::Tensor& share
                                const at::Tensor& x, int gate) {
   const ParameterProvider& params = context_.params;
   const at::Tensor weights = GateWeights(LinearInFloat32(x, params.Get(gate), params.Packed(gate)));
-  return Sum({routed, ScaleRows(shared, weights)});
+  return model::Sum({routed, ScaleRows(shared, weights)});
 }
 
 }  // namespace tandem::model

@@ -14,6 +14,8 @@
 #include "common/model/expert_rows.h"
 #include "common/model/layers/attention_spec.h"
 #include "common/model/layers/expert_spec.h"
+#include "common/model/layers/feed_forward_spec.h"
+#include "common/model/layers/norm_spec.h"
 #include "common/model/norm.h"
 #include "common/model/parameter_provider.h"
 #include "common/model/recomputation.h"
@@ -27,7 +29,6 @@ struct OpContext {
   comm::ProcessGroup* tensor_group = nullptr;  // null: the layer is not split
   // Receives the inputs of products and of attention that can be recomputed; null: all are kept.
   Recomputation* recomputation = nullptr;
-  double eps = 0;  // of the norms
 };
 
 // A layer's attention. `attention` provides the past tokens: whole sequences in the trainer, a
@@ -39,6 +40,9 @@ struct LayerAttention {
   const Rotary& rotary;
   Attention& attention;
 };
+
+// The tensors of a norm.
+Norm NormOf(const ParameterProvider& params, const NormSpec& spec, const NormParameters& norm);
 
 // Lives as long as one layer's forward pass; the arguments must outlive it. Single-threaded.
 class TensorOps {
@@ -55,8 +59,15 @@ class TensorOps {
       : context_(context), attention_(attention) {}
 
   // Adds the previous sub-layer's output and normalises the sum, in one pass over the rows.
-  // weight: [hidden].
-  ResidualNorm AddNorm(const Residual& in, int weight);
+  ResidualNorm AddNorm(const Residual& in, const NormSpec& spec, const NormParameters& norm);
+
+  // Returns the norm of a sub-layer's result x.
+  at::Tensor Normalize(const at::Tensor& x, const NormSpec& spec, const NormParameters& norm);
+
+  at::Tensor Sum(const Residual& in);
+
+  // Returns x times a number of the model; x itself for 1.
+  at::Tensor Scale(const at::Tensor& x, double factor);
 
   // Returns x [num_tokens, in], identical on every rank, times this rank's rows of the weight.
   // `tag` names the layer in errors of collectives.
@@ -66,12 +77,13 @@ class TensorOps {
   // ranks; the bias is added once.
   at::Tensor RowParallel(const at::Tensor& x, int weight, int bias, const char* tag);
 
-  // qkv: [num_tokens, q_size + 2 kv_size] of this rank. Rotates the heads, behind their norms if
-  // there are any, and attends. Returns [num_tokens, q_size].
-  at::Tensor Attend(const at::Tensor& qkv, int q_norm, int k_norm);
+  // qkv: [num_tokens, q_size + 2 kv_size] of this rank. Limits, norms and rotates the heads as the
+  // layer's AttentionSpec says, and attends. Returns [num_tokens, q_size].
+  at::Tensor Attend(const at::Tensor& qkv, const AttentionParameters& at);
 
-  // gate_up: [num_rows, 2 intermediate]. Returns [num_rows, intermediate].
-  at::Tensor SwiGlu(const at::Tensor& gate_up);
+  // gate_up: [num_rows, 2 intermediate], or [num_rows, intermediate] without a gate. Returns
+  // [num_rows, intermediate].
+  at::Tensor Activate(const at::Tensor& gate_up, const FeedForwardSpec& spec, int alphas);
 
   // Returns the experts of each token of x [num_tokens, hidden], identical on every rank.
   Routing Route(const at::Tensor& x, int router, const RoutingSpec& spec);
@@ -94,7 +106,9 @@ class TensorOps {
  private:
   std::optional<at::Tensor> Optional(int index) const;
   at::Tensor Project(const at::Tensor& x, int weight, int bias) const;
-  HeadRotation RotationOf(int q_norm, int k_norm) const;
+  TensorParallel Parallel() const;
+  HeadRotation RotationOf(const AttentionParameters& at) const;
+  AttentionParams ParamsOf(const AttentionParameters& at) const;
 
   const OpContext& context_;
   const LayerAttention& attention_;

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "common/model/cache_groups.h"
+#include "common/model/rotary_frequencies.h"
 
 namespace tandem::rollout {
 namespace {
@@ -40,9 +41,18 @@ absl::StatusOr<CacheSize> SizeCache(const EngineOptions& options, const model::T
         "rollout.max_model_len: expected 0 or at most the model's max_position_embeddings ",
         spec.max_position_embeddings, ", found ", options.max_model_len));
   }
+  // Beyond it the keys in the cache would have to rotate otherwise.
+  const int64_t longest_generation = model::LongestGeneration(spec);
+  if (options.max_model_len > longest_generation) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("rollout.max_model_len: the model's rotary embedding (rope type dynamic or "
+                     "longrope) changes "
+                     "for all tokens of a sequence that grows beyond ",
+                     longest_generation, " tokens, so longer ones cannot be generated; found ",
+                     options.max_model_len, "; use 0 or at most ", longest_generation));
+  }
   CacheSize size;
-  size.max_model_len =
-      options.max_model_len == 0 ? spec.max_position_embeddings : options.max_model_len;
+  size.max_model_len = options.max_model_len == 0 ? longest_generation : options.max_model_len;
   const model::TensorParallel parallel = model.table().tensor_parallel();
   const model::AttentionSpec& attention = spec.layers.front().attention;
   for (const model::LayerSpec& layer : spec.layers) {

@@ -37,8 +37,8 @@ struct ActiveRequest {
   std::vector<std::unique_ptr<SampleState>> samples;
   int64_t num_unfinished = 0;
   std::vector<int32_t> stop_ids;  // in force, sorted
-  int64_t num_queued_tokens =
-      0;  // that it may still take, its prompt included until it is computed
+  // Tokens that may still be computed; includes the prompt until that is done.
+  int64_t num_queued_tokens = 0;
   bool prompt_computed = false;
   bool done = false;
 

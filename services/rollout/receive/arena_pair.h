@@ -18,8 +18,9 @@
 namespace tandem::rollout {
 
 // Thread-safe, except for the contents: the live arena is read-only, and only the stager writes the
-// staged one. After a flip nobody reads the previously live arena: the engine thread makes the flip
-// itself, and the only other reader is the stager.
+// staged one. After a flip nobody reads the previously live arena: the thread that runs the forward
+// pass (the engine's, or RankFollower::Run()'s) makes the flip itself, and the only other reader is
+// the stager.
 class ArenaPair {
  public:
   // Arenas are allocated on demand: the first staged one and, unless it is the CPU, that of the

@@ -46,7 +46,7 @@ class FolderReader {
                weights::DeviceOps& ops, weights::TensorSink& sink)
       : table_(table), plan_(plan), ops_(ops), sink_(sink) {}
 
-  absl::Status Take(model::ParameterTable::SegmentRef ref, const io::TensorView& tensor) {
+  absl::Status Take(model::ParameterTable::SegmentRef ref, const model::StoredSource& source) {
     const model::Segment& segment = table_.segment(ref);
     const int index = tensor_++;
     const auto& tensors = plan_.manifest.tensors();
@@ -63,7 +63,7 @@ class FolderReader {
                                               plan_.tensor_bytes[index]));
     }
     for (; IsOf(index); ++bucket_) {
-      RETURN_IF_ERROR(Take(segment, tensor, type, element));
+      RETURN_IF_ERROR(Take(segment, source, type, element));
     }
     return absl::OkStatus();
   }
@@ -75,7 +75,7 @@ class FolderReader {
   }
 
   // Takes the next bucket, a part of the segment.
-  absl::Status Take(const model::Segment& segment, const io::TensorView& tensor,
+  absl::Status Take(const model::Segment& segment, const model::StoredSource& source,
                     at::ScalarType type, int64_t element) {
     const weights::Bucket& bucket = plan_.buckets[bucket_];
     const weights::BucketSpan all = weights::WholeBucket(bucket);
@@ -84,11 +84,11 @@ class FolderReader {
     // The CPU casts straight into host memory; packed tensors and devices get a copy of a buffer.
     const absl::Span<std::byte> place = sink_.Place(bucket_, all);
     if (ops_.on_host() && !place.empty()) {
-      RETURN_IF_ERROR(model::CopySegment(segment, tensor, first, count, type, place.data()));
+      RETURN_IF_ERROR(model::CopySegment(segment, source, first, count, type, place.data()));
       return sink_.Digest(bucket_);
     }
     if (!buffer_.defined()) buffer_ = at::empty({kPortionBytes}, at::kByte);
-    RETURN_IF_ERROR(model::CopySegment(segment, tensor, first, count, type, buffer_.data_ptr()));
+    RETURN_IF_ERROR(model::CopySegment(segment, source, first, count, type, buffer_.data_ptr()));
     RETURN_IF_ERROR(sink_.Unpack(bucket_, all, buffer_.narrow(0, 0, bucket.size_bytes())));
     return sink_.Digest(bucket_);
   }
@@ -109,8 +109,8 @@ absl::StatusOr<std::string> Stage(const io::ModelFolder& folder, const model::Pa
   ASSIGN_OR_RETURN(const auto sink, weights::TensorSink::Create(plan, store));
   FolderReader reader(table, plan, store.ops(), *sink);
   RETURN_IF_ERROR(model::LoadParameters(
-      folder, table, [&](model::ParameterTable::SegmentRef ref, const io::TensorView& tensor) {
-        return reader.Take(ref, tensor);
+      folder, table, [&](model::ParameterTable::SegmentRef ref, const model::StoredSource& source) {
+        return reader.Take(ref, source);
       }));
   return weights::ModelDigest(sink->digests());
 }

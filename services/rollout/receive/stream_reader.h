@@ -20,7 +20,7 @@ class StreamReader {
  public:
   struct Options {
     int64_t bucket_bytes = int64_t{16} << 20;  // at most; the unit of retries
-    // Gives up on a source that sends nothing for so long, over any number of connections.
+    // Gives up on a source that sends nothing for this long, over any number of connections.
     absl::Duration patience = absl::Seconds(10);
   };
   struct Source {
@@ -39,9 +39,9 @@ class StreamReader {
   // Reads every bucket of Plan() into the sink, each after its digest is verified. If a connection
   // breaks or a bucket arrives damaged, reconnects and resumes at the first bucket that the sink
   // lacks, until the deadline. Blocks; to stop it, notify `cancel` and call Abort(). Errors name
-  // the bucket: those of the sink; FAILED_PRECONDITION or ABORTED if the source does not, or no
-  // longer, have the version; UNAVAILABLE if it gives up on the source; DATA_LOSS if a bucket
-  // arrives damaged repeatedly; DEADLINE_EXCEEDED, CANCELLED.
+  // the bucket: those of the sink; FAILED_PRECONDITION or ABORTED if the source does not have
+  // the version, or no longer has it; UNAVAILABLE if it gives up on the source; DATA_LOSS if a
+  // bucket arrives damaged repeatedly; DEADLINE_EXCEEDED, CANCELLED.
   absl::Status Read(const Source& source, const weights::TransferPlan& plan,
                     weights::BucketSink& sink, const absl::Notification& cancel,
                     weights::PhaseTimes& times);

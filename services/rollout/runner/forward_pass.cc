@@ -28,7 +28,7 @@ at::Tensor RunStages(const model::Transformer& model, const model::ParameterProv
                      const at::Tensor& token_ids, const at::Tensor& positions,
                      model::Attention& attention) {
   const model::Rotary rotary = model.MakeRotary(positions);
-  model::Residual x{model.Embed(params, token_ids), {}};
+  model::Residual x{model.Embed(params, token_ids, positions), {}};
   for (int64_t layer = 0; layer < model.spec().num_layers(); ++layer) {
     x = model.Block(params, layer, x, rotary, attention);
   }

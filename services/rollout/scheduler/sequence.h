@@ -12,7 +12,8 @@
 namespace tandem::rollout {
 
 struct Sequence {
-  // Higher is served first; on ties clients take turns, and a client's sequences run in this order.
+  // Higher is served first. At equal priority clients take turns, and a client's sequences run by
+  // arrival, then index.
   int32_t priority = 0;
   uint64_t client = 0;
   int64_t arrival = 0;  // of the request
@@ -35,7 +36,8 @@ struct Sequence {
   // The block table (common/model/cache_groups.h) of tokens 0 .. num_computed - 1, and of those
   // being computed.
   std::vector<int32_t> blocks;
-  int64_t num_hashed_blocks = 0;  // leading block positions that came from the cache or went there
+  // Leading block positions found in the prefix cache or published to it.
+  int64_t num_hashed_blocks = 0;
   BlockHashes hashes;
 
   int64_t num_tokens() const { return static_cast<int64_t>(tokens.size()); }

@@ -19,6 +19,7 @@
 #include "common/comm/launch_environment.h"
 #include "common/config/load.h"
 #include "common/model/allocator.h"
+#include "common/model/families/family_table.h"
 #include "common/rpc/service_program.h"
 #include "common/status/exceptions.h"
 #include "common/status/status_macros.h"
@@ -56,6 +57,7 @@ absl::StatusOr<RolloutProcessOptions> MakeOptions(const CommandLine& command_lin
   auto config = config::LoadRunConfig(command_line.configs, overrides);
   if (!config.ok()) return config.status();
   options.config = *std::move(config);
+  RETURN_IF_ERROR(model::AddFamilyFile(options.config.model().family_file()));
   if (!command_line.model.empty()) options.config.mutable_model()->set_path(command_line.model);
   if (options.config.model().path().empty()) {
     return absl::InvalidArgumentError(

@@ -51,8 +51,8 @@ struct AdvantageOptions {
 // Returns null for ADV_ESTIMATOR_UNSPECIFIED, and for a value that advantages.cc does not list.
 const AdvantageKind* FindAdvantages(config::v1::AdvEstimator estimator);
 
-// Puts what the sample's own token rewards leave of each completion's reward on its last trained-on
-// token: `token_rewards` then add up to the reward. Call once.
+// Adds to the last trained-on token the part of the completion's reward that its own token rewards
+// do not cover: `token_rewards` then add up to the reward. Call once.
 void SpreadRewards(TrainingBatch& batch);
 
 // Computes the advantage of every trained-on token from total_reward() and token_rewards. Call

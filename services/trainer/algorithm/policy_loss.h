@@ -1,5 +1,6 @@
 // PolicyLossKind: a policy-gradient loss per token, named by actor.policy_loss.loss_mode. Each is
-// one file (ppo_clip_loss.cc, gspo_loss.cc, ...) and one line in policy_loss.cc:
+// one file (ppo_clip_loss.cc, gspo_loss.cc, ...), a declaration below, a line in policy_loss.cc and a
+// value of the enum PolicyLossMode:
 //
 //   const PolicyLossKind* kind = FindPolicyLoss(config.actor().policy_loss().loss_mode());
 //   const PolicyLoss loss = kind->compute({logprobs, old_logprobs, advantages, rows}, options);
@@ -68,8 +69,8 @@ struct PolicyLossKind {
   // The loss is a mean over sequences of means over their tokens, whatever loss_agg_mode says (as
   // in verl: gspo, sapo).
   bool is_mean_over_sequences = false;
-  // Sets `selected` of all sequences: tokens that the loss treats otherwise. Called once a step,
-  // before its first update, with old_logprobs and advantages; every rank chooses the same tokens.
+  // Sets `selected` of all sequences: marks the tokens that the loss treats differently. Called
+  // once a step, before its first update, with old_logprobs and advantages; every rank chooses the same tokens.
   void (*select)(TrainingBatch& batch, const PolicyLossOptions& options) = nullptr;
 };
 

@@ -10,7 +10,10 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "common/io/model_folder.h"
 #include "common/io/model_folder_writer.h"
+#include "common/model/stored_layout.h"
+#include "common/model/stored_writer.h"
 #include "common/model/torch_dtype.h"
 #include "common/status/status_macros.h"
 #include "services/trainer/fsdp/shard_layout.h"
@@ -23,16 +26,13 @@ constexpr int64_t kMaxPieceElements = int64_t{4} << 20;
 // The leader's file; keeps the first error and passes over what comes after it.
 class Writer {
  public:
-  Writer(const ShardLayout& layout, const HuggingFaceExport& options) {
-    std::vector<io::TensorDeclaration> tensors;
-    const io::DType dtype = model::FileDType(options.dtype);
-    for (size_t i = 0; i < layout.num_tensors(); ++i) {
-      tensors.push_back({layout.tensor(i).name, dtype, layout.tensor(i).global_shape});
-    }
+  Writer(const model::StoredLayout& layout, const io::ModelFolder* source,
+         const HuggingFaceExport& options) {
     io::ModelFolderWriter::Options writer_options;
     writer_options.source_folder = options.source_folder;
     writer_options.replace_model = true;
-    auto writer = io::ModelFolderWriter::Create(options.path, std::move(tensors), writer_options);
+    auto writer = model::StoredWriter::Create(options.path, layout, model::FileDType(options.dtype),
+                                              source, writer_options);
     if (writer.ok()) {
       writer_.emplace(*std::move(writer));
     } else {
@@ -40,25 +40,24 @@ class Writer {
     }
   }
 
-  void Append(const std::string& name, const at::Tensor& piece) {
+  void Append(const model::StoredPiece& piece, const at::Tensor& elements) {
     if (!status_.ok()) return;
-    const at::Tensor bytes = piece.to(at::kCPU).contiguous();
+    const at::Tensor bytes = elements.to(at::kCPU).contiguous();
     const auto size = static_cast<size_t>(bytes.nbytes());
     status_ = writer_->Append(
-        name, absl::MakeConstSpan(static_cast<const std::byte*>(bytes.const_data_ptr()), size));
-    size_bytes_ += static_cast<int64_t>(size);
+        piece, absl::MakeConstSpan(static_cast<const std::byte*>(bytes.const_data_ptr()), size));
   }
 
   ExportResult Finish() {
     if (status_.ok()) status_ = writer_->Commit();
+    const int64_t size_bytes = writer_.has_value() ? writer_->size_bytes() : 0;
     writer_.reset();  // an uncommitted one removes what it wrote
-    return {status_, size_bytes_};
+    return {status_, size_bytes};
   }
 
  private:
-  std::optional<io::ModelFolderWriter> writer_;
+  std::optional<model::StoredWriter> writer_;
   absl::Status status_;
-  int64_t size_bytes_ = 0;
 };
 
 // The rank's elements of a piece, one run after another, in the type of the file.
@@ -97,49 +96,80 @@ class Piece {
   at::Tensor elements_;
 };
 
+// The collective transfer of one copy of the model to the leader.
+class Transfer {
+ public:
+  Transfer(const ShardLayout& layout, const std::vector<UnitShard>& shards,
+           comm::ProcessGroup& group, at::ScalarType dtype)
+      : layout_(layout),
+        shards_(shards),
+        group_(group),
+        dtype_(dtype),
+        piece_options_(shards[0].master.options().dtype(dtype)) {}
+
+  // Sends this rank's elements of [first, first + count) of a parameter to the leader.
+  absl::Status Send(size_t parameter, int64_t first, int64_t count) {
+    if (group_.rank() >= layout_.num_ranks()) return absl::OkStatus();
+    const auto runs = layout_.RunsOf(group_.rank(), parameter, first, count);
+    if (runs.empty()) return absl::OkStatus();
+    const at::Tensor packed = Pack(runs, shards_, dtype_);
+    ASSIGN_OR_RETURN(auto work, group_.Send(packed, 0, layout_.tensor(parameter).name));
+    return work->Wait();
+  }
+
+  // Returns the same elements, on the leader.
+  absl::StatusOr<at::Tensor> Receive(size_t parameter, int64_t first, int64_t count) {
+    Piece piece(first, count, piece_options_);
+    for (int rank = 0; rank < layout_.num_ranks(); ++rank) {
+      const auto runs = layout_.RunsOf(rank, parameter, first, count);
+      if (runs.empty()) continue;
+      at::Tensor packed;
+      if (rank == 0) {
+        packed = Pack(runs, shards_, dtype_);
+      } else {
+        packed = at::empty({NumElements(runs)}, piece_options_);
+        ASSIGN_OR_RETURN(auto work, group_.Receive(packed, rank, layout_.tensor(parameter).name));
+        RETURN_IF_ERROR(work->Wait());
+      }
+      piece.Lay(runs, packed);
+    }
+    return piece.elements();
+  }
+
+ private:
+  const ShardLayout& layout_;
+  const std::vector<UnitShard>& shards_;
+  comm::ProcessGroup& group_;
+  const at::ScalarType dtype_;
+  const at::TensorOptions piece_options_;
+};
+
 }  // namespace
 
 absl::StatusOr<ExportResult> ExportHuggingFace(ShardedModel& model, const comm::DeviceMesh& mesh,
                                                const HuggingFaceExport& options) {
-  const ShardLayout layout(model.transformer(), mesh.shape());
-  const std::vector<UnitShard>& shards = model.shards();
-  const at::TensorOptions piece_options = shards[0].master.options().dtype(options.dtype);
   // The first copy is the first ranks of the mesh.
   comm::ProcessGroup& group = mesh.world();
   const bool is_leader = group.rank() == 0;
+  // The folder's names matter to the leader alone; the order of pieces does not depend on them.
+  std::optional<io::ModelFolder> opened;
+  if (is_leader) opened = model::OpenExportSource(options.source_folder);
+  const io::ModelFolder* const source = opened.has_value() ? &*opened : nullptr;
+  ASSIGN_OR_RETURN(const model::StoredLayout stored,
+                   model::StoredLayout::Create(model.transformer().table(), source));
+  const ShardLayout layout(model.transformer(), mesh.shape());
+  Transfer transfer(layout, model.shards(), group, options.dtype);
   std::optional<Writer> writer;
-  if (is_leader) writer.emplace(layout, options);
+  if (is_leader) writer.emplace(stored, source, options);
 
-  for (size_t i = 0; i < layout.num_tensors(); ++i) {
-    const std::string& name = layout.tensor(i).name;
-    const int64_t numel = layout.tensor_numel(i);
-    for (int64_t first = 0; first < numel; first += kMaxPieceElements) {
-      const int64_t count = std::min(kMaxPieceElements, numel - first);
-      if (!is_leader) {
-        if (group.rank() >= layout.num_ranks()) continue;
-        const auto runs = layout.RunsOf(group.rank(), i, first, count);
-        if (runs.empty()) continue;
-        ASSIGN_OR_RETURN(auto work, group.Send(Pack(runs, shards, options.dtype), 0, name));
-        RETURN_IF_ERROR(work->Wait());
-        continue;
-      }
-      Piece piece(first, count, piece_options);
-      for (int rank = 0; rank < layout.num_ranks(); ++rank) {
-        const auto runs = layout.RunsOf(rank, i, first, count);
-        if (runs.empty()) continue;
-        at::Tensor packed;
-        if (rank == 0) {
-          packed = Pack(runs, shards, options.dtype);
-        } else {
-          packed = at::empty({NumElements(runs)}, piece_options);
-          ASSIGN_OR_RETURN(auto work, group.Receive(packed, rank, name));
-          RETURN_IF_ERROR(work->Wait());
-        }
-        piece.Lay(runs, packed);
-      }
-      writer->Append(name, piece.elements());
-    }
-  }
+  RETURN_IF_ERROR(model::ForStoredPieces(
+      stored, kMaxPieceElements, [&](const model::StoredPiece& piece) -> absl::Status {
+        if (!is_leader) return transfer.Send(piece.parameter, piece.first, piece.count);
+        ASSIGN_OR_RETURN(const at::Tensor elements,
+                         transfer.Receive(piece.parameter, piece.first, piece.count));
+        writer->Append(piece, elements);
+        return absl::OkStatus();
+      }));
   return is_leader ? writer->Finish() : ExportResult{};
 }
 

@@ -1,5 +1,6 @@
-// Exports the sharded policy as a Hugging Face folder. No rank ever holds the whole model: the
-// leader receives one piece of one shard at a time and appends it to the file.
+// Exports the sharded policy as a Hugging Face folder, with tensors named and laid out as in the
+// model's own folder. No rank ever holds the whole model: the leader receives one piece of one shard
+// at a time and appends it to the file, or to the tensor that several parameters share.
 #ifndef TANDEM_SERVICES_TRAINER_CHECKPOINT_HUGGING_FACE_EXPORT_H_
 #define TANDEM_SERVICES_TRAINER_CHECKPOINT_HUGGING_FACE_EXPORT_H_
 
@@ -16,8 +17,10 @@
 namespace tandem::trainer {
 
 struct HuggingFaceExport {
-  std::string path;                   // output folder; replaces an existing model folder
-  std::string source_folder;          // config.json and the tokenizer's files are copied from here
+  std::string path;  // output folder; replaces an existing model folder
+  // The model's folder: its config.json and the tokenizer's files are copied; its tensors' names,
+  // if it has weights, say whether an optional prefix is in use.
+  std::string source_folder;
   at::ScalarType dtype = at::kFloat;  // kFloat or kBFloat16
 };
 

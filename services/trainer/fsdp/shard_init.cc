@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "absl/functional/function_ref.h"
-#include "common/io/release_pages.h"
+#include "common/model/compare_parameters.h"
 #include "common/model/load_parameters.h"
 #include "common/model/random_init.h"
 #include "common/status/status_macros.h"
@@ -55,13 +55,13 @@ void DrawSegment(const model::ModelSpec& spec, uint64_t seed, const model::Param
 absl::Status LoadShards(const io::ModelFolder& folder, const model::ParameterTable& table,
                         std::vector<UnitShard>& shards) {
   return model::LoadParameters(
-      folder, table, [&](model::ParameterTable::SegmentRef ref, const io::TensorView& tensor) {
+      folder, table, [&](model::ParameterTable::SegmentRef ref, const model::StoredSource& source) {
         const model::Segment& segment = table.segment(ref);
         return FillOwned(segment, shards[table.parameter(ref.parameter).unit],
                          [&](int64_t first, int64_t count, at::ScalarType dtype, void* out) {
                            absl::Status copied =
-                               model::CopySegment(segment, tensor, first, count, dtype, out);
-                           io::ReleasePages(tensor.bytes);
+                               model::CopySegment(segment, source, first, count, dtype, out);
+                           source.ReleasePages();
                            return copied;
                          });
       });
@@ -78,11 +78,7 @@ void DrawMissingValueHead(const model::ModelSpec& spec, uint64_t seed,
                           const io::ModelFolder& folder, const model::ParameterTable& table,
                           std::vector<UnitShard>& shards) {
   for (const model::ParameterTable::SegmentRef ref : table.segments()) {
-    const bool is_head =
-        ref.parameter == table.value_head() || ref.parameter == table.value_head_bias();
-    if (is_head && !folder.Contains(table.segment(ref).name)) {
-      DrawSegment(spec, seed, table, ref, shards);
-    }
+    if (model::IsNewHead(table, ref, folder)) DrawSegment(spec, seed, table, ref, shards);
   }
 }
 

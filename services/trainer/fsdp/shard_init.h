@@ -14,7 +14,8 @@
 namespace tandem::trainer {
 
 // Reads this rank's part of every tensor of the table and no other bytes of the files; a few MiB
-// are resident at a time. Errors are those of model::LoadParameters.
+// are resident at a time, or one tensor if the folder stores it transposed. Errors are those of
+// model::LoadParameters.
 absl::Status LoadShards(const io::ModelFolder& folder, const model::ParameterTable& table,
                         std::vector<UnitShard>& shards);
 

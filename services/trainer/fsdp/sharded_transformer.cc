@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/comm/shareable_memory.h"
 #include "common/model/parallel_fit.h"
+#include "common/model/rotary_frequencies.h"
 #include "common/model/sequence_parallel_attention.h"
 #include "common/model/tensor_collectives.h"
 #include "common/sharding/shard_extent.h"
@@ -69,6 +70,19 @@ sharding::Saves SavesOf(ActivationCheckpointing checkpointing) {
 
 std::string StageName(int64_t stage) {
   return stage == 0 ? "embed" : absl::StrCat("layers.", stage - 1);
+}
+
+bool RotatesByLength(const model::ModelSpec& spec) {
+  return std::any_of(spec.ropes.begin(), spec.ropes.end(), model::DependsOnLength);
+}
+
+// Returns the length of the whole sequence of each token of a rank's slice: int64 [tokens of the
+// slice].
+at::Tensor SliceLengths(const SequenceSlice& slice, int rank) {
+  const int64_t tokens = slice.positions.numel();
+  at::Tensor ends = at::empty({static_cast<int64_t>(slice.cu_seqlens.size())}, at::kLong);
+  std::copy(slice.cu_seqlens.begin(), slice.cu_seqlens.end(), ends.mutable_data_ptr<int64_t>());
+  return model::PackedLengths(ends).narrow(0, rank * tokens, tokens);
 }
 
 }  // namespace
@@ -365,14 +379,19 @@ ShardedTransformer::Pass ShardedTransformer::MakePass(const PackedBatch& batch) 
   if (pass.empty) return pass;
   comm::ProcessGroup& group = options_.mesh->sequence();
   // Computes common prefixes once if our kernels do the attention.
-  const bool shares = SharesPrefixes(options_.device, group.size()) && !options_.eager_attention;
+  // Not for a model that rotates a prefix by the length of its whole sequence.
+  const bool by_length = RotatesByLength(transformer_.spec());
+  const bool shares =
+      SharesPrefixes(options_.device, group.size()) && !options_.eager_attention && !by_length;
   const PackedBatch shared = shares ? SharePrefixes(batch) : batch;
   pass.slice = SliceOf(shared, group.rank(), group.size());
   pass.token_ids = pass.slice.token_ids.to(options_.device);
+  pass.positions = pass.slice.positions.to(options_.device);
   pass.rows = pass.slice.rows.to(options_.device);
   pass.targets = pass.slice.targets.to(options_.device);
   pass.temperatures = pass.slice.temperatures.to(options_.device);
-  pass.rotary = transformer_.MakeRotary(pass.slice.positions.to(options_.device));
+  pass.rotary = transformer_.MakeRotary(
+      pass.positions, by_length ? SliceLengths(pass.slice, group.rank()) : at::Tensor());
   const std::vector<int64_t>& ends = pass.slice.cu_seqlens;
   at::Tensor cu_seqlens = at::empty({static_cast<int64_t>(ends.size())}, at::kLong);
   std::copy(ends.begin(), ends.end(), cu_seqlens.mutable_data_ptr<int64_t>());
@@ -477,7 +496,7 @@ at::Tensor ShardedTransformer::PassOps::RunStage(int stage, const at::Tensor& in
   const at::AutoGradMode grad_mode(saves != sharding::Saves::kNothing);
   const model::Transformer& transformer = model_.transformer_;
   const UnitGatherer& parameters = *model_.gatherer_;
-  if (stage == 0) return transformer.Embed(parameters, pass_.token_ids);
+  if (stage == 0) return transformer.Embed(parameters, pass_.token_ids, pass_.positions);
   const bool selective = saves == sharding::Saves::kSelected;
   at::Tensor x = transformer.Block(parameters, stage - 1, input, pass_.rotary, *pass_.attention,
                                    selective ? &graph : nullptr);

@@ -68,7 +68,7 @@ class ShardedTransformer : public ShardedModel {
   // A batch on the device, and the data that its stages share.
   struct Pass {
     bool empty = false;
-    at::Tensor token_ids, rows, targets, temperatures;
+    at::Tensor token_ids, positions, rows, targets, temperatures;
     model::Rotary rotary;
     SequenceSlice slice;  // the part of the batch that this rank computes
     std::unique_ptr<model::Attention> attention;

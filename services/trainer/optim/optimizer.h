@@ -1,6 +1,6 @@
 // Optimizer: one update of a ShardedModel's masters from its gradients. Clips by the global gradient
-// norm, skips a step whose norm is not finite, and leaves the formula to its kinds: AdamW (adamw.h)
-// and Muon (muon.h). MakeOptimizer() (make_optimizer.h) chooses one.
+// norm, skips a step whose norm is not finite, and leaves the update rule to its subclasses: AdamW
+// (adamw.h) and Muon (muon.h). MakeOptimizer() (make_optimizer.h) chooses one.
 #ifndef TANDEM_SERVICES_TRAINER_OPTIM_OPTIMIZER_H_
 #define TANDEM_SERVICES_TRAINER_OPTIM_OPTIMIZER_H_
 
@@ -24,7 +24,7 @@ class Optimizer {
  public:
   struct StepResult {
     double grad_norm = 0;  // global, before clipping
-    bool skipped = false;  // the norm is not finite on some rank; no rank changed anything
+    bool skipped = false;  // the global norm is not finite; no rank changed anything
     std::string cause;     // if skipped: "non-finite gradient in layers.3 (...) on rank 1"
   };
 
@@ -64,8 +64,8 @@ class Optimizer {
   // `mesh` is the model's. grad_clip 0: no clipping.
   Optimizer(double grad_clip, ShardedModel& model, const comm::DeviceMesh& mesh);
 
-  // Applies the formula to every trained unit. Gradients count times `clip_factor`; num_steps()
-  // includes this step.
+  // Applies the update rule to every trained unit. Gradients are multiplied by `clip_factor`;
+  // num_steps() includes this step.
   virtual absl::Status Update(std::vector<UnitShard>& shards, double learning_rate,
                               double clip_factor) = 0;
 

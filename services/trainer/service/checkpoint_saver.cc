@@ -140,13 +140,15 @@ void CheckpointSaver::Cancel(absl::Status reason) {
 
 absl::StatusOr<std::optional<v1::CheckpointOutcome>> CheckpointSaver::Settle(bool wait) {
   if (!in_flight_) return std::nullopt;
-  const auto ask = [this](bool wait) -> absl::StatusOr<absl::Status> {
+  bool is_writing = false;  // some rank
+  const auto ask = [this, &is_writing](bool wait) -> absl::StatusOr<absl::Status> {
     ASSIGN_OR_RETURN(const std::vector<RankResult> results,
                      run_(Opcode::kSnapshotState, wait ? "wait" : "poll"));
     absl::Status failure;
     for (size_t rank = 0; rank < results.size(); ++rank) {
       ASSIGN_OR_RETURN(const SnapshotState state, SnapshotState::Decode(results[rank].payload));
       write_seconds_ = std::max(write_seconds_, state.seconds);
+      is_writing = is_writing || state.running;
       if (!failure.ok() || state.status.ok()) continue;
       failure = absl::Status(state.status.code(),
                              absl::StrCat("trainer rank ", rank, ": ", state.status.message()));
@@ -161,6 +163,9 @@ absl::StatusOr<std::optional<v1::CheckpointOutcome>> CheckpointSaver::Settle(boo
     }
     Cancel(failure);
   } else if (!wait) {
+    // A rank's files may be complete just before its writer ends, which takes no other snapshot until
+    // the rank has been asked again.
+    if (is_writing) return std::nullopt;
     absl::MutexLock lock(&mu_);
     if (!done_) return std::nullopt;
   }

@@ -11,6 +11,7 @@
 #include "common/comm/launch_environment.h"
 #include "common/config/load.h"
 #include "common/model/allocator.h"
+#include "common/model/families/family_table.h"
 #include "common/rpc/service_program.h"
 #include "common/status/exceptions.h"
 #include "common/telemetry/log.h"
@@ -32,6 +33,9 @@ int Run(const rpc::ServiceFlags& flags, rpc::TerminationSignal& termination) {
   options.environment = *environment;
   auto config = config::LoadRunConfig(flags.configs, flags.overrides);
   if (!config.ok()) return Misuse(config.status());
+  if (const absl::Status added = model::AddFamilyFile(config->model().family_file()); !added.ok()) {
+    return Misuse(added);
+  }
   options.config = *config;
   options.listen = flags.listen;
   options.health_listen = flags.health_listen;

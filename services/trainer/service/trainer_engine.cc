@@ -10,6 +10,8 @@
 #include "common/io/model_config.h"
 #include "common/io/model_folder.h"
 #include "common/model/frozen_parameters.h"
+#include "common/model/parameter_table.h"
+#include "common/model/stored_layout.h"
 #include "common/rank_setup/rank_setup.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
@@ -72,6 +74,10 @@ absl::StatusOr<model::ModelSpec> TrainerEngine::CheckConfig(const config::v1::Ru
   ASSIGN_OR_RETURN(const io::ModelConfig model_config, io::ReadModelConfig(path));
   ASSIGN_OR_RETURN(model::ModelSpec spec,
                    model::ParseModelSpec(model_config.json, model_config.path));
+  // Also for a model drawn at random, which is exported.
+  RETURN_IF_ERROR(
+      model::StoredLayout::Create(model::ParameterTable(spec), /*folder=*/nullptr).status())
+      << model_config.path;
   RETURN_IF_ERROR(model::CheckFrozenParameters(spec, {config.trainer().frozen_parameters().begin(),
                                                       config.trainer().frozen_parameters().end()}));
   return spec;

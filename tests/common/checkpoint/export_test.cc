@@ -22,7 +22,10 @@ using ::testing::HasSubstr;
 class ExportTest : public ::testing::Test {
  protected:
   ExportTest() {
-    folder_.Write("source/config.json", R"({"architectures": ["LlamaForCausalLM"]})");
+    folder_.Write("source/config.json",
+                  R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama",
+                      "vocab_size": 7, "hidden_size": 6, "intermediate_size": 8,
+                      "num_hidden_layers": 1, "num_attention_heads": 1})");
     folder_.Write("source/tokenizer.json", "{}");
     options_.checkpoint = folder_ / "c";
     options_.output = folder_ / "out";
@@ -85,6 +88,16 @@ TEST_F(ExportTest, WritesIntoNoFolderWithFilesAndFindsThatOutFirst) {
   EXPECT_THAT(ExportCheckpoint(options_).status(),
               StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr(options_.output)));
   EXPECT_TRUE(std::filesystem::exists(folder_ / "out/notes.txt"));
+}
+
+TEST_F(ExportTest, NamesTheConfigurationThatIsNoModels) {
+  ASSERT_OK(WriteSmallCheckpoint(options_.checkpoint, {1, 1}, folder_ / "source"));
+  folder_.Write("source/config.json", "{}");
+
+  const absl::Status status = ExportCheckpoint(options_).status();
+
+  EXPECT_THAT(std::string(status.message()), HasSubstr("source/config.json"));
+  EXPECT_FALSE(std::filesystem::exists(options_.output));
 }
 
 TEST_F(ExportTest, NamesTheModelsThatTheCheckpointHas) {

@@ -7,13 +7,15 @@
 #include <optional>
 #include <vector>
 
+#include "common/model/activation.h"
 #include "common/model/attention_plan.h"
 #include "common/model/kernels/log_probs.h"
 #include "common/model/norm.h"
 #include "common/model/packed_places.h"
 #include "common/model/paged_attention.h"
 #include "common/model/rotary.h"
-#include "common/model/swiglu.h"
+#include "tests/common/model/layer_kinds.h"
+#include "tests/common/model/other_rotations.h"
 #include "tests/support/cuda_emulation.h"
 #include "tests/support/status_matchers.h"
 // After it.
@@ -37,23 +39,29 @@ class CudaKernels : public ::testing::TestWithParam<at::ScalarType> {
 };
 
 TEST_P(CudaKernels, NormsAreTheCpus) {
+  const auto pointer = [](const at::Tensor& tensor) -> const void* {
+    return tensor.defined() ? tensor.const_data_ptr() : nullptr;
+  };
   for (const int64_t size : {1032, 24, 7}) {
-    for (const bool with_delta : {false, true}) {
-      const at::Tensor x = Random({3, size});
-      const at::Tensor delta = with_delta ? Random({3, size}) : at::zeros({3, size}, GetParam());
-      const at::Tensor weight = Random({size});
-      const ResidualNorm expected = AddRmsNorm(x, delta, weight, 1e-6);
-      ResidualNorm found{at::empty_like(x), at::empty_like(x)};
-      cuda::RmsNorm args{type(), 3, size, 1e-6f, x.const_data_ptr()};
-      if (with_delta) {
-        args.delta = delta.const_data_ptr();
-        args.sum = found.residual.mutable_data_ptr();
+    for (const NormSpec& spec : NormKinds()) {
+      for (const bool with_delta : {false, true}) {
+        const at::Tensor x = Random({3, size});
+        const at::Tensor delta = with_delta ? Random({3, size}) : at::Tensor();
+        const Norm norm = RandomNorm(spec, size, x.options());
+        const ResidualNorm expected = AddNorm(x, delta, norm);
+        ResidualNorm found{at::empty_like(x), at::empty_like(x)};
+        cuda::Norm args{type(), spec, 3, size, x.const_data_ptr()};
+        if (with_delta) {
+          args.delta = delta.const_data_ptr();
+          args.sum = found.residual.mutable_data_ptr();
+        }
+        args.weight = pointer(norm.weight);
+        args.bias = pointer(norm.bias);
+        args.out = found.normed.mutable_data_ptr();
+        ASSERT_EQ(cuda::Launch(args, nullptr), cudaSuccess);
+        ExpectSame(found.normed, expected.normed);
+        if (with_delta) ExpectSame(found.residual, expected.residual);
       }
-      args.weight = weight.const_data_ptr();
-      args.out = found.normed.mutable_data_ptr();
-      ASSERT_EQ(cuda::Launch(args, nullptr), cudaSuccess);
-      ExpectSame(found.normed, expected.normed);
-      if (with_delta) ExpectSame(found.residual, expected.residual);
     }
   }
 }
@@ -73,7 +81,7 @@ TEST_P(CudaKernels, NormsDoNotDependOnAddresses) {
       const at::Tensor at_offset = moved(x);
       const at::Tensor sum = at::empty_like(x);
       normed[offset] = at::empty_like(x);
-      cuda::RmsNorm args{type(), 3, size, 1e-6f, at_offset.const_data_ptr()};
+      cuda::Norm args{type(), NormSpec(), 3, size, at_offset.const_data_ptr()};
       args.delta = delta.const_data_ptr();
       args.weight = weight.const_data_ptr();
       args.sum = sum.mutable_data_ptr();
@@ -86,13 +94,56 @@ TEST_P(CudaKernels, NormsDoNotDependOnAddresses) {
 
 TEST_P(CudaKernels, ActivationsAreTheCpus) {
   for (const int64_t size : {2056, 16, 5}) {
-    const at::Tensor gate_up = Random({3, 2 * size}) * 10;
-    const at::Tensor found = at::empty({3, size}, GetParam());
-    ASSERT_EQ(cuda::Launch(
-                  cuda::SwiGlu{type(), 3, size, gate_up.const_data_ptr(), found.mutable_data_ptr()},
-                  nullptr),
-              cudaSuccess);
-    ExpectSame(found, SwiGlu(gate_up));
+    for (const ActivationFunction& function : ActivationKinds(at::TensorOptions(GetParam()))) {
+      const at::Tensor in = Random({3, function.gated ? 2 * size : size}) * 4;
+      const at::Tensor found = at::empty({3, size}, GetParam());
+      cuda::Activate args{type(), function.activation, function.gated, 3, size};
+      args.in = in.const_data_ptr();
+      args.out = found.mutable_data_ptr();
+      if (function.alphas.defined()) args.alphas = function.alphas.const_data_ptr();
+      ASSERT_EQ(cuda::Launch(args, nullptr), cudaSuccess);
+      ExpectSame(found, Activate(in, function));
+    }
+  }
+}
+
+TEST_P(CudaKernels, HeadsOfEveryKindAreTheCpus) {
+  const QkvShape shape{6, 2, 24};
+  for (const HeadRotation& rotation : OtherRotations(shape, 3, GetParam())) {
+    const at::Tensor qkv = Random({3, 10 * shape.head_dim});
+    const at::Tensor expected = RotateQkv(qkv, rotation).q;
+    const at::Tensor q = at::empty_like(expected);
+    cuda::TransformHeads args;
+    args.type = type();
+    args.rows = 3;
+    args.num_heads = static_cast<int>(shape.num_heads);
+    args.head_dim = static_cast<int>(shape.head_dim);
+    args.in = qkv.const_data_ptr();
+    args.in_stride = qkv.stride(0);
+    args.out = q.mutable_data_ptr();
+    if (rotation.angles.cos.defined()) {
+      args.cos = rotation.angles.cos.const_data_ptr<float>();
+      args.sin = rotation.angles.sin.const_data_ptr<float>();
+      args.rotary_dim = static_cast<int>(2 * rotation.angles.cos.size(1));
+      args.interleaved = rotation.angles.interleaved;
+    }
+    if (rotation.norm.has_value()) {
+      const QkNormSpec& spec = *rotation.norm;
+      using Norm = cuda::TransformHeads::Norm;
+      args.norm = spec.norm.kind == NormKind::kRms ? Norm::kRms : Norm::kLayer;
+      args.after_rotation = spec.after_rotation;
+      args.all_heads = spec.over == QkNormSpec::Over::kAllHeads;
+      args.own_weights = spec.over == QkNormSpec::Over::kEachHead;
+      args.unit_offset = spec.norm.unit_offset;
+      args.eps = static_cast<float>(spec.norm.eps);
+      if (spec.norm.weight) args.weight = rotation.q_norm.weight.const_data_ptr();
+      if (spec.norm.bias) args.bias = rotation.q_norm.bias.const_data_ptr();
+    }
+    if (rotation.query_scale.defined()) {
+      args.row_scale = rotation.query_scale.const_data_ptr<float>();
+    }
+    ASSERT_EQ(cuda::Launch(args, nullptr), cudaSuccess);
+    ExpectSame(q, expected);
   }
 }
 
@@ -103,8 +154,8 @@ TEST_P(CudaKernels, RotatedHeadsAreTheCpus) {
       const at::Tensor positions = at::tensor({5, 0, 901}, at::kLong);
       const at::Tensor frequencies =
           at::pow(10000.0, -at::arange(half).to(at::kDouble) / half).to(at::kFloat);
-      const Rotary rotary = RotaryOf(positions, frequencies);
-      const Rotary table{at::empty({3, half}), at::empty({3, half})};
+      const RotaryAngles rotary = AnglesOf(positions, frequencies);
+      const RotaryAngles table{at::empty({3, half}), at::empty({3, half})};
       cuda::RotaryTable table_args;
       table_args.rows = 3;
       table_args.size = static_cast<int>(half);
@@ -118,12 +169,13 @@ TEST_P(CudaKernels, RotatedHeadsAreTheCpus) {
 
       const int64_t width = (shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim;
       const at::Tensor qkv = Random({3, width});
-      std::optional<at::Tensor> q_norm, k_norm;
+      HeadRotation rotation{.angles = rotary, .shape = shape};
       if (with_norms) {
-        q_norm = Random({shape.head_dim});
-        k_norm = Random({shape.head_dim});
+        rotation.norm.emplace();
+        rotation.q_norm.weight = Random({shape.head_dim});
+        rotation.k_norm.weight = Random({shape.head_dim});
       }
-      const Qkv expected = RotateQkv(qkv, {rotary, shape, q_norm, k_norm, 1e-6});
+      const Qkv expected = RotateQkv(qkv, rotation);
       const at::Tensor q = at::empty_like(expected.q);
       const at::Tensor k = at::empty_like(expected.k);
       cuda::Rotate args;
@@ -138,8 +190,8 @@ TEST_P(CudaKernels, RotatedHeadsAreTheCpus) {
       args.k = k.mutable_data_ptr();
       args.cos = table_args.cos;
       args.sin = table_args.sin;
-      args.q_norm = with_norms ? q_norm->const_data_ptr() : nullptr;
-      args.k_norm = with_norms ? k_norm->const_data_ptr() : nullptr;
+      args.q_norm = with_norms ? rotation.q_norm.weight.const_data_ptr() : nullptr;
+      args.k_norm = with_norms ? rotation.k_norm.weight.const_data_ptr() : nullptr;
       args.eps = 1e-6f;
       ASSERT_EQ(cuda::Launch(args, nullptr), cudaSuccess);
       ExpectSame(q, expected.q);

@@ -6,11 +6,12 @@
 #include <optional>
 #include <vector>
 
+#include "common/model/activation.h"
 #include "common/model/device_row_ops.h"
 #include "common/model/head.h"
 #include "common/model/norm.h"
 #include "common/model/rotary.h"
-#include "common/model/swiglu.h"
+#include "tests/common/model/layer_kinds.h"
 #include "tests/support/cuda_device.h"
 
 namespace tandem::model {
@@ -23,6 +24,13 @@ class CudaRowOps : public ::testing::TestWithParam<at::ScalarType> {
   void SetUp() override { TANDEM_SKIP_WITHOUT_CUDA(); }
 
   at::Tensor Random(std::vector<int64_t> sizes) { return at::randn(sizes).to(GetParam()); }
+
+  static Norm OnGpu(const Norm& norm) {
+    const auto there = [](const at::Tensor& tensor) {
+      return tensor.defined() ? tensor.to(kGpu) : tensor;
+    };
+    return {norm.spec, there(norm.weight), there(norm.bias)};
+  }
 
   // A last bit of bfloat16, or a few of float32.
   void ExpectSame(const at::Tensor& found, const at::Tensor& expected) {
@@ -49,20 +57,27 @@ TEST_P(CudaRowOps, NormsAreTheCpus) {
     for (const int64_t rows : {1, 5, 300}) {
       const at::Tensor x = Random({rows, size});
       const at::Tensor delta = Random({rows, size});
-      const at::Tensor weight = Random({size});
-      ExpectSame(RmsNorm(x.to(kGpu), weight.to(kGpu), 1e-6), RmsNorm(x, weight, 1e-6));
-      const ResidualNorm found = AddRmsNorm(x.to(kGpu), delta.to(kGpu), weight.to(kGpu), 1e-6);
-      const ResidualNorm expected = AddRmsNorm(x, delta, weight, 1e-6);
-      ExpectSame(found.residual, expected.residual);
-      ExpectSame(found.normed, expected.normed);
+      for (const NormSpec& spec : NormKinds()) {
+        const Norm norm = RandomNorm(spec, size, at::TensorOptions(GetParam()));
+        const Norm there = OnGpu(norm);
+        ExpectSame(Normalize(x.to(kGpu), there), Normalize(x, norm));
+        const ResidualNorm found = AddNorm(x.to(kGpu), delta.to(kGpu), there);
+        const ResidualNorm expected = AddNorm(x, delta, norm);
+        ExpectSame(found.residual, expected.residual);
+        ExpectSame(found.normed, expected.normed);
+      }
     }
   }
 }
 
 TEST_P(CudaRowOps, ActivationsAreTheCpus) {
   for (const int64_t size : {4864, 18944, 80, 5}) {
-    const at::Tensor gate_up = Random({33, 2 * size}) * 20;
-    ExpectSame(SwiGlu(gate_up.to(kGpu)), SwiGlu(gate_up));
+    for (const ActivationFunction& function : ActivationKinds(at::TensorOptions(GetParam()))) {
+      const at::Tensor in = Random({33, function.gated ? 2 * size : size}) * 4;
+      ActivationFunction there = function;
+      if (there.alphas.defined()) there.alphas = there.alphas.to(kGpu);
+      ExpectSame(Activate(in.to(kGpu), there), Activate(in, function));
+    }
   }
 }
 
@@ -76,20 +91,21 @@ TEST_P(CudaRowOps, RotatedHeadsAreTheCpus) {
       const at::Tensor positions = at::randint(0, 4000, {rows}, at::kLong);
       const at::Tensor qkv =
           Random({rows, (shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim});
-      std::optional<at::Tensor> q_norm, k_norm, q_norm_there, k_norm_there;
+      const RotaryAngles rotary = AnglesOf(positions, frequencies);
+      const RotaryAngles rotary_there = AnglesOf(positions.to(kGpu), frequencies);
+      HeadRotation here{.angles = rotary, .shape = shape};
+      HeadRotation there{.angles = rotary_there, .shape = shape};
       if (with_norms) {
-        q_norm = Random({shape.head_dim});
-        k_norm = Random({shape.head_dim});
-        q_norm_there = q_norm->to(kGpu);
-        k_norm_there = k_norm->to(kGpu);
+        here.norm = there.norm = QkNormSpec{};
+        here.q_norm.weight = Random({shape.head_dim});
+        here.k_norm.weight = Random({shape.head_dim});
+        there.q_norm.weight = here.q_norm.weight.to(kGpu);
+        there.k_norm.weight = here.k_norm.weight.to(kGpu);
       }
-      const Rotary rotary = RotaryOf(positions, frequencies);
-      const Rotary rotary_there = RotaryOf(positions.to(kGpu), frequencies);
       EXPECT_TRUE(at::allclose(rotary_there.cos.cpu(), rotary.cos, 1e-6, 1e-6));
       EXPECT_TRUE(at::allclose(rotary_there.sin.cpu(), rotary.sin, 1e-6, 1e-6));
-      const Qkv expected = RotateQkv(qkv, {rotary, shape, q_norm, k_norm, 1e-6});
-      const Qkv found =
-          RotateQkv(qkv.to(kGpu), {rotary_there, shape, q_norm_there, k_norm_there, 1e-6});
+      const Qkv expected = RotateQkv(qkv, here);
+      const Qkv found = RotateQkv(qkv.to(kGpu), there);
       ExpectSame(found.q, expected.q);
       ExpectSame(found.k, expected.k);
       ExpectSame(found.v, expected.v);
@@ -103,9 +119,9 @@ TEST_P(CudaRowOps, LogProbsAreTheCpus) {
   const at::Tensor weight = Random({vocab, 64});
   const at::Tensor targets = at::randint(0, vocab, {70}, at::kLong);
   const at::Tensor temperatures = at::rand({70}) + 0.5;
-  const LogProbs expected = ChunkedLogProbs(hidden, weight, targets, temperatures);
-  const LogProbs found =
-      ChunkedLogProbs(hidden.to(kGpu), weight.to(kGpu), targets.to(kGpu), temperatures.to(kGpu));
+  const LogProbs expected = ChunkedLogProbs(hidden, {.weight = weight}, targets, temperatures);
+  const LogProbs found = ChunkedLogProbs(hidden.to(kGpu), {.weight = weight.to(kGpu)},
+                                         targets.to(kGpu), temperatures.to(kGpu));
   // Logits are float32 on both, also of bfloat16.
   const double tolerance = 1e-4;
   EXPECT_TRUE(at::allclose(found.logprobs.cpu(), expected.logprobs, tolerance, tolerance));

@@ -141,9 +141,10 @@ TEST(EmulatedGradients, AreThoseOfTheReference) {
     params.RequireGrad();
     const at::Tensor cu_seqlens = at::tensor({0, 9, 30}, at::kLong);
     PackedAttention attention(cu_seqlens, implementation);
-    const Rotary rotary = model.MakeRotary(PackedPositions(cu_seqlens));
+    const at::Tensor positions = PackedPositions(cu_seqlens);
+    const Rotary rotary = model.MakeRotary(positions);
     const at::Tensor ids = at::arange(30, at::kLong) * 7 % model.spec().vocab_size;
-    at::Tensor x = model.Embed(params, ids);
+    at::Tensor x = model.Embed(params, ids, positions);
     for (int64_t layer = 0; layer < model.spec().num_layers(); ++layer) {
       x = model.Block(params, layer, x, rotary, attention);
     }

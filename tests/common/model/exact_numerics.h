@@ -26,6 +26,7 @@
 #include "common/model/random_init.h"
 #include "common/model/transformer.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/varied_layers.h"
 
 namespace tandem::model {
 
@@ -43,6 +44,7 @@ struct ExactShape {
   bool tied = false;
   int64_t window = 0;                                // of the last layer
   std::optional<ExpertSpec> experts = std::nullopt;  // likewise
+  bool varied = false;                               // see tests/support/varied_layers.h
 
   ModelSpec Spec() const {
     ModelSpec spec;
@@ -60,10 +62,11 @@ struct ExactShape {
     layer.attention.qkv_bias = qkv_bias;
     layer.attention.output_bias = qkv_bias;
     layer.feed_forward.bias = qkv_bias && tied;
-    layer.attention.qk_norm = qk_norm;
+    if (qk_norm) layer.attention.qk_norm.emplace();
     spec.layers.assign(2, layer);
     spec.layers.back().attention.window = window;
     spec.layers.back().experts = experts;
+    if (varied) tandem::testing::VaryLayers(spec);
     return spec;
   }
 };
@@ -102,6 +105,14 @@ inline const std::vector<ExactShape>& ExpertShapes() {
   static const std::vector<ExactShape> shapes = {
       {"experts6_top2", 4, 2, 32, 48, 80, 131, false, true, false, 0, few},
       {"experts64_top5_shared", 7, 1, 64, 56, 72, 515, true, false, true, 0, many},
+  };
+  return shapes;
+}
+
+inline const std::vector<ExactShape>& VariedShapes() {
+  static const std::vector<ExactShape> shapes = {
+      {"varied_layers", 4, 2, 32, 48, 83, 131, false, false, false, 0, std::nullopt, true},
+      {"varied_layers_tied", 7, 1, 64, 56, 72, 515, true, false, true, 0, std::nullopt, true},
   };
   return shapes;
 }
@@ -307,8 +318,9 @@ class ExactNumerics {
   // As the rollout's RunStages(): a sum of the residual stream is made by the norm that reads it.
   at::Tensor RolloutHidden(const ParameterProvider& params, const at::Tensor& ids,
                            const at::Tensor& positions, Attention& attention) const {
-    const Rotary rotary = model_.MakeRotary(positions.to(device_));
-    Residual x{model_.Embed(params, ids.to(device_)), {}};
+    const at::Tensor places = positions.to(device_);
+    const Rotary rotary = model_.MakeRotary(places);
+    Residual x{model_.Embed(params, ids.to(device_), places), {}};
     for (int64_t layer = 0; layer < model_.spec().num_layers(); ++layer) {
       x = model_.Block(params, layer, x, rotary, attention);
     }
@@ -318,8 +330,9 @@ class ExactNumerics {
   // ids and positions: on the CPU.
   at::Tensor Hidden(const ParameterProvider& params, const at::Tensor& ids,
                     const at::Tensor& positions, Attention& attention) const {
-    const Rotary rotary = model_.MakeRotary(positions.to(device_));
-    at::Tensor x = model_.Embed(params, ids.to(device_));
+    const at::Tensor places = positions.to(device_);
+    const Rotary rotary = model_.MakeRotary(places);
+    at::Tensor x = model_.Embed(params, ids.to(device_), places);
     for (int64_t layer = 0; layer < model_.spec().num_layers(); ++layer) {
       x = model_.Block(params, layer, x, rotary, attention);
     }

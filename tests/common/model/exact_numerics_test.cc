@@ -29,6 +29,8 @@ INSTANTIATE_TEST_SUITE_P(Windows, ExactNumericsTest,
                          ::testing::ValuesIn(ExactCases(WindowedShapes())), ExactCaseName);
 INSTANTIATE_TEST_SUITE_P(Experts, ExactNumericsTest,
                          ::testing::ValuesIn(ExactCases(ExpertShapes())), ExactCaseName);
+INSTANTIATE_TEST_SUITE_P(Layers, ExactNumericsTest, ::testing::ValuesIn(ExactCases(VariedShapes())),
+                         ExactCaseName);
 
 using ExactBatchTest = ExactNumericsTest;
 

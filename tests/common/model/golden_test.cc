@@ -1,17 +1,23 @@
 // Small random checkpoints of every family, against what transformers computed on them in float32
-// (tests/parity/model_golden.py): log-probs, entropies, and gradients of a loss of both.
+// (tests/parity/model_golden.py): log-probs, entropies, and gradients of a loss of both. Every
+// folder of tests/common/model/golden is a case.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdlib>
+#include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <string>
+#include <system_error>
+#include <utility>
 #include <vector>
 
 #include "common/io/model_folder.h"
@@ -19,6 +25,8 @@
 #include "common/model/load_parameters.h"
 #include "common/model/packed_arena.h"
 #include "common/model/packed_attention.h"
+#include "common/model/stored_layout.h"
+#include "common/model/stored_view.h"
 #include "common/model/transformer.h"
 #include "tests/support/status_matchers.h"
 
@@ -54,22 +62,38 @@ Batch Pack(const json& golden) {
   return batch;
 }
 
-class Golden : public ::testing::TestWithParam<const char*> {
+std::filesystem::path GoldenFolder() {
+  const char* source = std::getenv("TANDEM_SOURCE");
+  return std::filesystem::path(source == nullptr ? "." : source) / "tests/common/model/golden";
+}
+
+std::vector<std::string> Cases() {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(GoldenFolder(), error)) {
+    if (std::filesystem::exists(entry.path() / "config.json")) {
+      names.push_back(entry.path().filename().string());
+    }
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+class Golden : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    const char* source = std::getenv("TANDEM_SOURCE");
-    const std::string path =
-        std::string(source == nullptr ? "." : source) + "/tests/common/model/golden/" + GetParam();
+    const std::string path = (GoldenFolder() / GetParam()).string();
     std::ifstream file(path + "/golden.json");
-    ASSERT_TRUE(file) << path << ": set TANDEM_SOURCE to the root of the checkout";
+    ASSERT_TRUE(file) << path;
     golden_ = json::parse(file);
     batch_ = Pack(golden_);
-    ASSERT_OK_AND_ASSIGN(const io::ModelFolder folder, io::ModelFolder::Open(path));
+    ASSERT_OK_AND_ASSIGN(io::ModelFolder folder, io::ModelFolder::Open(path));
+    folder_ = std::make_unique<io::ModelFolder>(std::move(folder));
     ASSERT_OK_AND_ASSIGN(const ModelSpec spec,
-                         ParseModelSpec(folder.config().json, folder.config().path));
+                         ParseModelSpec(folder_->config().json, folder_->config().path));
     model_ = std::make_unique<Transformer>(spec);
     arena_ = std::make_unique<Arena>(model_->table(), at::kFloat);
-    ASSERT_OK(LoadParameters(folder, *arena_));
+    ASSERT_OK(LoadParameters(*folder_, *arena_));
   }
 
   LogProbs Forward(const ParameterProvider& params,
@@ -77,8 +101,9 @@ class Golden : public ::testing::TestWithParam<const char*> {
                        PackedAttention::Implementation::kFast) const {
     const at::Tensor cu_seqlens = at::tensor(batch_.cu_seqlens, at::kLong);
     PackedAttention attention(cu_seqlens, implementation);
-    const Rotary rotary = model_->MakeRotary(PackedPositions(cu_seqlens));
-    at::Tensor x = model_->Embed(params, at::tensor(batch_.ids, at::kLong));
+    const at::Tensor positions = PackedPositions(cu_seqlens);
+    const Rotary rotary = model_->MakeRotary(positions, PackedLengths(cu_seqlens));
+    at::Tensor x = model_->Embed(params, at::tensor(batch_.ids, at::kLong), positions);
     for (int64_t i = 0; i < model_->spec().num_layers(); ++i) {
       x = model_->Block(params, i, x, rotary, attention);
     }
@@ -104,8 +129,26 @@ class Golden : public ::testing::TestWithParam<const char*> {
     return parameter.grad().defined() ? parameter.grad() : at::zeros_like(parameter);
   }
 
+  // The gradients in a tensor of the folder, with its layout.
+  at::Tensor StoredGradient(const StoredLayout& layout, const StoredTensor& tensor) const {
+    at::Tensor stored = at::zeros({NumElements(tensor.shape)}, at::kFloat);
+    for (const StoredTensor::Part& part : tensor.parts) {
+      const ParameterTable::SegmentRef ref = model_->table().segments()[part.parameter];
+      const Segment& segment = model_->table().segment(ref);
+      const at::Tensor gradient =
+          GradientOf(ref.parameter).narrow(0, segment.row, segment.shape[0]).flatten().contiguous();
+      const StoredView& view = layout.ViewsOf(part.parameter)[part.view];
+      ScatterElements(
+          view, view.first, view.numel(), sizeof(float),
+          reinterpret_cast<const std::byte*>(gradient.const_data_ptr<float>() + view.first),
+          reinterpret_cast<std::byte*>(stored.mutable_data_ptr<float>()));
+    }
+    return stored.to(at::kDouble);
+  }
+
   json golden_;
   Batch batch_;
+  std::unique_ptr<io::ModelFolder> folder_;
   std::unique_ptr<Transformer> model_;
   std::unique_ptr<Arena> arena_;
 };
@@ -196,24 +239,21 @@ TEST_P(Golden, GradientsAreThoseOfTransformers) {
   const at::AutoGradMode grad(true);
   const LogProbs out = Forward(*arena_);
   (out.logprobs.mean() + 0.1 * out.entropy.mean()).backward();
-  const ParameterTable& table = model_->table();
+  ASSERT_OK_AND_ASSIGN(const StoredLayout layout,
+                       StoredLayout::Create(model_->table(), folder_.get()));
   size_t compared = 0;
-  for (const ParameterTable::SegmentRef ref : table.segments()) {
-    const Segment& segment = table.segment(ref);
-    ASSERT_TRUE(golden_["gradients"].contains(segment.name)) << segment.name;
-    const json& expected = golden_["gradients"][segment.name];
-    const at::Tensor found = GradientOf(ref.parameter)
-                                 .narrow(0, segment.row, segment.shape[0])
-                                 .flatten()
-                                 .to(at::kDouble);
+  for (const StoredTensor& tensor : layout.tensors()) {
+    ASSERT_TRUE(golden_["gradients"].contains(tensor.name)) << tensor.name;
+    const json& expected = golden_["gradients"][tensor.name];
+    const at::Tensor found = StoredGradient(layout, tensor);
     const double size = std::sqrt(expected[1].get<double>());
     EXPECT_NEAR(found.sum().item<double>(), expected[0].get<double>(), 1e-4 * (size + 1e-3))
-        << segment.name;
-    EXPECT_NEAR(found.norm().item<double>(), size, 1e-4 * (size + 1e-3)) << segment.name;
+        << tensor.name;
+    EXPECT_NEAR(found.norm().item<double>(), size, 1e-4 * (size + 1e-3)) << tensor.name;
     for (size_t i = 0; i < expected[2].size(); ++i) {
       EXPECT_NEAR(found[static_cast<int64_t>(i)].item<double>(), expected[2][i].get<double>(),
                   1e-4 * (size + 1e-3))
-          << segment.name << " element " << i;
+          << tensor.name << " element " << i;
     }
     ++compared;
   }
@@ -233,11 +273,13 @@ TEST_P(Golden, ABatchWithoutTokensHasGradientsOfZero) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Checkpoints, Golden,
-                         ::testing::Values("llama", "llama3-rope-tied", "llama-linear-rope",
-                                           "qwen2", "qwen2-tied", "qwen2-window", "qwen3",
-                                           "qwen3-tied", "qwen3-moe", "qwen2-moe", "mixtral"),
-                         [](const ::testing::TestParamInfo<const char*>& info) {
+TEST(GoldenFolders, AreFound) {
+  EXPECT_FALSE(Cases().empty()) << GoldenFolder()
+                                << ": set TANDEM_SOURCE to the root of the checkout";
+}
+
+INSTANTIATE_TEST_SUITE_P(Checkpoints, Golden, ::testing::ValuesIn(Cases()),
+                         [](const ::testing::TestParamInfo<std::string>& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '-', '_');
                            return name;

@@ -11,9 +11,11 @@
 #include <string>
 #include <vector>
 
-#include "common/io/safetensors_writer.h"
 #include "common/model/arena.h"
+#include "common/model/compare_parameters.h"
 #include "common/model/random_init.h"
+#include "common/model/stored_layout.h"
+#include "tests/common/model/tensor_files.h"
 #include "tests/support/status_matchers.h"
 
 namespace tandem::model {
@@ -63,22 +65,7 @@ class LoadParametersTest : public ::testing::Test {
   }
 
   io::ModelFolder Write(const std::map<std::string, at::Tensor>& tensors) {
-    std::vector<io::TensorDeclaration> declarations;
-    for (const auto& [name, tensor] : tensors) {
-      const io::DType dtype = tensor.scalar_type() == at::kFloat      ? io::DType::kF32
-                              : tensor.scalar_type() == at::kBFloat16 ? io::DType::kBF16
-                              : tensor.scalar_type() == at::kHalf     ? io::DType::kF16
-                                                                      : io::DType::kI64;
-      declarations.push_back({name, dtype, tensor.sizes().vec()});
-    }
-    auto writer =
-        io::SafetensorsWriter::Create((path_ / "model.safetensors").string(), declarations);
-    EXPECT_OK(writer);
-    for (const auto& [name, tensor] : tensors) {
-      EXPECT_OK(writer->Append(name, {static_cast<const std::byte*>(tensor.const_data_ptr()),
-                                      static_cast<size_t>(tensor.nbytes())}));
-    }
-    EXPECT_OK(writer->Commit());
+    EXPECT_OK(WriteTensors(path_.string(), tensors));
     auto folder = io::ModelFolder::Open(path_.string());
     EXPECT_OK(folder);
     return *std::move(folder);
@@ -122,7 +109,7 @@ TEST_F(LoadParametersTest, ListsWhatIsMissingUnexpectedAndMisshapenBeforeReading
   const io::ModelFolder folder = Write(tensors);
   int calls = 0;
   const absl::Status status =
-      LoadParameters(folder, table, [&](ParameterTable::SegmentRef, const io::TensorView&) {
+      LoadParameters(folder, table, [&](ParameterTable::SegmentRef, const StoredSource&) {
         ++calls;
         return absl::OkStatus();
       });
@@ -133,7 +120,8 @@ TEST_F(LoadParametersTest, ListsWhatIsMissingUnexpectedAndMisshapenBeforeReading
                      HasSubstr("1 unexpected: model.layers.7.mlp.up_proj.weight"),
                      HasSubstr("model.layers.0.mlp.up_proj.weight: shape [6, 5] where [6, 4]"))));
   EXPECT_EQ(calls, 0);
-  const ParameterMismatch mismatch = CompareParameters(table, folder);
+  ASSERT_OK_AND_ASSIGN(const StoredLayout layout, StoredLayout::Create(table, &folder));
+  const ParameterMismatch mismatch = CompareParameters(layout, folder);
   EXPECT_THAT(mismatch.missing, ElementsAre("model.layers.0.self_attn.k_proj.weight"));
 }
 
@@ -217,7 +205,7 @@ TEST(RandomInit, MatricesAreNormalNormsOnesAndSegmentsDiffer) {
   Arena arena(table, at::kFloat);
   RandomInit(spec, 1, arena);
   const LayerParameters& layer = table.layer(0);
-  EXPECT_TRUE(at::equal(arena.Get(layer.attention_norm), at::ones({64})));
+  EXPECT_TRUE(at::equal(arena.Get(layer.attention_norm.weight), at::ones({64})));
   EXPECT_TRUE(at::equal(arena.Get(layer.attention.qkv_bias), at::zeros({8})));
   const at::Tensor gate = arena.Get(layer.feed_forward.gate_up_weight).narrow(0, 0, 500).clone();
   const at::Tensor up = arena.Get(layer.feed_forward.gate_up_weight).narrow(0, 500, 500).clone();

@@ -49,9 +49,10 @@ TEST(ModelSpec, ReadsLlama) {
   EXPECT_EQ(spec.layers.front().attention.head_dim, 6);
   EXPECT_EQ(spec.layers.front().attention.q_size(), 24);
   EXPECT_EQ(spec.layers.front().attention.kv_size(), 12);
-  EXPECT_EQ(spec.rope.theta, 10000.0);
+  ASSERT_EQ(spec.ropes.size(), 1);
+  EXPECT_EQ(spec.ropes[0].theta, 10000.0);
   EXPECT_FALSE(spec.layers.front().attention.qkv_bias || spec.layers.front().feed_forward.bias ||
-               spec.layers.front().attention.qk_norm || spec.tie_word_embeddings);
+               spec.layers.front().attention.qk_norm.has_value() || spec.tie_word_embeddings);
   EXPECT_THAT(spec.eos_token_ids, ElementsAre(2, 3));
   EXPECT_EQ(spec.bos_token_id, 1);
   EXPECT_EQ(spec.pad_token_id, std::nullopt);
@@ -65,7 +66,7 @@ TEST(ModelSpec, Qwen2HasBiasesOnQkvAlone) {
 
 TEST(ModelSpec, Qwen3NormalisesHeadsOf128UnlessToldOtherwise) {
   const json config = Changed(LlamaConfig(), {{"architectures", {"Qwen3ForCausalLM"}}});
-  EXPECT_TRUE(Parse(config).layers.front().attention.qk_norm);
+  EXPECT_TRUE(Parse(config).layers.front().attention.qk_norm.has_value());
   EXPECT_EQ(Parse(config).layers.front().attention.head_dim, 128);
   EXPECT_EQ(Parse(Changed(config, {{"head_dim", 10}})).layers.front().attention.head_dim, 10);
 }
@@ -106,7 +107,7 @@ TEST(ModelSpec, Qwen3MoeHasExpertsInTheLayersThatAreNotLeftDense) {
   EXPECT_EQ(*spec.layers.front().experts, (ExpertSpec{.num_experts = 6,
                                                       .intermediate_size = 10,
                                                       .routing = {.top_k = 2, .normalize = true}}));
-  EXPECT_TRUE(spec.layers.front().attention.qk_norm);
+  EXPECT_TRUE(spec.layers.front().attention.qk_norm.has_value());
   EXPECT_EQ(spec.layers.front().attention.head_dim, 6);
   EXPECT_THAT(HasExperts(Parse(Changed(Qwen3MoeConfig(), {{"decoder_sparse_step", 2}}))),
               ElementsAre(false, true, false));
@@ -136,6 +137,14 @@ TEST(ModelSpec, Qwen2MoeHasASharedExpert) {
   EXPECT_TRUE(spec.layers.front().attention.qkv_bias);
 }
 
+TEST(ModelSpec, ExpertsOfAnotherActivationAreRefused) {
+  const json config = Changed(LlamaConfig(), {{"architectures", {"MixtralForCausalLM"}},
+                                              {"num_local_experts", 4},
+                                              {"hidden_act", "gelu"}});
+  EXPECT_THAT(ParseModelSpec(config, "config.json"),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("experts")));
+}
+
 TEST(ModelSpec, MixtralNamesItsTensorsAndDefaultsOtherwise) {
   const ModelSpec spec = Parse(Changed(LlamaConfig(), {{"architectures", {"MixtralForCausalLM"}},
                                                        {"num_local_experts", 4},
@@ -145,8 +154,8 @@ TEST(ModelSpec, MixtralNamesItsTensorsAndDefaultsOtherwise) {
   EXPECT_EQ(experts.intermediate_size, 40);
   EXPECT_EQ(experts.routing, (RoutingSpec{.top_k = 2, .normalize = true}));
   EXPECT_EQ(spec.layers.back().attention.window, 8);
-  EXPECT_EQ(spec.rope.theta, 1e6);
-  EXPECT_EQ(spec.rms_norm_eps, 1e-5);
+  EXPECT_EQ(spec.ropes.at(0).theta, 1e6);
+  EXPECT_EQ(spec.layers.back().norm.eps, 1e-5);
   const ParameterTable table(spec);
   const ExpertParameters& at = *table.layer(1).experts;
   EXPECT_EQ(table.parameter(at.router).name, "model.layers.1.block_sparse_moe.gate.weight");
@@ -192,25 +201,31 @@ TEST(ModelSpec, RopeIsReadFromOldAndNewKeys) {
   parameters["rope_theta"] = 500000.0;
   const ModelSpec new_keys = Parse(Changed(LlamaConfig(), {{"rope_parameters", parameters}}));
   for (const ModelSpec& spec : {old_keys, new_keys}) {
-    EXPECT_EQ(spec.rope.theta, 500000.0);
-    ASSERT_TRUE(spec.rope.llama3.has_value());
-    EXPECT_EQ(spec.rope.llama3->factor, 4.0);
-    EXPECT_EQ(spec.rope.llama3->original_max_position_embeddings, 32);
+    ASSERT_EQ(spec.ropes.size(), 1);
+    const RopeSpec& rope = spec.ropes[0];
+    EXPECT_EQ(rope.theta, 500000.0);
+    ASSERT_TRUE(rope.llama3.has_value());
+    EXPECT_EQ(rope.llama3->factor, 4.0);
+    EXPECT_EQ(rope.llama3->original_max_position_embeddings, 32);
   }
   EXPECT_EQ(Parse(Changed(LlamaConfig(), {{"rope_scaling", {{"type", "linear"}, {"factor", 3.0}}}}))
-                .rope.linear_factor,
+                .ropes.at(0)
+                .linear_factor,
             3.0);
 }
 
 TEST(ModelSpec, WhatIsNotSupportedIsNamed) {
-  EXPECT_THAT(ErrorOf({{"architectures", {"GemmaForCausalLM"}}}),
+  EXPECT_THAT(ErrorOf({{"architectures", {"Gemma9ForCausalLM"}}}),
               StatusIs(absl::StatusCode::kUnimplemented,
-                       AllOf(HasSubstr("m/config.json"), HasSubstr("GemmaForCausalLM"),
-                             HasSubstr("Qwen3ForCausalLM"))));
-  EXPECT_THAT(ErrorOf({{"hidden_act", "gelu"}}),
-              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("gelu")));
-  EXPECT_THAT(ErrorOf({{"rope_scaling", {{"rope_type", "yarn"}, {"factor", 2}}}}),
-              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("yarn")));
+                       AllOf(HasSubstr("m/config.json"), HasSubstr("Gemma9ForCausalLM"),
+                             HasSubstr("nearest is Gemma"), HasSubstr("common/model/README.md"))));
+  EXPECT_THAT(ErrorOf({{"architectures", nullptr}, {"model_type", "wholly-other"}}),
+              StatusIs(absl::StatusCode::kUnimplemented,
+                       AllOf(HasSubstr("model_type"), HasSubstr("families.yaml"))));
+  EXPECT_THAT(ErrorOf({{"hidden_act", "quick_gelu"}}),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("quick_gelu")));
+  EXPECT_THAT(ErrorOf({{"rope_scaling", {{"rope_type", "mrope"}, {"factor", 2}}}}),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("mrope")));
   EXPECT_THAT(ErrorOf({{"quantization_config", {{"bits", 4}}}}),
               StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("quantization_config")));
   EXPECT_THAT(

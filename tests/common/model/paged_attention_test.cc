@@ -11,6 +11,7 @@
 #include <limits>
 #include <vector>
 
+#include "tests/common/model/other_rotations.h"
 #include "tests/support/status_matchers.h"
 
 namespace tandem::model {
@@ -304,12 +305,12 @@ TEST_F(PagedAttentionTest, OfAProjectionIsThatOfItsRotatedHeads) {
         const int64_t width = (shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim;
         const at::Tensor qkv = at::randn({n, width}).to(dtype);
         const at::Tensor positions = at::arange(n, at::kLong);
-        const Rotary rotary = RotaryOf(positions, at::rand({shape.head_dim / 2}));
-        HeadRotation rotation{
-            rotary, {shape.num_heads, shape.num_kv_heads, shape.head_dim}, {}, {}, 1e-6};
+        HeadRotation rotation{.angles = AnglesOf(positions, at::rand({shape.head_dim / 2})),
+                              .shape = {shape.num_heads, shape.num_kv_heads, shape.head_dim}};
         if (has_norms) {
-          rotation.q_norm = at::rand({shape.head_dim}).to(dtype);
-          rotation.k_norm = at::rand({shape.head_dim}).to(dtype);
+          rotation.norm.emplace();
+          rotation.q_norm.weight = at::rand({shape.head_dim}).to(dtype);
+          rotation.k_norm.weight = at::rand({shape.head_dim}).to(dtype);
         }
         const Qkv heads = RotateQkv(qkv, rotation);
         const std::vector<int32_t> blocks = Blocks(5, 2, 3);
@@ -323,8 +324,7 @@ TEST_F(PagedAttentionTest, OfAProjectionIsThatOfItsRotatedHeads) {
           std::vector<at::Tensor> rows;
           for (int64_t begin = 0; begin < n; begin += chunk) {
             const int64_t count = std::min(chunk, n - begin);
-            HeadRotation part = rotation;
-            part.rotary = {rotary.cos.narrow(0, begin, count), rotary.sin.narrow(0, begin, count)};
+            const HeadRotation part = RowsOf(rotation, begin, count);
             PagedAttention attention(*cache_, {{.first_token = 0,
                                                 .num_tokens = count,
                                                 .context_length = begin + count,

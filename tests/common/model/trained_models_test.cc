@@ -44,8 +44,9 @@ std::vector<int64_t> Predictions(const LoadedModel& loaded, const std::vector<in
   const Transformer& model = loaded.model;
   const at::Tensor cu_seqlens = at::tensor({int64_t{0}, static_cast<int64_t>(ids.size())});
   PackedAttention attention(cu_seqlens);
-  const Rotary rotary = model.MakeRotary(PackedPositions(cu_seqlens));
-  at::Tensor x = model.Embed(loaded.arena, at::tensor(ids));
+  const at::Tensor positions = PackedPositions(cu_seqlens);
+  const Rotary rotary = model.MakeRotary(positions);
+  at::Tensor x = model.Embed(loaded.arena, at::tensor(ids), positions);
   for (int64_t i = 0; i < model.spec().num_layers(); ++i) {
     x = model.Block(loaded.arena, i, x, rotary, attention);
   }

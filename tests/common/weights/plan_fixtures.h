@@ -37,7 +37,7 @@ inline model::ModelSpec RandomSpec(Rng& rng) {
   layer.attention.head_dim = Draw(rng, 1, 4);
   layer.feed_forward.intermediate_size = Draw(rng, 4, 23);
   layer.attention.qkv_bias = Draw(rng, 0, 1) == 1;
-  layer.attention.qk_norm = Draw(rng, 0, 1) == 1;
+  if (Draw(rng, 0, 1) == 1) layer.attention.qk_norm.emplace();
   layer.attention.output_bias = Draw(rng, 0, 1) == 1;
   layer.feed_forward.bias = Draw(rng, 0, 1) == 1;
   spec.layers.assign(Draw(rng, 1, 3), layer);

@@ -9,9 +9,11 @@
 
 #include "common/io/read_file.h"
 #include "common/model/device_processor.h"
+#include "common/model/device_row_ops.h"
 #include "common/model/eager_ops.h"
 #include "common/model/grouped_linear.h"
 #include "common/model/packed_attention.h"
+#include "common/model/stored_writer.h"
 #include "common/model/transformer.h"
 
 namespace tandem::model::model_names {
@@ -53,10 +55,15 @@ namespace tandem::model::frozen_parameters_example {
 using namespace model_names;
 }  // namespace tandem::model::frozen_parameters_example
 
+namespace tandem::model::head_example {
+using namespace model_names;
+extern at::Tensor hidden, weight;
+}  // namespace tandem::model::head_example
+
 namespace tandem::model::kernel_function_example {
+using namespace model_names;
 using torch::autograd::variable_list;
-extern at::Tensor gate_up;
-at::Tensor Kernel(const at::Tensor& gate_up);
+extern Norm norm;
 }  // namespace tandem::model::kernel_function_example
 
 namespace tandem::model::load_parameters_example {
@@ -65,6 +72,19 @@ extern ParameterTable table;
 extern int64_t first, count;
 extern float* shard;
 }  // namespace tandem::model::load_parameters_example
+
+namespace tandem::model::norm_example {
+extern NormSpec spec;
+extern at::Tensor x, weight, bias;
+}  // namespace tandem::model::norm_example
+
+namespace tandem::model::rotary_frequencies_example {
+using namespace model_names;
+}  // namespace tandem::model::rotary_frequencies_example
+
+namespace tandem::model::rotary_tables_example {
+using namespace model_names;
+}  // namespace tandem::model::rotary_tables_example
 
 namespace tandem::model::packed_arena_example {
 using namespace model_names;
@@ -104,6 +124,31 @@ extern comm::ProcessGroup& group;
 namespace tandem::model::step_memory_example {
 extern int64_t num_tokens, hidden;
 }  // namespace tandem::model::step_memory_example
+
+namespace tandem::model::stored_layout_example {
+extern ParameterTable table;
+extern io::ModelFolder folder;
+void Use(const std::string& tensor, const std::vector<int64_t>& strides);
+}  // namespace tandem::model::stored_layout_example
+
+namespace tandem::model::stored_source_example {
+extern io::ModelFolder folder;
+extern StoredLayout layout;
+extern int64_t first, count;
+extern float* shard;
+}  // namespace tandem::model::stored_source_example
+
+namespace tandem::model::stored_view_example {
+extern const std::byte* bytes;
+extern std::byte* out;
+}  // namespace tandem::model::stored_view_example
+
+namespace tandem::model::stored_writer_example {
+extern StoredLayout layout;
+extern io::ModelFolder source;
+extern io::ModelFolderWriter::Options options;
+absl::Span<const std::byte> ElementsOf(const StoredPiece& piece);
+}  // namespace tandem::model::stored_writer_example
 
 namespace tandem::model::transformer_example {
 using namespace model_names;

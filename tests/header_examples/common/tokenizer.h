@@ -2,6 +2,10 @@
 #ifndef TANDEM_TESTS_HEADER_EXAMPLES_COMMON_TOKENIZER_H_
 #define TANDEM_TESTS_HEADER_EXAMPLES_COMMON_TOKENIZER_H_
 
+namespace tandem::tokenizer::charsmap_example {
+extern const std::string blob;
+}  // namespace tandem::tokenizer::charsmap_example
+
 namespace tandem::tokenizer::json_node_example {
 extern JsonNode root;
 }  // namespace tandem::tokenizer::json_node_example

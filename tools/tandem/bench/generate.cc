@@ -18,6 +18,7 @@
 #include "tools/tandem/bench/roofline.h"
 #include "tools/tandem/bench/timed_generation.h"
 #include "tools/tandem/commands/model_session.h"
+#include "tools/tandem/commands/run_options.h"
 
 namespace tandem::bench {
 namespace {
@@ -54,6 +55,7 @@ absl::StatusOr<model::ModelSpec> Open(const GenerateOptions& options, const Gene
                                       commands::Session& session) {
   config::v1::RunConfig config;
   commands::ModelOptions model = options.model;
+  RETURN_IF_ERROR(commands::AddFamilies(model.overrides));
   ASSIGN_OR_RETURN(const io::ModelConfig model_config, io::ReadModelConfig(model.model));
   ASSIGN_OR_RETURN(const model::ModelSpec spec,
                    model::ParseModelSpec(model_config.json, model_config.path));

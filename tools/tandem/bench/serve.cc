@@ -50,6 +50,7 @@ absl::StatusOr<config::v1::RunConfig> Configure(const ServeOptions& options,
                                                 const std::string& run_dir) {
   commands::RunOptions run;
   run.overrides = {absl::StrCat("model.dtype=", options.dtype), absl::StrCat("run_dir=", run_dir)};
+  RETURN_IF_ERROR(commands::AddFamilies(options.overrides));
   if (!options.model.empty()) {
     ASSIGN_OR_RETURN(const io::ModelConfig model_config, io::ReadModelConfig(options.model));
     ASSIGN_OR_RETURN(const model::ModelSpec spec,

@@ -115,6 +115,7 @@ absl::Status RunOnDevice(const SyncOptions& options) {
     return commands::Misuse(absl::InvalidArgumentError(
         "--device: expected cuda or cpu; it measures --transport broadcast only"));
   }
+  RETURN_IF_ERROR(commands::AddFamilies(options.overrides));
   ASSIGN_OR_RETURN(const io::ModelConfig model_config, io::ReadModelConfig(options.model));
   ASSIGN_OR_RETURN(const model::ModelSpec spec,
                    model::ParseModelSpec(model_config.json, model_config.path));

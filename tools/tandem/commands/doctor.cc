@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/config/load.h"
+#include "common/model/families/family_table.h"
 #include "common/text/printable.h"
 #include "common/version/version.h"
 #include "tools/tandem/commands/command.h"
@@ -106,6 +107,10 @@ absl::Status RunDoctor(const DoctorOptions& options) {
                   "correct the named lines");
   } else {
     findings.Ok("configuration", "all values are valid");
+    if (const absl::Status added = model::AddFamilyFile(config->model().family_file());
+        !added.ok()) {
+      findings.Fail("model.family_file", std::string(added.message()), "correct the named lines");
+    }
     doctor::CheckProcessor(*config, findings);
     doctor::CheckDevices(*config, findings);
     doctor::CheckLimits(findings);

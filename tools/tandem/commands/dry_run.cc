@@ -12,6 +12,7 @@
 #include "common/config/to_yaml.h"
 #include "common/host/gpus.h"
 #include "common/io/atomic_file.h"
+#include "common/model/families/family_table.h"
 #include "common/rank_setup/rank_setup.h"
 #include "common/status/status_macros.h"
 #include "nlohmann/json.hpp"
@@ -92,6 +93,7 @@ absl::Status PlanElsewhere(const RunOptions& run, const DryRunOptions& options) 
   absl::StatusOr<config::v1::RunConfig> config = config::LoadRunConfig(
       run.config_files, run.overrides, &request.places, config::Support::kAnyBuild);
   if (!config.ok()) return Misuse(config.status());
+  RETURN_IF_ERROR(Misuse(model::AddFamilyFile(config->model().family_file())));
   absl::StatusOr<plan::Hardware> hardware = plan::ParseHardware(options.hardware);
   if (!hardware.ok()) return Misuse(hardware.status());
   ASSIGN_OR_RETURN(request.spec,

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "common/model/families/family_table.h"
 #include "common/status/status_macros.h"
 #include "nlohmann/json.hpp"
 #include "tools/tandem/commands/command.h"
@@ -15,9 +16,11 @@ struct ExportOptions {
   checkpoint::ExportOptions to;
   std::string dtype = "float32";
   double max_shard_gigabytes = 5;
+  std::string family_file;
 };
 
 absl::Status RunExport(const ExportOptions& options) {
+  RETURN_IF_ERROR(model::AddFamilyFile(options.family_file));
   checkpoint::ExportOptions to = options.to;
   ASSIGN_OR_RETURN(to.dtype, io::ParseDType(options.dtype));
   to.max_shard_bytes = static_cast<int64_t>(options.max_shard_gigabytes * 1e9);
@@ -43,7 +46,9 @@ void AddExport(CLI::App& app, Runner& runner) {
       ->required();
   command->add_option("--model", options->to.model, "Model to export (default policy)");
   command->add_option("--source", options->to.source_folder,
-                      "Folder of config.json and the tokenizer (default: the run's model.path)");
+                      "Folder of config.json, the tokenizer and the tensors' names (default: the "
+                      "run's model.path)");
+  command->add_option("--family-file", options->family_file, "model.family_file of the run");
   command->add_option("--dtype", options->dtype, "float32 or bfloat16 (default float32)")
       ->check(CLI::IsMember({"float32", "bfloat16"}));
   command

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/config/load.h"
 #include "common/http/http_flags.h"
+#include "common/model/families/family_table.h"
 #include "common/status/status_macros.h"
 #include "tools/tandem/commands/command.h"
 #include "tools/tandem/driver/reward_parts.h"
@@ -127,13 +128,23 @@ absl::StatusOr<config::v1::RunConfig> ResolveConfig(const RunOptions& options,
   }
   absl::Status files = config::CheckFiles(*config, needs, *places);
   if (!files.ok()) return Misuse(files);
+  if (absl::Status added = model::AddFamilyFile(config->model().family_file()); !added.ok()) {
+    return Misuse(added);
+  }
   // Services may run in another folder.
-  if (!config->model().path().empty()) {
-    config->mutable_model()->set_path(std::filesystem::absolute(config->model().path()).string());
+  for (std::string* path :
+       {config->mutable_model()->mutable_path(), config->mutable_model()->mutable_family_file()}) {
+    if (!path->empty()) *path = std::filesystem::absolute(*path).string();
   }
   MakeRewardPathsAbsolute(*config->mutable_reward());
   config->set_run_dir(std::filesystem::absolute(config->run_dir()).string());
   return config;
+}
+
+absl::Status AddFamilies(const std::vector<std::string>& overrides) {
+  const absl::StatusOr<config::v1::RunConfig> config = config::LoadRunConfig({}, overrides);
+  if (!config.ok()) return Misuse(config.status());
+  return Misuse(model::AddFamilyFile(config->model().family_file()));
 }
 
 }  // namespace tandem::commands

@@ -40,11 +40,15 @@ void AddReplicaRanksOption(CLI::App& command, RunOptions& options);
 // Adds --resume[=DIR], --allow-changed and --take-over, for commands that train.
 void AddResumeOption(CLI::App& command, RunOptions& options);
 
-// Returns the validated configuration, with absolute paths of model and run_dir. Misuse if it is
-// invalid.
+// Returns the validated configuration, with absolute paths of model and run_dir, and adds the
+// families of model.family_file to this process (AddFamilyFile()). Misuse if it is invalid.
 absl::StatusOr<config::v1::RunConfig> ResolveConfig(const RunOptions& options,
                                                     const config::FileNeeds& needs,
                                                     config::Places* places = nullptr);
+
+// Adds the families of model.family_file alone, for commands that read a config.json before they
+// have a whole configuration.
+absl::Status AddFamilies(const std::vector<std::string>& overrides);
 
 }  // namespace tandem::commands
 

@@ -30,7 +30,13 @@ void CheckWeights(const config::v1::RunConfig& config, const model::ModelSpec& s
     return;
   }
   const model::ParameterTable table(spec);
-  const model::ParameterMismatch mismatch = model::CompareParameters(table, *folder);
+  const absl::StatusOr<model::StoredLayout> layout = model::StoredLayout::Create(table, &*folder);
+  if (!layout.ok()) {
+    findings.Fail("weights", std::string(layout.status().message()),
+                  "correct the family's weights (common/model/README.md)");
+    return;
+  }
+  const model::ParameterMismatch mismatch = model::CompareParameters(*layout, *folder);
   if (!mismatch.empty()) {
     findings.Fail(
         "weights", mismatch.ToString(),

@@ -39,7 +39,8 @@ absl::Status CheckpointSchedule::Save(Metrics& metrics) {
   const absl::Time begin = absl::Now();
   const int64_t step = last_->step();
   RETURN_IF_ERROR(folder_.CheckModelSpace());
-  RETURN_IF_ERROR(folder_.SyncMetrics());  // a durable checkpoint implies durable lines up to it
+  // The lines before the checkpoint; the metrics of its own step are in it.
+  RETURN_IF_ERROR(folder_.SyncMetrics());
   const auto response = trainer_.SaveSharded(
       folder_.checkpoint_path(step), last_->SerializeAsString(), TrainerClient::SaveUntil::kCopied);
   metrics["timing_s/save_checkpoint"] = absl::ToDoubleSeconds(absl::Now() - begin);

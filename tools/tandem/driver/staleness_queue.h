@@ -5,9 +5,9 @@
 //
 // Groups end out of order, and those that take long would be overtaken until they lag too much.
 // Dropping them trains on the short ones only. With `waits`, a group that began at step k is due at
-// step k + max_staleness, and Take() waits for running groups while a batch without them would leave
-// more groups due by some step than the batches until then have room for. Taking the oldest first
-// meets every due step: by the rule above, the room always suffices once the groups have ended.
+// step k + max_staleness, and Take() waits for running groups as long as taking a batch now would
+// leave, for some later step, more groups due than the batches up to that step can hold. Taking the
+// oldest first meets every due step: by the rule above, the room always suffices once the groups have ended.
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_STALENESS_QUEUE_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_STALENESS_QUEUE_H_
 
@@ -46,8 +46,8 @@ class StalenessQueue : public GroupQueue {
   // Take() fails: requests are only aborted when the run ends.
   void Abort(int64_t place) override;
 
-  // Takes the `batch_size` groups with the smallest places that lag behind `version` by at most
-  // max_staleness. With drops_stale, drops the stale groups; otherwise takes them too. Metrics,
+  // Takes the `batch_size` ready groups with the smallest places. With drops_stale it first drops
+  // those that lag behind `version` by more than max_staleness; otherwise these train too. Metrics,
   // since the last batch: async/dropped_groups, with length and reward if there are any, or
   // async/stale_groups, and with `filters` rollout/filtered_groups; async/{running,ready}_groups
   // afterwards. CANCELLED after Abort().
@@ -74,7 +74,8 @@ class StalenessQueue : public GroupQueue {
 
   const Options options_;
   std::set<int64_t> running_;
-  std::map<int64_t, int64_t> due_;  // of running and ready places: the last step, as num_opened_
+  // The last step that may train on a running or ready place, counted as num_opened_.
+  std::map<int64_t, int64_t> due_;
   std::map<int64_t, Group> ready_;
   int64_t num_opened_ = 1;  // steps
   int64_t num_taken_ = 0;   // batches

@@ -9,6 +9,11 @@ namespace {
 constexpr int64_t kFloat = 4;  // bytes
 constexpr int64_t kIndex = 8;
 
+// Numbers that a norm saves of a row: 1 / its deviation, and the mean of a LayerNorm.
+int64_t NumMoments(const model::NormSpec& spec) {
+  return spec.kind == model::NormKind::kLayer ? 2 : 1;
+}
+
 }  // namespace
 
 void CountedRecomputation::Drop() {
@@ -32,6 +37,7 @@ CountedOps::CountedOps(MemoryLedger& ledger, const model::ParameterTable& table,
       tape_(tape),
       recomputation_(recomputation),
       gradients_(gradients),
+      attention_(attention),
       head_dim_(attention.head_dim),
       heads_(model::PartOf(attention, table.tensor_parallel()).heads.size()),
       kv_heads_(model::PartOf(attention, table.tensor_parallel()).kv_heads.size()),
@@ -48,58 +54,86 @@ void CountedOps::Recompute(const Tensor& result) {
   recomputation_->Add(result.storage(), [this, bytes = result.bytes()] { return Take(bytes); });
 }
 
+bool CountedOps::IsTrainable(int parameter) const {
+  return parameter >= 0 && table_.parameter(parameter).trainable;
+}
+
 void CountedOps::AddMatrixGradient(int parameter) {
-  if (!table_.parameter(parameter).trainable) return;
+  if (!IsTrainable(parameter)) return;
   gradients_.push_back(ledger_.Take(MemoryKind::kGradientBuffers,
                                     table_.parameter(parameter).numel * batch_.element_bytes));
 }
 
-void CountedOps::AddRowSumGradient(int parameter) {
-  if (!table_.parameter(parameter).trainable) return;
+void CountedOps::AddRowSumGradients(std::initializer_list<int> parameters) {
+  int64_t numel = 0;
+  for (const int parameter : parameters) {
+    if (IsTrainable(parameter)) numel += table_.parameter(parameter).numel;
+  }
+  if (numel == 0) return;
   // cpu_dispatch.cc, SumOverRows: float32 sums of up to 64 blocks of rows.
   const int64_t rows = std::max<int64_t>(64, (batch_.tokens + 63) / 64);
   const int64_t blocks = std::max<int64_t>(1, (batch_.tokens + rows - 1) / rows);
-  const Size sums = ledger_.Take(MemoryKind::kGradientBuffers,
-                                 blocks * table_.parameter(parameter).numel * kFloat);
-  // The gradient is a view of the first block, unless it is rounded to another type.
-  if (batch_.element_bytes == kFloat) {
-    gradients_.push_back(sums);
-  } else {
-    AddMatrixGradient(parameter);
-  }
+  const Size sums = ledger_.Take(MemoryKind::kGradientBuffers, blocks * numel * kFloat);
+  // The gradients are views of the first block, unless they are rounded to another type.
+  const bool rounds = batch_.element_bytes != kFloat;
+  gradients_.push_back(
+      rounds ? ledger_.Take(MemoryKind::kGradientBuffers, numel * batch_.element_bytes) : sums);
 }
 
-int64_t CountedOps::WideNormBytes() const {
+int64_t CountedOps::WideNormBytes(const model::NormSpec& spec) const {
   if (batch_.kernels != setup::Kernels::kPlain) return 0;
-  // x widened, unless it is float32 already, and x / rms.
-  return (batch_.element_bytes != kFloat ? 2 : 1) * batch_.tokens * batch_.hidden * kFloat;
+  // x widened, unless it is float32 already, without its mean, and x over its deviation.
+  const int64_t copies = (batch_.element_bytes != kFloat ? 1 : 0) + NumMoments(spec);
+  return copies * batch_.tokens * batch_.hidden * kFloat;
 }
 
-CountedOps::Normed CountedOps::AddNorm(const Residual& in, int weight) {
+CountedOps::Normed CountedOps::NormOf(const Residual& in, const model::NormSpec& spec,
+                                      const model::NormParameters& norm, const Tensor& wide) {
   const int64_t bytes = in.x.bytes();
-  const Tensor wide = New(WideNormBytes());
   Normed out{in.x, {}};
   if (in.delta.defined()) out.residual = New(bytes);
   out.normed = New(bytes);
-  Recompute(wide);
-  Recompute(out.normed);
   const bool has_graph =
-      in.x.gradient() || in.delta.gradient() || table_.parameter(weight).trainable;
+      in.x.gradient() || in.delta.gradient() || IsTrainable(norm.weight) || IsTrainable(norm.bias);
   if (!has_graph) {
     out.normed = out.normed.Constant();
     return out;
   }
-  const Tensor inverse_rms = New(tape_ == nullptr ? 0 : batch_.tokens * kFloat);
+  const Tensor moments = New(tape_ == nullptr ? 0 : NumMoments(spec) * batch_.tokens * kFloat);
   // Without a delta the residual is x itself, to whose gradient this adds.
-  Record([this, bytes, weight, wide, inverse_rms, summed = in.delta.defined(), x = in.x.gradient(),
+  Record([this, bytes, spec, norm, wide, moments, summed = in.delta.defined(), x = in.x.gradient(),
           delta = in.delta.gradient(), residual = out.residual, gradient = out.normed.gradient()] {
     const Size grad_normed = gradient->Take();
     const Size grad_residual = summed ? residual.gradient()->Take() : nullptr;
-    const Size temporary = Take(WideNormBytes());
+    const Size temporary = Take(WideNormBytes(spec));
     const Size grad_x = Take(bytes);
-    AddRowSumGradient(weight);
+    AddRowSumGradients({norm.weight, norm.bias});
     if (x != nullptr) x->Give(grad_x);
     if (summed) delta->Give(grad_x);
+  });
+  return out;
+}
+
+CountedOps::Normed CountedOps::AddNorm(const Residual& in, const model::NormSpec& spec,
+                                       const model::NormParameters& norm) {
+  const Tensor wide = New(WideNormBytes(spec));
+  const Normed out = NormOf(in, spec, norm, wide);
+  Recompute(wide);
+  Recompute(out.normed);
+  return out;
+}
+
+CountedTensor CountedOps::Normalize(const Tensor& x, const model::NormSpec& spec,
+                                    const model::NormParameters& norm) {
+  return NormOf({x, {}}, spec, norm, New(WideNormBytes(spec))).normed;
+}
+
+CountedTensor CountedOps::Scale(const Tensor& x, double factor) {
+  if (factor == 1.0) return x;
+  const Tensor out = New(x.bytes());
+  Record([this, bytes = x.bytes(), x = x.gradient(), gradient = out.gradient()] {
+    const Size grad = gradient->Take();
+    x->Give(Take(bytes));
   });
   return out;
 }
@@ -110,7 +144,7 @@ CountedTensor CountedOps::Linear(const Tensor& x, int weight, int bias) {
     const Size grad = gradient->Take();
     if (x.gradient() != nullptr) x.gradient()->Give(Take(x.bytes()));
     AddMatrixGradient(weight);
-    if (bias >= 0) AddRowSumGradient(bias);
+    AddRowSumGradients({bias});
   });
   return out;
 }
@@ -162,9 +196,19 @@ CountedTensor CountedOps::RowParallel(const Tensor& x, int weight, int bias, con
   return out;
 }
 
-CountedOps::Heads CountedOps::Rotate(const Tensor& qkv, int q_norm, int k_norm) {
+CountedTensor CountedOps::Clip(const Tensor& qkv) {
+  const Tensor out = New(qkv.bytes());
+  // The gradient needs to know which elements were limited.
+  Record([this, qkv, gradient = out.gradient()] {
+    const Size grad = gradient->Take();
+    qkv.gradient()->Give(Take(qkv.bytes()));
+  });
+  return out;
+}
+
+CountedOps::Heads CountedOps::Rotate(const Tensor& qkv, const model::AttentionParameters& at) {
   const bool plain = batch_.kernels == setup::Kernels::kPlain;
-  const bool normed = q_norm >= 0;
+  const bool normed = attention_.qk_norm.has_value();
   const int64_t rotated_heads = heads_ + kv_heads_;
   // Of the plain operations: the norms' float32 copies; halves of the rotation and their sum.
   const int64_t wide_copies = batch_.element_bytes != kFloat ? 2 : 1;
@@ -175,12 +219,14 @@ CountedOps::Heads CountedOps::Rotate(const Tensor& qkv, int q_norm, int k_norm) 
   const Tensor wide = New(wide_bytes);
   const Size temporary = Take(temporary_bytes);
   const Heads out{New(batch_.Bytes(rotated_heads * head_dim_)), qkv.storage()};
-  const bool saves_rms = normed && tape_ != nullptr;
-  const Tensor inverse_rms = New(saves_rms ? batch_.tokens * rotated_heads * kFloat : 0);
+  // The fused rotation keeps them; the general one computes them again.
+  const bool fused = normed && attention_.qk_norm->IsPlain();
+  const int64_t num_moments = fused && tape_ != nullptr ? 1 : 0;
+  const Tensor moments = New(num_moments * batch_.tokens * rotated_heads * kFloat);
   Recompute(wide);
   Recompute(out.qk);
   // Only the gradient of a norm needs the projection.
-  Record([this, temporary_bytes, bytes = qkv.bytes(), q_norm, k_norm, wide, inverse_rms,
+  Record([this, temporary_bytes, bytes = qkv.bytes(), at, wide, moments,
           saved = normed ? qkv.storage() : nullptr, qkv = qkv.gradient(),
           gradient = out.qk.gradient()] {
     const Size grad = gradient->Take();
@@ -188,8 +234,8 @@ CountedOps::Heads CountedOps::Rotate(const Tensor& qkv, int q_norm, int k_norm) 
       const Size temporary = Take(temporary_bytes);
       qkv->Give(Take(bytes));
     }
-    if (q_norm >= 0) AddRowSumGradient(q_norm);
-    if (k_norm >= 0) AddRowSumGradient(k_norm);
+    AddRowSumGradients({at.q_norm.weight, at.q_norm.bias});
+    AddRowSumGradients({at.k_norm.weight, at.k_norm.bias});
   });
   return out;
 }
@@ -248,27 +294,30 @@ CountedTensor CountedOps::ToTokens(const Tensor& attended) {
   return out;
 }
 
-CountedTensor CountedOps::Attend(const Tensor& qkv, int q_norm, int k_norm) {
-  const Heads rotated = Rotate(qkv, q_norm, k_norm);
+CountedTensor CountedOps::Attend(const Tensor& qkv, const model::AttentionParameters& at) {
+  const Heads rotated = Rotate(attention_.clip_qkv > 0 ? Clip(qkv) : qkv, at);
   if (batch_.sequence_ranks == 1) return Scores(rotated);
   const Heads heads = ToHeads(rotated);
   const Tensor attended = Scores(heads);
   return ToTokens(attended);
 }
 
-CountedTensor CountedOps::SwiGlu(const Tensor& gate_up) {
-  const int64_t floats = gate_up.bytes() / 2 / batch_.element_bytes * kFloat;
-  // The plain operations keep gate and up widened, the sigmoid, and gate x sigmoid.
+CountedTensor CountedOps::Activate(const Tensor& gate_up, const model::FeedForwardSpec& spec,
+                                   int alphas) {
+  const int64_t out_bytes = gate_up.bytes() / (spec.gated ? 2 : 1);
+  // The plain operations keep what they read widened, and each step's result: the sigmoid and gate
+  // x sigmoid.
   const bool plain = batch_.kernels == setup::Kernels::kPlain;
-  const int64_t wide_bytes = plain ? (batch_.element_bytes != kFloat ? 4 : 2) * floats : 0;
-  const Tensor wide = New(wide_bytes);
-  const Tensor out = New(gate_up.bytes() / 2);
+  const int64_t copies = (batch_.element_bytes != kFloat ? 2 : 1) * (spec.gated ? 2 : 1);
+  const Tensor wide = New(plain ? copies * out_bytes / batch_.element_bytes * kFloat : 0);
+  const Tensor out = New(out_bytes);
   Recompute(wide);
   Recompute(out);
-  Record([this, wide, gate_up, gradient = out.gradient()] {
+  Record([this, wide, gate_up, alphas, gradient = out.gradient()] {
     const Size grad = gradient->Take();
     const Size temporary = Take(wide.bytes() / 2);
     gate_up.gradient()->Give(Take(gate_up.bytes()));
+    AddMatrixGradient(alphas);
   });
   return out;
 }
@@ -348,6 +397,7 @@ CountedTensor CountedOps::AddGated(const Tensor& routed, const Tensor& shared, c
 }
 
 CountedTensor CountedOps::Sum(const Residual& in) {
+  if (!in.delta.defined()) return in.x;
   const Tensor out = New(in.x.bytes());
   Record([x = in.x.gradient(), delta = in.delta.gradient(), gradient = out.gradient()] {
     const Size grad = gradient->Take();

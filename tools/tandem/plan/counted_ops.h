@@ -2,9 +2,9 @@
 // sizes: what each allocates, what its autograd function saves, and what its backward pass
 // allocates. The order of the operations, and so how long each tensor lives, is the model's own.
 //
-// The facts about an operation are those of its code: norm.cc saves the sum and an inverse RMS;
+// The facts about an operation are those of its code: norm.cc saves the sum and a row's moments;
 // linear.cc its input; rotary.cc the projection if q and k are normed; packed_attention.cc q, k, v,
-// its result and log-sum-exp; swiglu.cc its input. A GPU uses the plain operations of eager_ops.cc,
+// its result and log-sum-exp; activation.cc its input. A GPU uses the plain operations of eager_ops.cc,
 // which compute in float32 and save more.
 //
 // Experts: a token has top_k rows whatever the router chooses, so the sizes of all tensors are
@@ -15,6 +15,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
+#include <optional>
 #include <vector>
 
 #include "common/model/layers/attention_spec.h"
@@ -82,18 +84,21 @@ class CountedOps {
              const model::AttentionSpec& attention, CountedTape* tape,
              CountedRecomputation* recomputation, std::vector<Size>& gradients);
 
-  Normed AddNorm(const Residual& in, int weight);
+  Normed AddNorm(const Residual& in, const model::NormSpec& spec,
+                 const model::NormParameters& norm);
+  Tensor Normalize(const Tensor& x, const model::NormSpec& spec, const model::NormParameters& norm);
+  Tensor Sum(const Residual& in);
+  Tensor Scale(const Tensor& x, double factor);
   Tensor ColumnParallel(const Tensor& x, int weight, int bias, const char* tag);
   Tensor RowParallel(const Tensor& x, int weight, int bias, const char* tag);
-  Tensor Attend(const Tensor& qkv, int q_norm, int k_norm);
-  Tensor SwiGlu(const Tensor& gate_up);
+  Tensor Attend(const Tensor& qkv, const model::AttentionParameters& at);
+  Tensor Activate(const Tensor& gate_up, const model::FeedForwardSpec& spec, int alphas);
   Routing Route(const Tensor& x, int router, const model::RoutingSpec& spec);
   Tensor Dispatch(const Tensor& x, const Routing& routing);
   Tensor ExpertProducts(const Tensor& rows, const std::vector<int>& weights,
                         const Routing& routing);
   Tensor Combine(const Tensor& results, const Routing& routing);
   Tensor AddGated(const Tensor& routed, const Tensor& shared, const Tensor& x, int gate);
-  Tensor Sum(const Residual& in);
 
  private:
   // q and k, rotated, in memory of their own; v in the projection's.
@@ -106,23 +111,28 @@ class CountedOps {
   Tensor New(int64_t bytes) { return {Take(bytes), bytes}; }
   void Record(std::function<void()> backward);
   void Recompute(const Tensor& result);
-  // Adds the gradient of a parameter, if it has one: of its own size, or a sum over rows that is
+  bool IsTrainable(int parameter) const;  // false for -1
+  // Adds the gradients of parameters that have one: of their own size, or sums over rows that are
   // computed in float32 blocks.
   void AddMatrixGradient(int parameter);
-  void AddRowSumGradient(int parameter);
+  void AddRowSumGradients(std::initializer_list<int> parameters);
+  // A norm's results, and what it saves. `wide`: the float32 copies of the plain operations.
+  Normed NormOf(const Residual& in, const model::NormSpec& spec, const model::NormParameters& norm,
+                const Tensor& wide);
 
   Tensor Linear(const Tensor& x, int weight, int bias);
   Tensor LinearInFloat32(const Tensor& x, int weight);
   // x, whose gradient is summed over the ranks in a tensor of its own.
   Tensor CopyToRanks(const Tensor& x);
   Tensor SumOverRanks(const Tensor& x);
-  Heads Rotate(const Tensor& qkv, int q_norm, int k_norm);
+  Tensor Clip(const Tensor& qkv);
+  Heads Rotate(const Tensor& qkv, const model::AttentionParameters& at);
   // Sends tokens' heads to the ranks that compute them.
   Heads ToHeads(const Heads& heads);
   Tensor Scores(const Heads& heads);
   Tensor ToTokens(const Tensor& attended);
 
-  int64_t WideNormBytes() const;
+  int64_t WideNormBytes(const model::NormSpec& spec) const;
   int64_t AttentionBytes(int64_t heads) const;
 
   MemoryLedger& ledger_;
@@ -131,6 +141,7 @@ class CountedOps {
   CountedTape* const tape_;
   CountedRecomputation* const recomputation_;
   std::vector<Size>& gradients_;
+  const model::AttentionSpec attention_;
   const int64_t head_dim_;
   const int64_t heads_, kv_heads_;                      // of this rank's projections
   const int64_t attention_heads_, attention_kv_heads_;  // that it attends with

@@ -23,11 +23,11 @@ namespace tandem::plan {
 using CountedStorage = std::shared_ptr<Size>;
 
 // The gradient of a tensor while the backward pass has it. Adding to one that is there takes no
-// memory: autograd adds in place.
+// memory: autograd adds in place, to a tensor that nobody else holds.
 class CountedGradient {
  public:
   void Give(Size size) {
-    if (size_ == nullptr) size_ = std::move(size);
+    if (size_ == nullptr || size_.use_count() > 1) size_ = std::move(size);
   }
   Size Take() { return std::exchange(size_, nullptr); }
 

@@ -10,6 +10,7 @@ LayerMemory::LayerMemory(MemoryLedger& ledger, const model::ParameterTable& tabl
                          const CountedBatch& batch, const model::LayerSpec& spec, int64_t layer,
                          sharding::Saves saves)
     : batch_(batch),
+      spec_(spec),
       parameters_(table.layer(layer)),
       saves_(saves),
       x_is_constant_(table.first_trainable_stage() > layer),
@@ -20,7 +21,7 @@ LayerMemory::LayerMemory(MemoryLedger& ledger, const model::ParameterTable& tabl
 Size LayerMemory::Forward(const Size& x) {
   CountedTensor input(x, batch_.Bytes(batch_.hidden));
   if (x_is_constant_) input = input.Constant();
-  CountedTensor out = ops_.Sum(model::LayerForward(ops_, parameters_, {input, {}}));
+  CountedTensor out = ops_.Sum(model::LayerForward(ops_, spec_, parameters_, {input, {}}));
   recomputation_.Drop();
   if (saves_ != sharding::Saves::kNothing) {
     input_ = std::move(input);

@@ -35,6 +35,7 @@ class LayerMemory {
 
  private:
   const CountedBatch& batch_;
+  const model::LayerSpec& spec_;
   const model::LayerParameters& parameters_;
   CountedTape tape_;
   CountedRecomputation recomputation_;

@@ -220,12 +220,30 @@ absl::Status ShardedMemory::PassOps::EnterBackward(int stage) {
   return absl::OkStatus();
 }
 
-Size ShardedMemory::PassOps::RunStage(int stage, const Size& input, sharding::Saves saves,
-                                      Graph& graph) {
-  if (stage == 0) {
+// Each step of Transformer::Embed() makes a tensor of its own from the one before.
+Size ShardedMemory::PassOps::RunEmbedding(sharding::Saves saves) {
+  const model::ModelSpec& spec = memory_.spec_;
+  const auto take = [this] {
     const CountedBatch& batch = memory_.batch_;
     return memory_.ledger_.Take(MemoryKind::kActivations, batch.Bytes(batch.hidden));
+  };
+  Size x = take();
+  if (spec.embedding_multiplier != 1.0) x = take();
+  if (spec.position_embedding.has_value()) {
+    const Size positions = take();
+    x = take();
   }
+  if (spec.embedding_norm.has_value()) {
+    Size normed = take();
+    if (saves != sharding::Saves::kNothing) embedding_norm_input_ = x;
+    x = std::move(normed);
+  }
+  return x;
+}
+
+Size ShardedMemory::PassOps::RunStage(int stage, const Size& input, sharding::Saves saves,
+                                      Graph& graph) {
+  if (stage == 0) return RunEmbedding(saves);
   graph = std::make_unique<LayerReplay>(memory_.ledger_, memory_.layers_.Of(stage - 1, saves));
   return graph->Forward(input);
 }
@@ -234,8 +252,16 @@ Size ShardedMemory::PassOps::Backward(int stage, Boundary& boundary, const Size&
                                       std::vector<Size>& gradients) {
   if (stage == 0) {
     const CountedBatch& batch = memory_.batch_;
+    const auto& positions = memory_.spec_.position_embedding;
+    const int64_t rows =
+        memory_.vocab_ + (positions.has_value() ? positions->num_positions + positions->offset : 0);
+    if (embedding_norm_input_ != nullptr) {
+      const Size x_gradient =
+          memory_.ledger_.Take(MemoryKind::kActivations, batch.Bytes(batch.hidden));
+      embedding_norm_input_ = nullptr;
+    }
     gradients.push_back(memory_.ledger_.Take(MemoryKind::kGradientBuffers,
-                                             memory_.vocab_ * batch.hidden * batch.element_bytes));
+                                             rows * batch.hidden * batch.element_bytes));
     return nullptr;
   }
   gradients = boundary.graph->Backward();
@@ -286,8 +312,11 @@ Size ShardedMemory::HeadForwardBackward(const Size& x) {
   const bool all_rows = workload_.rows == workload_.tokens;
   Size selected = all_rows ? x : take(rows() * hidden_row);
   const bool plain = batch_.kernels == setup::Kernels::kPlain;
-  Size normed = take(rows() * hidden_row);
-  Size norm_saved = take(rows() * kFloat + (plain ? 2 * rows() * batch_.hidden * kFloat : 0));
+  const bool has_mean =
+      spec_.final_norm.has_value() && spec_.final_norm->kind == model::NormKind::kLayer;
+  Size normed = take(spec_.final_norm.has_value() ? rows() * hidden_row : 0);
+  Size norm_saved = take((has_mean ? 2 : 1) * rows() * kFloat +
+                         (plain ? 2 * rows() * batch_.hidden * kFloat : 0));
   Size widened = take(WidenedRowBytes());
   Size outputs = take(3 * rows() * kFloat);
   const int64_t chunk_bytes =
@@ -313,6 +342,9 @@ Size ShardedMemory::HeadForwardBackward(const Size& x) {
       gradients.push_back(sum);
     } else {
       gradients.push_back(take(weight_numel * batch_.element_bytes));
+    }
+    if (const int bias = table_.lm_head_bias(); bias >= 0 && table_.parameter(bias).trainable) {
+      gradients.push_back(take(head_rows_ * kFloat));
     }
   }
   normed.reset();

@@ -75,8 +75,11 @@ class ShardedMemory {
     absl::Status FinishGradients();
 
    private:
+    Size RunEmbedding(sharding::Saves saves);
+
     ShardedMemory& memory_;
     const bool trains_;
+    Size embedding_norm_input_;  // kept for the backward pass
   };
 
   // The operations of sharding::GradientReduction on sizes.

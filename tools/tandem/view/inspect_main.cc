@@ -23,6 +23,7 @@
 #include "common/io/read_file.h"
 #include "common/model/arena.h"
 #include "common/model/eager_ops.h"
+#include "common/model/families/family_table.h"
 #include "common/model/load_parameters.h"
 #include "common/model/model_spec.h"
 #include "common/model/packed_attention.h"
@@ -39,6 +40,7 @@ constexpr int64_t kMaxAttentionBytes = int64_t{512} << 20;
 
 struct Options {
   std::string model;
+  std::string family_file;
   std::string input;
   std::string output;
   std::string attention;
@@ -89,6 +91,7 @@ absl::StatusOr<std::vector<int64_t>> ReadIds(const std::string& path, int64_t vo
 
 absl::Status Run(const Options& options) {
   const at::NoGradGuard no_grad;
+  RETURN_IF_ERROR(model::AddFamilyFile(options.family_file));
   ASSIGN_OR_RETURN(const io::ModelFolder folder, io::ModelFolder::Open(options.model));
   ASSIGN_OR_RETURN(const io::ModelConfig config, io::ReadModelConfig(options.model));
   ASSIGN_OR_RETURN(model::ModelSpec spec, model::ParseModelSpec(config.json, config.path));
@@ -109,8 +112,10 @@ absl::Status Run(const Options& options) {
   std::string weights;
   weights.reserve(static_cast<size_t>(bytes));
   WatchedAttention attention(at::tensor({int64_t{0}, length}, at::kLong), weights);
-  const model::Rotary rotary = transformer.MakeRotary(at::arange(length, at::kLong));
-  at::Tensor x = transformer.Embed(arena, tokens);
+  const at::Tensor positions = at::arange(length, at::kLong);
+  const model::Rotary rotary =
+      transformer.MakeRotary(positions, at::full({length}, length, at::kLong));
+  at::Tensor x = transformer.Embed(arena, tokens, positions);
   for (int64_t layer = 0; layer < transformer.spec().num_layers(); ++layer) {
     x = transformer.Block(arena, layer, x, rotary, attention);
   }
@@ -139,6 +144,7 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version",
                        absl::StrCat("tandem-inspect ", tandem::version::BuildVersion()));
   app.add_option("--model", options.model, "Hugging Face folder")->required();
+  app.add_option("--family-file", options.family_file, "model.family_file of the run");
   app.add_option("--input", options.input, "JSON list of token ids")->required();
   app.add_option("--output", options.output, "JSON: entropies, log-probs, sizes")->required();
   app.add_option("--attention", options.attention, "Attention weights, one byte each")->required();

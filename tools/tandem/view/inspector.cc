@@ -48,6 +48,9 @@ absl::StatusOr<std::string> Inspector::Find(const SampleKey& key) {
   options.name = "tandem-inspect";
   options.argv = {program_,   "--model",      reader_.ModelFolder(), "--input",    path + ".ids",
                   "--output", path + ".json", "--attention",         path + ".bin"};
+  if (const std::string families = reader_.FamilyFile(); !families.empty()) {
+    options.argv.insert(options.argv.end(), {"--family-file", families});
+  }
   options.log_path = path + ".log";
   ASSIGN_OR_RETURN(const auto child, rpc::ChildProcess::Start(std::move(options)));
   if (!child->Wait(kPatience)) {

@@ -254,4 +254,9 @@ std::string RunReader::ModelFolder() const {
   return fs::exists(trained + "/config.json") ? trained : config_.model().path();
 }
 
+std::string RunReader::FamilyFile() const {
+  absl::MutexLock lock(&mu_);
+  return config_.model().family_file();
+}
+
 }  // namespace tandem::view

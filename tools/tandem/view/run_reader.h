@@ -69,6 +69,8 @@ class RunReader {
   // Returns a folder with weights: the trained model if the run has written it, else the initial
   // model.
   std::string ModelFolder() const;
+  // Returns model.family_file of the run.
+  std::string FamilyFile() const;
 
  private:
   // Differs once the file's content does.

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 
+#include "common/model/kernels/alibi.h"
 #include "common/model/kernels/cuda/element.h"
 
 namespace tandem::model::cuda {
@@ -55,6 +56,7 @@ struct PagedAttention {
   float scale = 1.0f;
   // Only for the plain kernel:
   float softcap = 0.0f;
+  Alibi alibi;
   int64_t window = 0;
   const float* sinks = nullptr;  // [num_heads], or null
 };
@@ -63,7 +65,7 @@ struct PagedAttention {
 inline constexpr int kMaxPlainHeadDim = 512;
 cudaError_t LaunchPlain(const PagedAttention& args, cudaStream_t stream);
 
-// FlashInfer takes bfloat16 with a head_dim of 64 or 128, without softcap, window and sinks. May
+// FlashInfer takes bfloat16 with a head_dim of 64 or 128, without softcap, ALiBi, window and sinks. May
 // throw flashinfer::Error, a std::exception, if the device cannot run it.
 bool FlashInferTakes(Element type, int head_dim);
 cudaError_t LaunchFlashInfer(const PagedAttention& args, cudaStream_t stream);

@@ -20,6 +20,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) PlainKernel(const PagedAttentio
   const int lane = threadIdx.x % kWarp;
   const int kv_head = head / (args.num_heads / args.num_kv_heads);
   const int64_t position = args.batch.row_position[row];
+  const float slope = SlopeOf(args.alibi, head);
   const int32_t* const pages =
       args.batch.pages + args.batch.page_starts[args.batch.row_sequence[row]];
 
@@ -51,6 +52,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) PlainKernel(const PagedAttentio
     }
     float score = WarpSum(product) * args.scale;
     if (args.softcap > 0.0f) score = args.softcap * tanhf(score / args.softcap);
+    score += slope * static_cast<float>(key - position);
     const float new_most = fmaxf(most, score);
     const float shrunk = expf(most - new_most);  // 0 at the first key
     const float weight = expf(score - new_most);

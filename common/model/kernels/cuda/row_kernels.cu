@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "common/model/kernels/activation_rows.h"
 #include "common/model/kernels/cuda/device_math.cuh"
 #include "common/model/kernels/cuda/exp_sum.cuh"
 #include "common/model/kernels/cuda/launch.cuh"
@@ -17,14 +18,15 @@ unsigned Blocks(int64_t items, int64_t of_block) {
 
 // One block per row. Stores the sum first and normalises the stored value, like the CPU.
 template <typename T, bool kWhole>
-__global__ void __launch_bounds__(kThreads) RmsNormKernel(const RmsNorm args) {
+__global__ void __launch_bounds__(kThreads) NormKernel(const Norm args) {
   constexpr int kPack = kPackOf<T>;
   __shared__ float scratch[kWarp];
   const int64_t start = static_cast<int64_t>(blockIdx.x) * args.size;
   const T* x = static_cast<const T*>(args.x) + start;
   const T* const delta =
       args.delta == nullptr ? nullptr : static_cast<const T*>(args.delta) + start;
-  float squares = 0.0f;
+  const bool centered = args.spec.kind == NormKind::kLayer;
+  float total = 0.0f;  // of the elements, or of their squares
   for (int64_t j = static_cast<int64_t>(threadIdx.x) * kPack; j < args.size;
        j += kThreads * kPack) {
     const int64_t count = args.size - j;
@@ -35,44 +37,109 @@ __global__ void __launch_bounds__(kThreads) RmsNormKernel(const RmsNorm args) {
         FromFloat(ToFloat(piece.at[i]) + ToFloat(added.at[i]), piece.at[i]);
       StorePack<T, kWhole>(piece, static_cast<T*>(args.sum) + start + j, count);
     }
-    for (int i = 0; i < kPack; ++i) squares += ToFloat(piece.at[i]) * ToFloat(piece.at[i]);
+    for (int i = 0; i < kPack; ++i) {
+      const float element = ToFloat(piece.at[i]);
+      total += centered ? element : element * element;
+    }
   }
-  const float mean = BlockSum(squares, scratch) / static_cast<float>(args.size);
-  const float inverse_rms = 1.0f / sqrtf(mean + args.eps);
+  const float size = static_cast<float>(args.size);
   // Each thread reads back only its own writes.
   if (delta != nullptr) x = static_cast<const T*>(args.sum) + start;
+  float mean = 0.0f;
+  float mean_square = BlockSum(total, scratch) / size;
+  if (centered) {
+    mean = mean_square;
+    float squares = 0.0f;
+    for (int64_t j = static_cast<int64_t>(threadIdx.x) * kPack; j < args.size;
+         j += kThreads * kPack) {
+      const int64_t count = args.size - j;
+      const Pack<T, kPack> piece = LoadPack<T, kWhole>(x + j, count);
+      for (int i = 0; i < kPack && i < count; ++i) {
+        const float difference = ToFloat(piece.at[i]) - mean;
+        squares += difference * difference;
+      }
+    }
+    mean_square = BlockSum(squares, scratch) / size;
+  }
+  const float inverse = 1.0f / sqrtf(mean_square + static_cast<float>(args.spec.eps));
   const T* const weight = static_cast<const T*>(args.weight);
+  const T* const bias = static_cast<const T*>(args.bias);
+  const float offset = args.spec.unit_offset ? 1.0f : 0.0f;
   T* const out = static_cast<T*>(args.out) + start;
   for (int64_t j = static_cast<int64_t>(threadIdx.x) * kPack; j < args.size;
        j += kThreads * kPack) {
     const int64_t count = args.size - j;
     const Pack<T, kPack> piece = LoadPack<T, kWhole>(x + j, count);
-    const Pack<T, kPack> scale = LoadPack<T, kWhole>(weight + j, count);
-    Pack<T, kPack> normed;
-    for (int i = 0; i < kPack; ++i) {
-      FromFloat(ToFloat(piece.at[i]) * inverse_rms * ToFloat(scale.at[i]), normed.at[i]);
+    float normed[kPack];
+    for (int i = 0; i < kPack; ++i) normed[i] = (ToFloat(piece.at[i]) - mean) * inverse;
+    if (weight != nullptr) {
+      const Pack<T, kPack> scale = LoadPack<T, kWhole>(weight + j, count);
+      for (int i = 0; i < kPack; ++i) normed[i] *= ToFloat(scale.at[i]) + offset;
     }
-    StorePack<T, kWhole>(normed, out + j, count);
+    if (bias != nullptr) {
+      const Pack<T, kPack> added = LoadPack<T, kWhole>(bias + j, count);
+      for (int i = 0; i < kPack; ++i) normed[i] = normed[i] + ToFloat(added.at[i]);
+    }
+    Pack<T, kPack> result;
+    for (int i = 0; i < kPack; ++i) FromFloat(normed[i], result.at[i]);
+    StorePack<T, kWhole>(result, out + j, count);
   }
+}
+
+// 1 / (1 + exp(-x)), without overflow: the exponent is never positive.
+__device__ inline float Sigmoid(float x) {
+  const float e = expf(-fabsf(x));
+  return (x < 0.0f ? e : 1.0f) / (1.0f + e);
+}
+
+__device__ inline float Softplus(float x) {
+  return x > 0.0f ? x + log1pf(expf(-x)) : log1pf(expf(x));
+}
+
+// slopes: of xIELU, like kernels/activation_rows.h.
+__device__ inline float Activated(Activation activation, float x, const float (&slopes)[2]) {
+  switch (activation) {
+    case Activation::kSilu:
+      return x * Sigmoid(x);
+    case Activation::kGelu:
+      return x * (0.5f * erfcf(x * -0.7071067811865476f));
+    case Activation::kGeluTanh:
+      return x * Sigmoid(x * 1.5957691216057308f * (1.0f + 0.044715f * x * x));
+    case Activation::kRelu:
+      return x < 0.0f ? 0.0f : x;
+    case Activation::kRelu2:
+      return x < 0.0f ? 0.0f : x * x;
+    case Activation::kXielu:
+      break;
+  }
+  const float bent =
+      x > 0.0f ? slopes[0] * x * x : (expm1f(fminf(x, kernels::kXieluEps)) - x) * slopes[1];
+  return bent + kernels::kXieluBeta * x;
 }
 
 // One row of blocks per row of the batch.
 template <typename T, int N>
-__global__ void __launch_bounds__(kThreads) SwiGluKernel(const SwiGlu args) {
+__global__ void __launch_bounds__(kThreads) ActivateKernel(const Activate args) {
   using Piece = Pack<T, N>;
   const int64_t j = (static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x) * N;
   if (j >= args.size) return;
-  const T* const gate = static_cast<const T*>(args.gate_up) + blockIdx.x * 2 * args.size + j;
-  const Piece g = *reinterpret_cast<const Piece*>(gate);
-  const Piece up = *reinterpret_cast<const Piece*>(gate + args.size);
-  Piece out;
-  for (int i = 0; i < N; ++i) {
-    const float x = ToFloat(g.at[i]);
-    // Avoids overflow: the exponent is never positive.
-    const float e = expf(-fabsf(x));
-    const float sigmoid = (x < 0.0f ? e : 1.0f) / (1.0f + e);
-    FromFloat(x * sigmoid * ToFloat(up.at[i]), out.at[i]);
+  const int64_t in_size = args.gated ? 2 * args.size : args.size;
+  const T* const in = static_cast<const T*>(args.in) + blockIdx.x * in_size + j;
+  float slopes[2] = {0.0f, 0.0f};
+  if (args.activation == Activation::kXielu) {
+    const T* const alphas = static_cast<const T*>(args.alphas);
+    slopes[0] = Softplus(ToFloat(alphas[0]));
+    slopes[1] = kernels::kXieluBeta + Softplus(ToFloat(alphas[1]));
   }
+  const Piece x = *reinterpret_cast<const Piece*>(in);
+  float values[N];
+  for (int i = 0; i < N; ++i) values[i] = Activated(args.activation, ToFloat(x.at[i]), slopes);
+  if (args.gated) {
+    const Piece up = *reinterpret_cast<const Piece*>(in + args.size);
+    for (int i = 0; i < N; ++i) values[i] *= ToFloat(up.at[i]);
+  }
+  Piece out;
+  for (int i = 0; i < N; ++i) FromFloat(values[i], out.at[i]);
   *reinterpret_cast<Piece*>(static_cast<T*>(args.out) + blockIdx.x * args.size + j) = out;
 }
 
@@ -81,8 +148,8 @@ __global__ void __launch_bounds__(kThreads) RotaryTableKernel(const RotaryTable 
   if (i >= args.rows * args.size) return;
   const float angle =
       static_cast<float>(args.positions[i / args.size]) * args.frequencies[i % args.size];
-  args.cos[i] = cosf(angle);
-  args.sin[i] = sinf(angle);
+  args.cos[i] = cosf(angle) * args.factor;
+  args.sin[i] = sinf(angle) * args.factor;
 }
 
 // One warp per head per row.
@@ -120,6 +187,129 @@ __global__ void __launch_bounds__(kWarpsOfBlock* kWarp) RotateKernel(const Rotat
     const float sin = args.sin[row * half + i];
     FromFloat(first * cos - second * sin, out[i]);
     FromFloat(second * cos + first * sin, out[half + i]);
+  }
+}
+
+// What a norm subtracts from its elements, and then multiplies them by.
+struct Moments {
+  float mean = 0.0f;
+  float inverse = 1.0f;
+};
+
+// Heads that are normed together, or one head, as pairs of elements: those that rotate together,
+// then the others.
+template <typename T>
+struct HeadGroup {
+  const TransformHeads& args;
+  int64_t row;
+  const T* in;
+  const T* weight;
+  const T* bias;
+
+  // The elements of pair `t`, counted through the group.
+  __device__ void PlaceOf(int t, int& first, int& second) const {
+    const int of_head = args.head_dim / 2;
+    const int half = args.rotary_dim / 2;
+    const int start = t / of_head * args.head_dim;
+    const int p = t % of_head;
+    if (args.interleaved || p >= half) {
+      first = start + 2 * p;
+      second = first + 1;
+    } else {
+      first = start + p;
+      second = first + half;
+    }
+  }
+
+  __device__ float Normed(float x, int at, const Moments& moments) const {
+    x = (x - moments.mean) * moments.inverse;
+    if (weight != nullptr) {
+      const float w = ToFloat(weight[at]);
+      x *= args.unit_offset ? 1.0f + w : w;
+    }
+    return bias == nullptr ? x : x + ToFloat(bias[at]);
+  }
+
+  // Loads pair `t`; `before`: normed first, or null.
+  __device__ void Load(int t, const Moments* before, float& a, float& b) const {
+    int first, second;
+    PlaceOf(t, first, second);
+    a = ToFloat(in[first]);
+    b = ToFloat(in[second]);
+    if (before == nullptr) return;
+    a = Normed(a, first, *before);
+    b = Normed(b, second, *before);
+  }
+
+  __device__ void Rotate(int t, float& a, float& b) const {
+    const int half = args.rotary_dim / 2;
+    const int p = t % (args.head_dim / 2);
+    if (p >= half) return;
+    const float cos = args.cos[row * half + p];
+    const float sin = args.sin[row * half + p];
+    const float rotated = a * cos - b * sin;
+    b = b * cos + a * sin;
+    a = rotated;
+  }
+
+  // Of the pairs as they are loaded, or rotated.
+  __device__ Moments MomentsOf(int pairs, int lane, bool rotated) const {
+    Moments moments;
+    const auto sum = [&](bool squares) {
+      float total = 0.0f;
+      for (int t = lane; t < pairs; t += kWarp) {
+        float a, b;
+        Load(t, nullptr, a, b);
+        if (rotated) Rotate(t, a, b);
+        a -= moments.mean;
+        b -= moments.mean;
+        total += squares ? a * a + b * b : a + b;
+      }
+      return WarpSum(total) / static_cast<float>(2 * pairs);
+    };
+    if (args.norm == TransformHeads::Norm::kLayer) moments.mean = sum(false);
+    moments.inverse = 1.0f / sqrtf(sum(true) + args.eps);
+    return moments;
+  }
+};
+
+// One warp per group of heads per row.
+template <typename T>
+__global__ void __launch_bounds__(kWarpsOfBlock* kWarp)
+    TransformHeadsKernel(const TransformHeads args) {
+  const int size = args.all_heads ? args.num_heads * args.head_dim : args.head_dim;
+  const int groups = args.all_heads ? 1 : args.num_heads;
+  const int64_t index = static_cast<int64_t>(blockIdx.x) * kWarpsOfBlock + threadIdx.x / kWarp;
+  if (index >= args.rows * groups) return;  // the whole warp
+  const int64_t row = index / groups;
+  const int column = static_cast<int>(index % groups) * size;
+  const int lane = threadIdx.x % kWarp;
+  const int pairs = size / 2;
+  const int at = args.own_weights ? column : 0;
+  const T* const weight =
+      args.weight == nullptr ? nullptr : static_cast<const T*>(args.weight) + at;
+  const T* const bias = args.bias == nullptr ? nullptr : static_cast<const T*>(args.bias) + at;
+  const HeadGroup<T> group{
+      args, row, static_cast<const T*>(args.in) + row * args.in_stride + column, weight, bias};
+  T* const out = static_cast<T*>(args.out) +
+                 row * args.num_heads * static_cast<int64_t>(args.head_dim) + column;
+  const bool normed = args.norm != TransformHeads::Norm::kNone;
+  Moments moments;
+  if (normed) moments = group.MomentsOf(pairs, lane, args.after_rotation);
+  const Moments* const before = normed && !args.after_rotation ? &moments : nullptr;
+  const float scale = args.row_scale == nullptr ? 1.0f : args.row_scale[row];
+  for (int t = lane; t < pairs; t += kWarp) {
+    int first, second;
+    group.PlaceOf(t, first, second);
+    float a, b;
+    group.Load(t, before, a, b);
+    group.Rotate(t, a, b);
+    if (normed && args.after_rotation) {
+      a = group.Normed(a, first, moments);
+      b = group.Normed(b, second, moments);
+    }
+    FromFloat(a * scale, out[first]);
+    FromFloat(b * scale, out[second]);
   }
 }
 
@@ -177,30 +367,31 @@ __global__ void __launch_bounds__(kExpSumThreads) RowLogProbsKernel(const RowLog
 }
 
 template <typename T>
-cudaError_t LaunchOf(const RmsNorm& args, cudaStream_t stream) {
+cudaError_t LaunchOf(const Norm& args, cudaStream_t stream) {
   constexpr int kPack = kPackOf<T>;
   // Both instances add in the same order (LoadPack), so alignment does not show in the result.
   const bool packs = args.size % kPack == 0 && IsAligned(args.x) && IsAligned(args.delta) &&
-                     IsAligned(args.weight) && IsAligned(args.sum) && IsAligned(args.out);
+                     IsAligned(args.weight) && IsAligned(args.bias) && IsAligned(args.sum) &&
+                     IsAligned(args.out);
   const auto blocks = static_cast<unsigned>(args.rows);
   if (packs) {
-    TANDEM_LAUNCH((RmsNormKernel<T, true>), blocks, kThreads, 0, stream, args);
+    TANDEM_LAUNCH((NormKernel<T, true>), blocks, kThreads, 0, stream, args);
   } else {
-    TANDEM_LAUNCH((RmsNormKernel<T, false>), blocks, kThreads, 0, stream, args);
+    TANDEM_LAUNCH((NormKernel<T, false>), blocks, kThreads, 0, stream, args);
   }
   return cudaGetLastError();
 }
 
 template <typename T>
-cudaError_t LaunchOf(const SwiGlu& args, cudaStream_t stream) {
+cudaError_t LaunchOf(const Activate& args, cudaStream_t stream) {
   constexpr int kPack = kPackOf<T>;
   const auto rows = static_cast<unsigned>(args.rows);
-  if (args.size % kPack == 0 && IsAligned(args.gate_up) && IsAligned(args.out)) {
+  if (args.size % kPack == 0 && IsAligned(args.in) && IsAligned(args.out)) {
     const dim3 grid(rows, Blocks(args.size / kPack, kThreads));
-    TANDEM_LAUNCH((SwiGluKernel<T, kPack>), grid, kThreads, 0, stream, args);
+    TANDEM_LAUNCH((ActivateKernel<T, kPack>), grid, kThreads, 0, stream, args);
   } else {
     const dim3 grid(rows, Blocks(args.size, kThreads));
-    TANDEM_LAUNCH((SwiGluKernel<T, 1>), grid, kThreads, 0, stream, args);
+    TANDEM_LAUNCH((ActivateKernel<T, 1>), grid, kThreads, 0, stream, args);
   }
   return cudaGetLastError();
 }
@@ -210,6 +401,14 @@ cudaError_t LaunchOf(const Rotate& args, cudaStream_t stream) {
   const int64_t warps = args.rows * (args.num_heads + args.num_kv_heads);
   TANDEM_LAUNCH((RotateKernel<T>), Blocks(warps, kWarpsOfBlock), kWarpsOfBlock * kWarp, 0, stream,
                 args);
+  return cudaGetLastError();
+}
+
+template <typename T>
+cudaError_t LaunchOf(const TransformHeads& args, cudaStream_t stream) {
+  const int64_t warps = args.rows * (args.all_heads ? 1 : args.num_heads);
+  TANDEM_LAUNCH((TransformHeadsKernel<T>), Blocks(warps, kWarpsOfBlock), kWarpsOfBlock * kWarp, 0,
+                stream, args);
   return cudaGetLastError();
 }
 
@@ -239,9 +438,12 @@ cudaError_t LaunchByType(const Args& args, cudaStream_t stream) {
 
 }  // namespace
 
-cudaError_t Launch(const RmsNorm& args, cudaStream_t stream) { return LaunchByType(args, stream); }
-cudaError_t Launch(const SwiGlu& args, cudaStream_t stream) { return LaunchByType(args, stream); }
+cudaError_t Launch(const Norm& args, cudaStream_t stream) { return LaunchByType(args, stream); }
+cudaError_t Launch(const Activate& args, cudaStream_t stream) { return LaunchByType(args, stream); }
 cudaError_t Launch(const Rotate& args, cudaStream_t stream) { return LaunchByType(args, stream); }
+cudaError_t Launch(const TransformHeads& args, cudaStream_t stream) {
+  return LaunchByType(args, stream);
+}
 cudaError_t Launch(const WriteKv& args, cudaStream_t stream) { return LaunchByType(args, stream); }
 
 cudaError_t Launch(const RotaryTable& args, cudaStream_t stream) {

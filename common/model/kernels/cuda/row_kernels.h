@@ -10,39 +10,47 @@
 #include <cstdint>
 
 #include "common/model/kernels/cuda/element.h"
+#include "common/model/layers/feed_forward_spec.h"
+#include "common/model/layers/norm_spec.h"
 
 namespace tandem::model::cuda {
 
-struct RmsNorm {
+struct Norm {
   Element type = Element::kFloat32;
+  NormSpec spec;
   int64_t rows = 0;
   int64_t size = 0;
-  float eps = 0;
   const void* x = nullptr;
   const void* delta = nullptr;   // added to x first, or null
-  const void* weight = nullptr;  // [size]
+  const void* weight = nullptr;  // [size]; null if the norm has none
+  const void* bias = nullptr;    // likewise
   void* sum = nullptr;           // x + delta, if there is a delta
   void* out = nullptr;
 };
-cudaError_t Launch(const RmsNorm& args, cudaStream_t stream);
+cudaError_t Launch(const Norm& args, cudaStream_t stream);
 
-// silu(gate) * up. gate_up: [rows, 2 size]; out: [rows, size].
-struct SwiGlu {
+// activation(gate) * up, or activation(in). in: [rows, 2 size], gate first; [rows, size] without a
+// gate. out: [rows, size].
+struct Activate {
   Element type = Element::kFloat32;
+  Activation activation = Activation::kSilu;
+  bool gated = true;
   int64_t rows = 0;
   int64_t size = 0;
-  const void* gate_up = nullptr;
+  const void* in = nullptr;
   void* out = nullptr;
+  const void* alphas = nullptr;  // [2], of xIELU
 };
-cudaError_t Launch(const SwiGlu& args, cudaStream_t stream);
+cudaError_t Launch(const Activate& args, cudaStream_t stream);
 
 // The rotary embedding's cosines and sines. The frequencies are launch arguments.
 inline constexpr int kMaxFrequencies = 256;
 struct RotaryTable {
   int64_t rows = 0;
-  int size = 0;  // frequencies, head_dim / 2
+  int size = 0;  // frequencies, rotary_dim / 2
   const int64_t* positions = nullptr;
   float frequencies[kMaxFrequencies];
+  float factor = 1.0f;   // of cosines and sines
   float* cos = nullptr;  // [rows, size]
   float* sin = nullptr;
 };
@@ -67,6 +75,32 @@ struct Rotate {
   float eps = 0;
 };
 cudaError_t Launch(const Rotate& args, cudaStream_t stream);
+
+// Heads of q or k with every kind of norm and rotation (kernels/head_ops.h).
+struct TransformHeads {
+  enum class Norm { kNone, kRms, kLayer };
+  Element type = Element::kFloat32;
+  int64_t rows = 0;
+  int num_heads = 0;
+  int head_dim = 0;
+  const void* in = nullptr;  // [rows, num_heads * head_dim]
+  int64_t in_stride = 0;
+  void* out = nullptr;         // [rows, num_heads, head_dim]
+  const float* cos = nullptr;  // [rows, rotary_dim / 2]; null: no rotation
+  const float* sin = nullptr;
+  int rotary_dim = 0;
+  bool interleaved = false;
+  Norm norm = Norm::kNone;
+  bool after_rotation = false;
+  bool all_heads = false;
+  bool own_weights = false;
+  bool unit_offset = false;
+  float eps = 0;
+  const void* weight = nullptr;
+  const void* bias = nullptr;
+  const float* row_scale = nullptr;  // [rows], or null
+};
+cudaError_t Launch(const TransformHeads& args, cudaStream_t stream);
 
 // Writes new keys and values into the paged cache, [blocks, num_kv_heads, block_size, head_dim]
 // each.

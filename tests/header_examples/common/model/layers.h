@@ -16,9 +16,14 @@ extern ParameterDeclarations& declarations;
 namespace tandem::model::layer_forward_example {
 extern OpContext context;
 extern LayerAttention attention;
+extern ModelSpec spec;
 extern ParameterTable table;
 extern int64_t i;
 extern at::Tensor x;
 }  // namespace tandem::model::layer_forward_example
+
+namespace tandem::model::norm_spec_example {
+extern ParameterDeclarations& declarations;
+}  // namespace tandem::model::norm_spec_example
 
 #endif  // TANDEM_TESTS_HEADER_EXAMPLES_COMMON_MODEL_LAYERS_H_

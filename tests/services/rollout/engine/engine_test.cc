@@ -27,8 +27,9 @@ std::vector<float> PlainScore(const model::Transformer& model, const model::Aren
   std::copy(tokens.begin(), tokens.end(), ids.mutable_data_ptr<int64_t>());
   const at::Tensor cu_seqlens = at::tensor({int64_t{0}, n}, at::kLong);
   model::PackedAttention attention(cu_seqlens, model::PackedAttention::Implementation::kEager);
-  const model::Rotary rotary = model.MakeRotary(model::PackedPositions(cu_seqlens));
-  at::Tensor x = model.Embed(arena, ids);
+  const at::Tensor positions = model::PackedPositions(cu_seqlens);
+  const model::Rotary rotary = model.MakeRotary(positions);
+  at::Tensor x = model.Embed(arena, ids, positions);
   for (int64_t layer = 0; layer < model.spec().num_layers(); ++layer) {
     x = model.Block(arena, layer, x, rotary, attention);
   }

@@ -26,7 +26,7 @@ model::ModelSpec GroupedSpec() {
   spec.vocab_size = 700;
   for (model::LayerSpec& layer : spec.layers) {
     layer.attention.head_dim = 32;
-    layer.attention.qk_norm = true;
+    layer.attention.qk_norm.emplace();
   }
   return spec;
 }
@@ -41,8 +41,9 @@ std::vector<float> TrainerLogProbs(const model::Transformer& model, const model:
   const at::Tensor ids = at::tensor(tokens, at::kInt).to(kDevice, at::kLong);
   const at::Tensor cu_seqlens = at::tensor({int64_t{0}, n}, at::kLong);
   model::PackedAttention attention(cu_seqlens);
-  const model::Rotary rotary = model.MakeRotary(model::PackedPositions(cu_seqlens).to(kDevice));
-  at::Tensor x = model.Embed(arena, ids);
+  const at::Tensor positions = model::PackedPositions(cu_seqlens).to(kDevice);
+  const model::Rotary rotary = model.MakeRotary(positions);
+  at::Tensor x = model.Embed(arena, ids, positions);
   for (int64_t layer = 0; layer < model.spec().num_layers(); ++layer) {
     x = model.Block(arena, layer, x, rotary, attention);
   }

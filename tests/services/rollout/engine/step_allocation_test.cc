@@ -55,7 +55,7 @@ TEST_F(StepAllocationTest, OfModelsThatNormalizeHeads) {
   spec.architecture = "Qwen3ForCausalLM";
   for (model::LayerSpec& layer : spec.layers) {
     layer.attention.qkv_bias = false;
-    layer.attention.qk_norm = true;
+    layer.attention.qk_norm.emplace();
   }
   StartRandom({}, spec);
   ExpectStepsAllocateNothing({});

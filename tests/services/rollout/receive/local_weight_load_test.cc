@@ -1,11 +1,18 @@
 #include "services/rollout/receive/local_weight_load.h"
 
+#include <ATen/ATen.h>
+
+#include <string>
+#include <vector>
+
 #include "common/model/arena.h"
 #include "common/model/load_parameters.h"
 #include "common/model/model_spec.h"
 #include "common/weights/manifest.h"
+#include "tests/common/model/tensor_files.h"
 #include "tests/fakes/fake_weight_store.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/temp_folder.h"
 #include "tests/support/test_data.h"
 
 namespace tandem::rollout {
@@ -40,6 +47,56 @@ TEST(LocalWeightLoad, AFolderBecomesVersionZeroByteForByte) {
     EXPECT_THAT(LoadLocalWeights(folder, table, receiver),
                 StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("version 0 is live")));
   }
+}
+
+TEST(LocalWeightLoad, AFoldersLayoutChangesNeitherBytesNorDigest) {
+  // One of the matrices is transposed in the second folder.
+  model::ModelSpec plain;
+  plain.vocab_size = 11;
+  plain.hidden_size = 4;
+  model::LayerSpec layer;
+  layer.feed_forward.intermediate_size = 6;
+  layer.attention.num_heads = 2;
+  layer.attention.num_kv_heads = 1;
+  layer.attention.head_dim = 2;
+  plain.layers.assign(1, layer);
+  model::ModelSpec transposed = plain;
+  const std::string name = "model.layers.0.mlp.down_proj.weight";
+  transposed.stored_rules = {{"model.layers.{layer}.mlp.down_proj.weight",
+                              "c_proj",
+                              model::StoredFusion::kNone,
+                              {},
+                              true}};
+  at::manual_seed(3);
+  model::NamedTensors tensors;
+  const model::ParameterTable table(plain);
+  for (const auto ref : table.segments()) {
+    tensors[table.segment(ref).name] = at::randn(table.segment(ref).shape);
+  }
+
+  std::vector<std::string> digests;
+  std::vector<std::string> bytes;
+  for (const model::ModelSpec& spec : {plain, transposed}) {
+    if (!spec.stored_rules.empty()) {
+      tensors["c_proj"] = tensors.at(name).t();
+      tensors.erase(name);
+    }
+    const testing::TempFolder temp;
+    temp.Write("config.json", "{}");
+    ASSERT_OK(model::WriteTensors(temp.path(), tensors));
+    ASSERT_OK_AND_ASSIGN(const auto folder, io::ModelFolder::Open(temp.path()));
+    const model::ParameterTable stored(spec);
+    ASSERT_OK_AND_ASSIGN(const auto manifest, weights::MakeManifest(stored, io::DType::kBF16));
+    FakeWeightStore store(manifest);
+    WeightReceiver receiver(&store);
+    ASSERT_OK(LoadLocalWeights(folder, stored, receiver));
+    digests.push_back(store.live_model_digest());
+    std::string& live = bytes.emplace_back();
+    for (int i = 0; i < manifest.tensors_size(); ++i) live += store.LiveBytes(i);
+  }
+
+  EXPECT_EQ(digests[0], digests[1]);
+  EXPECT_TRUE(bytes[0] == bytes[1]);
 }
 
 }  // namespace

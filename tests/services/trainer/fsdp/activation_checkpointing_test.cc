@@ -8,6 +8,7 @@
 #include "tests/fakes/local_process_group.h"
 #include "tests/services/trainer/fsdp/sharded_test_support.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/varied_layers.h"
 
 namespace tandem::trainer {
 namespace {
@@ -25,7 +26,7 @@ model::ModelSpec Spec(bool qk_norm) {
   model::LayerSpec layer = spec.layers.front();
   layer.feed_forward.intermediate_size = 160;
   layer.attention.head_dim = 16;
-  layer.attention.qk_norm = qk_norm;
+  if (qk_norm) layer.attention.qk_norm.emplace();
   spec.layers.assign(6, layer);
   return spec;
 }
@@ -115,6 +116,26 @@ TEST_P(ActivationCheckpointingOf, KeepsLessAndGivesTheSameBits) {
 INSTANTIATE_TEST_SUITE_P(Types, ActivationCheckpointingOf,
                          ::testing::Combine(::testing::Values(at::kFloat, at::kBFloat16),
                                             ::testing::Bool()));
+
+TEST(ActivationCheckpointing, GivesTheSameBitsWithAnyNormsAndActivations) {
+  model::ModelSpec spec = Spec(/*qk_norm=*/false);
+  tandem::testing::VaryLayers(spec);
+  using Mode = ActivationCheckpointing;
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    const Outcome none = TrainOnce(spec, dtype, Mode::kNone, 1);
+    const Outcome selective = TrainOnce(spec, dtype, Mode::kSelective, 1);
+    const Outcome full = TrainOnce(spec, dtype, Mode::kFull, 1);
+    for (const Outcome* other : {&selective, &full}) {
+      EXPECT_EQ(other->loss, none.loss);
+      ASSERT_EQ(other->gradients.size(), none.gradients.size());
+      for (size_t u = 0; u < none.gradients.size(); ++u) {
+        EXPECT_TRUE(other->gradients[u].equal(none.gradients[u])) << "unit " << u;
+      }
+    }
+    EXPECT_LT(full.activation_bytes, selective.activation_bytes);
+    EXPECT_LT(selective.activation_bytes, none.activation_bytes);
+  }
+}
 
 TEST(ActivationCheckpointing, GivesTheSameBitsWithExperts) {
   model::ModelSpec spec = Spec(/*qk_norm=*/true);

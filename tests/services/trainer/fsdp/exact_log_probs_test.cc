@@ -44,8 +44,9 @@ model::LogProbs Plain(const model::Transformer& transformer, const model::Parame
                       const PackedBatch& batch) {
   const at::NoGradGuard no_grad;
   model::PackedAttention attention(at::tensor(batch.cu_seqlens, at::kLong));
-  const model::Rotary rotary = transformer.MakeRotary(batch.positions.to(kDevice));
-  at::Tensor x = transformer.Embed(params, batch.token_ids.to(kDevice));
+  const at::Tensor positions = batch.positions.to(kDevice);
+  const model::Rotary rotary = transformer.MakeRotary(positions);
+  at::Tensor x = transformer.Embed(params, batch.token_ids.to(kDevice), positions);
   for (int64_t i = 0; i < transformer.spec().num_layers(); ++i) {
     x = transformer.Block(params, i, x, rotary, attention);
   }

@@ -40,7 +40,7 @@ model::ModelSpec SpecOf(const Case& c) {
   model::ModelSpec spec = SmallSpec();
   spec.tie_word_embeddings = c.tied;
   for (model::LayerSpec& layer : spec.layers) {
-    layer.attention.qk_norm = c.qk_norm;
+    if (c.qk_norm) layer.attention.qk_norm.emplace();
     layer.attention.qkv_bias = c.bias;
     layer.attention.output_bias = c.bias && c.qk_norm;
     layer.feed_forward.bias = c.bias && c.qk_norm;

@@ -23,7 +23,7 @@ TEST(HeadMemory, OfAVocabularyOf150kIsBoundedForManyRows) {
   const int64_t before = TensorMemory::current_bytes();
   TensorMemory::ResetPeak();
 
-  const model::LogProbs out = model::ChunkedLogProbs(hidden, weight, targets, temperatures);
+  const model::LogProbs out = model::ChunkedLogProbs(hidden, {weight}, targets, temperatures);
   const auto gradients =
       torch::autograd::grad({out.logprobs.sum()}, {hidden, weight}, {}, false, false, false);
 

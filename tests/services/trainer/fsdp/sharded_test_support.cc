@@ -163,7 +163,7 @@ at::Tensor WholeModel::Hidden(const PackedBatch& batch) const {
   const model::Rotary rotary = transformer_.MakeRotary(batch.positions);
   model::PackedAttention attention(at::tensor(batch.cu_seqlens, at::kLong),
                                    model::PackedAttention::Implementation::kEager);
-  at::Tensor x = transformer_.Embed(*this, batch.token_ids);
+  at::Tensor x = transformer_.Embed(*this, batch.token_ids, batch.positions);
   for (int64_t i = 0; i < transformer_.spec().num_layers(); ++i) {
     x = transformer_.Block(*this, i, x, rotary, attention);
   }

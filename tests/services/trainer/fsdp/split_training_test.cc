@@ -30,7 +30,7 @@ constexpr uint64_t kSeed = 11;
 model::ModelSpec Spec() {
   model::ModelSpec spec = SmallSpec();
   spec.tie_word_embeddings = true;
-  for (model::LayerSpec& layer : spec.layers) layer.attention.qk_norm = true;
+  for (model::LayerSpec& layer : spec.layers) layer.attention.qk_norm.emplace();
   return spec;
 }
 

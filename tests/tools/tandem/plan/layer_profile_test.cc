@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/varied_layers.h"
 #include "tools/tandem/plan/layer_memory.h"
 
 namespace tandem::plan {
@@ -23,7 +24,7 @@ model::ModelSpec ThreeLayers() {
   layer.attention.num_heads = 4;
   layer.attention.num_kv_heads = 2;
   layer.attention.head_dim = 16;
-  layer.attention.qk_norm = true;
+  layer.attention.qk_norm.emplace();
   spec.layers.assign(3, layer);
   spec.layers[2].feed_forward.intermediate_size = 320;
   return spec;
@@ -67,8 +68,11 @@ struct Replay {
   LayerReplay layer;
 };
 
-TEST(LayerProfile, ReplaysThePeaksAndSumsOfTheOperations) {
-  const model::ModelSpec spec = ThreeLayers();
+class LayerProfileOf : public ::testing::TestWithParam<bool> {};
+
+TEST_P(LayerProfileOf, ReplaysThePeaksAndSumsOfTheOperations) {
+  model::ModelSpec spec = ThreeLayers();
+  if (GetParam()) tandem::testing::VaryLayers(spec);
   const std::vector<std::vector<std::string>> frozen = {
       {}, {"*norm.weight"}, {"model.embed_tokens.weight", "*layers.0*"}, {"*mlp*"}};
   for (const std::vector<std::string>& patterns : frozen) {
@@ -110,6 +114,9 @@ TEST(LayerProfile, ReplaysThePeaksAndSumsOfTheOperations) {
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Layers, LayerProfileOf, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "Varied" : "Alike"; });
 
 TEST(LayerProfile, IsMadeOnceForLayersThatAreAlike) {
   const model::ModelSpec spec = ThreeLayers();

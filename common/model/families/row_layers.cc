@@ -1,0 +1,198 @@
+#include "common/model/families/row_layers.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/model/families/rotary_config.h"
+#include "common/status/status_macros.h"
+
+namespace tandem::model {
+namespace {
+
+using nlohmann::json;
+
+// Layers of Qwen's classes that see all tokens where config.json has no "max_window_layers".
+constexpr int64_t kDefaultMaxWindowLayers = 28;
+
+// Returns the layers that "layer_types" gives a window; nullopt without the key.
+absl::StatusOr<std::optional<std::vector<int64_t>>> ListedWindows(const ConfigReader& config,
+                                                                  int64_t num_layers) {
+  if (!config.Has("layer_types")) return std::optional<std::vector<int64_t>>();
+  const json& types = config.At("layer_types");
+  if (!types.is_array()) return config.Invalid("layer_types", "a list of names");
+  std::vector<int64_t> windowed;
+  for (size_t i = 0; i < types.size(); ++i) {
+    if (types[i] == "sliding_attention") {
+      windowed.push_back(static_cast<int64_t>(i));
+    } else if (types[i] != "full_attention") {
+      return config.Unsupported("layer_types", "full_attention, sliding_attention");
+    }
+  }
+  if (!windowed.empty() && static_cast<int64_t>(types.size()) != num_layers) {
+    return config.Invalid("layer_types",
+                          absl::StrCat("a list of \"num_hidden_layers\", ", num_layers, ", names"));
+  }
+  return std::optional(std::move(windowed));
+}
+
+// Refuses the windows of a config.json whose family has none.
+absl::Status RefuseWindows(const ConfigReader& config, int64_t num_layers) {
+  ASSIGN_OR_RETURN(const auto listed, ListedWindows(config, num_layers));
+  if (listed.has_value()) {
+    return listed->empty() ? absl::OkStatus() : config.Unsupported("layer_types", "full_attention");
+  }
+  ASSIGN_OR_RETURN(const bool in_use, config.Flag("use_sliding_window", false));
+  if (!in_use || !config.Has("sliding_window")) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const int64_t first,
+                   config.Count("max_window_layers", kMaxLayers, kDefaultMaxWindowLayers));
+  return first >= num_layers ? absl::OkStatus() : config.Unsupported("use_sliding_window", "false");
+}
+
+// Returns the layers to which the row's pattern gives a window.
+absl::StatusOr<std::vector<int64_t>> PatternWindows(const v1::Windows& windows,
+                                                    const RowValues& values, int64_t num_layers) {
+  ASSIGN_OR_RETURN(const int64_t first, values.Count(windows.first_layer(), kMaxLayers, 0));
+  ASSIGN_OR_RETURN(const int64_t every, values.Count(windows.full_every(), kMaxLayers, 0));
+  ASSIGN_OR_RETURN(const bool full_first, values.Flag(windows.full_first(), false));
+  std::vector<int64_t> windowed;
+  for (int64_t i = first; i < num_layers; ++i) {
+    const bool full = every > 0 && (full_first ? i : i + 1) % every == 0;
+    if (!full) windowed.push_back(i);
+  }
+  return windowed;
+}
+
+// Says for each layer whether it rotates queries and keys.
+absl::StatusOr<std::vector<bool>> RotatedLayers(const v1::FamilyRow& row, const RowValues& values,
+                                                const ModelSpec& spec) {
+  const ConfigReader& config = values.config();
+  const size_t num_layers = spec.layers.size();
+  std::vector<bool> rotated(num_layers, row.rope_layers() != v1::ROPE_LAYERS_NONE);
+  if (row.rope_layers() == v1::ROPE_LAYERS_WINDOWED) {
+    ASSIGN_OR_RETURN(const int64_t window, values.Count(row.windows().size(), kMaxPositions, 0));
+    for (size_t i = 0; i < num_layers && window > 0; ++i) {
+      rotated[i] = spec.layers[i].attention.window > 0;
+    }
+  }
+  if (row.rope_layers() != v1::ROPE_LAYERS_LISTED) return rotated;
+  if (!config.Has("no_rope_layers")) {
+    ASSIGN_OR_RETURN(const int64_t interval, config.Size("no_rope_layer_interval", kMaxLayers, 4));
+    for (size_t i = 0; i < num_layers; ++i) {
+      rotated[i] = (static_cast<int64_t>(i) + 1) % interval != 0;
+    }
+    return rotated;
+  }
+  const json& list = config.At("no_rope_layers");
+  if (!list.is_array() || list.size() != num_layers) {
+    return config.Invalid("no_rope_layers", absl::StrCat("a list of ", num_layers, " numbers"));
+  }
+  for (size_t i = 0; i < num_layers; ++i) {
+    if (list[i] != 0 && list[i] != 1) return config.Invalid("no_rope_layers", "a list of 0 and 1");
+    rotated[i] = list[i] == 1;
+  }
+  return rotated;
+}
+
+// Returns the "rope_parameters" of `config` or those of its "rope_scaling"; null without either.
+const json* RopeParameters(const ConfigReader& config) {
+  for (const char* key : {"rope_parameters", "rope_scaling"}) {
+    if (config.Has(key)) return &config.At(key);
+  }
+  return nullptr;
+}
+
+// Ministral 3 has the scale of queries among the parameters of its rotation.
+absl::Status ParseQueryScale(const ConfigReader& config, ModelSpec& spec) {
+  const json* const parameters = RopeParameters(config);
+  if (parameters == nullptr || !parameters->is_object()) return absl::OkStatus();
+  const ConfigReader reader(*parameters, absl::StrCat(config.place(), ": rope_parameters"));
+  ASSIGN_OR_RETURN(const double beta, reader.NonNegative("llama_4_scaling_beta", 0.0));
+  if (beta == 0.0) return absl::OkStatus();
+  QueryPositionScale scale{.beta = beta};
+  ASSIGN_OR_RETURN(
+      scale.original_max_position_embeddings,
+      reader.Size("original_max_position_embeddings", kMaxPositions, spec.max_position_embeddings));
+  for (LayerSpec& layer : spec.layers) layer.attention.query_position_scale = scale;
+  return absl::OkStatus();
+}
+
+absl::Status ParseRopesOf(const v1::FamilyRow& row, const RowValues& values,
+                          const ConfigReader& config, const std::vector<bool>& rotated,
+                          ModelSpec& spec) {
+  spec.ropes.clear();
+  RotaryDefaults defaults;
+  defaults.head_dim = values.sizes.head_dim;
+  defaults.max_position_embeddings = spec.max_position_embeddings;
+  ASSIGN_OR_RETURN(defaults.theta, values.Positive(row.rope_theta(), defaults.theta));
+  ASSIGN_OR_RETURN(defaults.sliding_theta, values.Positive(row.window_rope_theta(), 0.0));
+  ASSIGN_OR_RETURN(defaults.partial_rotary_factor,
+                   values.Positive(row.partial_rotary_factor(), 1.0));
+  ASSIGN_OR_RETURN(defaults.interleaved, values.Flag(row.rope_interleaved(), false));
+  if (!row.rotary_dim().empty()) {
+    const RowValues::Source source = values.SourceOf(row.rotary_dim());
+    if (source.IsNull()) return source.Invalid("a number of elements");
+    ASSIGN_OR_RETURN(defaults.rotary_dim, values.Size(row.rotary_dim(), kMaxHeadDim));
+  }
+  const json* const parameters = RopeParameters(config);
+  const bool by_type = !row.window_rope_theta().empty() ||
+                       (parameters != nullptr && (parameters->contains("full_attention") ||
+                                                  parameters->contains("sliding_attention")));
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    AttentionSpec& attention = spec.layers[i].attention;
+    attention.rope = -1;
+    if (!rotated[i]) continue;
+    const std::string_view type = !by_type               ? ""
+                                  : attention.window > 0 ? "sliding_attention"
+                                                         : "full_attention";
+    ASSIGN_OR_RETURN(RopeSpec rope, ParseRotary(config, defaults, type));
+    const auto same = std::find(spec.ropes.begin(), spec.ropes.end(), rope);
+    attention.rope = static_cast<int>(same - spec.ropes.begin());
+    if (same == spec.ropes.end()) spec.ropes.push_back(std::move(rope));
+  }
+  ASSIGN_OR_RETURN(const bool scales, values.Flag(row.query_position_scale(), false));
+  return scales ? ParseQueryScale(config, spec) : absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status ParseWindows(const v1::FamilyRow& row, const RowValues& values, ModelSpec& spec) {
+  const ConfigReader& config = values.config();
+  const v1::Windows& windows = row.windows();
+  if (windows.size().empty()) return RefuseWindows(config, spec.num_layers());
+  ASSIGN_OR_RETURN(const bool in_use, values.Flag(windows.in_use(), true));
+  ASSIGN_OR_RETURN(const int64_t window, values.Count(windows.size(), kMaxPositions, 0));
+  ASSIGN_OR_RETURN(const auto listed, ListedWindows(config, spec.num_layers()));
+  std::vector<int64_t> windowed;
+  if (listed.has_value()) {
+    windowed = *listed;
+    if (!windowed.empty() && !in_use) {
+      return values.SourceOf(windows.in_use())
+          .Invalid("true, as \"layer_types\" names sliding_attention");
+    }
+    if (!windowed.empty() && window == 0) {
+      return values.SourceOf(windows.size()).Invalid("a number of tokens from 1 on");
+    }
+  } else if (in_use && window > 0) {
+    ASSIGN_OR_RETURN(windowed, PatternWindows(windows, values, spec.num_layers()));
+  }
+  for (const int64_t i : windowed) spec.layers[i].attention.window = window;
+  return absl::OkStatus();
+}
+
+absl::Status ParseRopes(const v1::FamilyRow& row, const RowValues& values, ModelSpec& spec) {
+  ASSIGN_OR_RETURN(const std::vector<bool> rotated, RotatedLayers(row, values, spec));
+  const ConfigReader& config = values.config();
+  if (row.rope_parameters().empty() || RopeParameters(config) != nullptr) {
+    return ParseRopesOf(row, values, config, rotated, spec);
+  }
+  // A config.json without them has those of the family's class.
+  json completed = config.object();
+  completed["rope_parameters"] = json::parse(row.rope_parameters());
+  return ParseRopesOf(row, values, ConfigReader(completed, config.place()), rotated, spec);
+}
+
+}  // namespace tandem::model

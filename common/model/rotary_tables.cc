@@ -1,0 +1,115 @@
+#include "common/model/rotary_tables.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/floor_divide.h>
+#include <ATen/ops/log1p.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "common/model/rotary_frequencies.h"
+#include "common/model/step_memory.h"
+
+namespace tandem::model {
+namespace {
+
+at::Tensor FrequencyTensor(const RotaryFrequencies& frequencies) {
+  at::Tensor out = at::empty({static_cast<int64_t>(frequencies.inverse.size())}, at::kFloat);
+  std::copy(frequencies.inverse.begin(), frequencies.inverse.end(), out.mutable_data_ptr<float>());
+  return out;
+}
+
+at::Tensor QueryScales(const QueryPositionScale& scale, const at::Tensor& positions) {
+  const int64_t original = scale.original_max_position_embeddings;
+  if (!positions.is_cpu()) {
+    const at::Tensor turns = at::floor_divide(positions, original).to(at::kFloat);
+    return at::log1p(turns) * scale.beta + 1.0;
+  }
+  const at::Tensor places = positions.contiguous();
+  at::Tensor out = EmptyTensor({places.numel()}, at::kFloat);
+  const int64_t* const position = places.const_data_ptr<int64_t>();
+  float* const to = out.mutable_data_ptr<float>();
+  // Each on its own: a vector library's logarithm may depend on its neighbours.
+  for (int64_t i = 0; i < places.numel(); ++i) {
+    const auto turns = static_cast<double>(position[i] / original);
+    to[i] = static_cast<float>(1.0 + scale.beta * std::log1p(turns));
+  }
+  return out;
+}
+
+}  // namespace
+
+RotaryTables::RotaryTables(const ModelSpec& spec)
+    : head_dim_(spec.layers.front().attention.head_dim) {
+  for (const RopeSpec& rope : spec.ropes) {
+    const RotaryFrequencies frequencies = FrequenciesOf(rope, head_dim_, /*length=*/0);
+    ropes_.push_back({rope, FrequencyTensor(frequencies), frequencies.attention_factor});
+  }
+  for (const LayerSpec& layer : spec.layers) {
+    TORCH_CHECK(layer.attention.rope < static_cast<int>(spec.ropes.size()),
+                "AttentionSpec::rope is ", layer.attention.rope, ", but the model has ",
+                spec.ropes.size(), " ropes");
+    const std::optional<QueryPositionScale>& scale = layer.attention.query_position_scale;
+    scale_of_layer_.push_back(-1);
+    if (!scale.has_value()) continue;
+    const auto found = std::find(scales_.begin(), scales_.end(), *scale);
+    scale_of_layer_.back() = static_cast<int>(found - scales_.begin());
+    if (found == scales_.end()) scales_.push_back(*scale);
+  }
+}
+
+Rotary RotaryTables::Make(const at::Tensor& positions, const at::Tensor& lengths) const {
+  const at::NoGradGuard no_grad;
+  Rotary rotary;
+  for (const Rope& rope : ropes_) {
+    rotary.ropes.push_back(
+        DependsOnLength(rope.spec) && lengths.defined()
+            ? ByLength(rope.spec, positions, lengths)
+            : AnglesOf(positions, rope.inverse_frequencies, rope.attention_factor));
+    rotary.ropes.back().interleaved = rope.spec.interleaved;
+  }
+  if (scales_.empty()) return rotary;
+  std::vector<at::Tensor> scales;
+  for (const QueryPositionScale& scale : scales_) scales.push_back(QueryScales(scale, positions));
+  for (const int scale : scale_of_layer_) {
+    rotary.query_scales.push_back(scale < 0 ? at::Tensor() : scales[scale]);
+  }
+  return rotary;
+}
+
+RotaryAngles RotaryTables::ByLength(const RopeSpec& rope, const at::Tensor& positions,
+                                    const at::Tensor& lengths) const {
+  TORCH_CHECK(lengths.is_cpu() && lengths.numel() == positions.numel(),
+              "lengths: expected one for each of ", positions.numel(),
+              " tokens, on the CPU, found ", lengths.numel());
+  // Each length beyond the original has frequencies of its own, or all of them the same.
+  const int64_t original = OriginalLength(rope);
+  const auto key = [&](int64_t length) {
+    if (length <= original) return int64_t{0};
+    return rope.dynamic.has_value() ? length : original + 1;
+  };
+  const at::Tensor all = lengths.contiguous();
+  const int64_t* const length = all.const_data_ptr<int64_t>();
+  const at::Tensor places = positions.cpu();
+  const int64_t size = RotaryDim(rope, head_dim_) / 2;
+  RotaryAngles angles{EmptyTensor({places.numel(), size}, at::kFloat),
+                      EmptyTensor({places.numel(), size}, at::kFloat)};
+  std::map<int64_t, RotaryFrequencies> tables;
+  for (int64_t begin = 0; begin < places.numel();) {
+    const int64_t of_run = key(length[begin]);
+    int64_t end = begin + 1;
+    while (end < places.numel() && key(length[end]) == of_run) ++end;
+    if (!tables.contains(of_run)) tables[of_run] = FrequenciesOf(rope, head_dim_, of_run);
+    const RotaryFrequencies& table = tables[of_run];
+    const RotaryAngles run = AnglesOf(places.narrow(0, begin, end - begin), FrequencyTensor(table),
+                                      table.attention_factor);
+    angles.cos.narrow(0, begin, end - begin).copy_(run.cos);
+    angles.sin.narrow(0, begin, end - begin).copy_(run.sin);
+    begin = end;
+  }
+  return {angles.cos.to(positions.device()), angles.sin.to(positions.device())};
+}
+
+}  // namespace tandem::model

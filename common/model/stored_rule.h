@@ -1,0 +1,38 @@
+// StoredRule: where a parameter's tensor lies in a model's folder, if not under its own name and as
+// it is. Families name and fuse their tensors differently; everywhere else a tensor has one name,
+// that of Llama's ("model.layers.0.self_attn.q_proj.weight").
+#ifndef TANDEM_COMMON_MODEL_STORED_RULE_H_
+#define TANDEM_COMMON_MODEL_STORED_RULE_H_
+
+#include <string>
+#include <vector>
+
+namespace tandem::model {
+
+// How the tensors that one tensor of the folder holds are laid out along its dim 0.
+enum class StoredFusion {
+  kNone,         // it is one tensor
+  kStacked,      // one after another: Phi-3's qkv_proj, gate_up_proj
+  kPerHead,      // q, k and v of the first head, then of the next: GPT-NeoX, BLOOM
+  kPerGroup,     // queries of the first KV head, its key, its value, then the next's: Falcon
+  kAlternating,  // a row of each in turn: gate and up of gpt-oss
+};
+
+struct StoredRule {
+  // Both with "{layer}" and "{expert}" for numbers. If only the name has "{expert}", the tensor holds
+  // all experts along a first dimension of its own. "{head}" in the tensor alone: a parameter
+  // [heads, head_dim] has a tensor [head_dim] for each head.
+  std::string name;    // "model.layers.{layer}.self_attn.q_proj.weight"
+  std::string tensor;  // "transformer.h.{layer}.attn.c_attn.weight"
+  StoredFusion fusion = StoredFusion::kNone;
+  // The names that share the tensor, in order, this one among them; empty for kNone.
+  std::vector<std::string> parts;
+  bool transposed = false;  // the folder has [in, out]; a bias is as it is
+  int skip_rows = 0;        // rows of the tensor before the parameter's, which belong to none
+
+  friend bool operator==(const StoredRule&, const StoredRule&) = default;
+};
+
+}  // namespace tandem::model
+
+#endif  // TANDEM_COMMON_MODEL_STORED_RULE_H_

@@ -1,0 +1,69 @@
+#include "common/model/stored_writer.h"
+
+#include <algorithm>
+
+#include "common/model/parameter.h"
+#include "common/status/status_macros.h"
+
+namespace tandem::model {
+
+absl::Status ForStoredPieces(const StoredLayout& layout, int64_t max_elements,
+                             absl::FunctionRef<absl::Status(const StoredPiece&)> body) {
+  for (const StoredTensor& tensor : layout.tensors()) {
+    for (const StoredTensor::Part& part : tensor.parts) {
+      const StoredView& view = layout.ViewsOf(part.parameter)[part.view];
+      const int64_t end = view.first + view.numel();
+      for (int64_t first = view.first; first < end; first += max_elements) {
+        const int64_t count = std::min(max_elements, end - first);
+        const bool is_last = &part == &tensor.parts.back() && first + count == end;
+        RETURN_IF_ERROR(body({&tensor, &view, part.parameter, first, count, is_last}));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+std::optional<io::ModelFolder> OpenExportSource(const std::string& path) {
+  absl::StatusOr<io::ModelFolder> folder = io::ModelFolder::Open(path);
+  if (!folder.ok()) return std::nullopt;
+  return *std::move(folder);
+}
+
+absl::StatusOr<StoredWriter> StoredWriter::Create(const std::string& path,
+                                                  const StoredLayout& layout, io::DType dtype,
+                                                  const io::ModelFolder* source,
+                                                  const io::ModelFolderWriter::Options& options) {
+  std::vector<io::TensorDeclaration> tensors;
+  for (const StoredTensor& tensor : layout.tensors()) {
+    tensors.push_back({tensor.name, dtype, tensor.shape});
+  }
+  ASSIGN_OR_RETURN(io::ModelFolderWriter writer,
+                   io::ModelFolderWriter::Create(path, std::move(tensors), options));
+  return StoredWriter(std::move(writer), dtype, source);
+}
+
+absl::Status StoredWriter::Append(const StoredPiece& piece, absl::Span<const std::byte> elements) {
+  if (piece.view->IsWholeTensor()) return Write(piece.tensor->name, elements);
+  if (assembled_.empty()) BeginAssembly(*piece.tensor);
+  ScatterElements(*piece.view, piece.first, piece.count, io::SizeOf(dtype_), elements.data(),
+                  assembled_.data());
+  if (!piece.is_last) return absl::OkStatus();
+  const std::vector<std::byte> tensor = std::move(assembled_);
+  assembled_.clear();
+  return Write(piece.tensor->name, tensor);
+}
+
+absl::Status StoredWriter::Write(const std::string& name, absl::Span<const std::byte> bytes) {
+  size_bytes_ += static_cast<int64_t>(bytes.size());
+  return writer_.Append(name, bytes);
+}
+
+void StoredWriter::BeginAssembly(const StoredTensor& tensor) {
+  assembled_.resize(static_cast<size_t>(NumElements(tensor.shape) * io::SizeOf(dtype_)));
+  if (!tensor.has_gaps || source_ == nullptr) return;
+  const absl::StatusOr<io::TensorView> stored = source_->Find(tensor.name);
+  if (!stored.ok() || stored->dtype != dtype_ || stored->shape != tensor.shape) return;
+  std::copy(stored->bytes.begin(), stored->bytes.end(), assembled_.begin());
+}
+
+}  // namespace tandem::model

@@ -1,0 +1,238 @@
+// The table of families: what a row inherits, what is wrong with a file, and names of tensors.
+#include "common/model/families/family_table.h"
+
+#include <gmock/gmock.h>
+
+#include <string>
+
+#include "common/model/families/row_config.h"
+#include "common/model/model_spec.h"
+#include "nlohmann/json.hpp"
+#include "tests/support/status_matchers.h"
+#include "tests/support/temp_folder.h"
+
+namespace tandem::model {
+namespace {
+
+using ::tandem::testing::StatusIs;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr char kPlain[] = R"(
+families:
+- architecture: PlainForCausalLM
+  model_type: plain
+  vocab_size: vocab_size
+  hidden_size: hidden_size
+  num_layers: num_hidden_layers
+  num_heads: num_attention_heads
+  num_kv_heads: num_heads
+  head_dim: hidden / num_heads
+  intermediate_size: 4 * hidden
+  max_positions: 128
+  initializer_range: 0.02
+  norm_eps: [norm_eps, 1e-5]
+  activation: [act, silu]
+  windows: {size: [window, 8], full_every: 2}
+  weights:
+  - {name: lm_head, tensor: output}
+  ignored_tensors: "*.inv_freq"
+  optional_prefixes: body.
+)";
+
+FamilyTable PlainTable() {
+  FamilyTable table;
+  EXPECT_OK(table.Add(kPlain, "plain.yaml"));
+  return table;
+}
+
+std::string ErrorOf(const std::string& rows) {
+  FamilyTable table = PlainTable();
+  const absl::Status status = table.Add("families:\n" + rows, "own.yaml");
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("own.yaml")));
+  EXPECT_EQ(table.rows().size(), 1) << "the table is unchanged";
+  return std::string(status.message());
+}
+
+TEST(FamilyTable, ARowStatesOnlyWhatDiffers) {
+  FamilyTable table = PlainTable();
+  ASSERT_OK(table.Add(R"(
+families:
+- architecture: ThirdForCausalLM
+  like: SecondForCausalLM
+  norm: layer
+- architecture: SecondForCausalLM
+  model_type: second
+  like: PlainForCausalLM
+  norm_eps: 1e-3
+  windows: {full_every: [pattern, 3]}
+  weights:
+  - {name: model.norm, tensor: final}
+  ignored_tensors: "*.mask"
+  optional_prefixes: trunk.
+)",
+                      "own.yaml"));
+  const v1::FamilyRow* const row = table.FindArchitecture("ThirdForCausalLM");
+  ASSERT_NE(row, nullptr);
+  EXPECT_EQ(row->model_type(), "second");
+  EXPECT_EQ(row->norm(), v1::NORM_KIND_LAYER);
+  EXPECT_THAT(row->norm_eps(), ElementsAre("1e-3"));
+  EXPECT_THAT(row->intermediate_size(), ElementsAre("4 * hidden"));
+  EXPECT_THAT(row->windows().size(), ElementsAre("window", "8"));
+  EXPECT_THAT(row->windows().full_every(), ElementsAre("pattern", "3"));
+  ASSERT_EQ(row->weights_size(), 2);
+  EXPECT_EQ(row->weights(0).tensor(), "final");
+  EXPECT_THAT(row->ignored_tensors(), ElementsAre("*.mask", "*.inv_freq"));
+  EXPECT_THAT(row->optional_prefixes(), ElementsAre("trunk."));
+  EXPECT_EQ(table.FindModelType("second")->architecture(), "ThirdForCausalLM");
+}
+
+TEST(FamilyTable, ARowMayTakeThePlaceOfTheOneThatItIsLike) {
+  FamilyTable table = PlainTable();
+  ASSERT_OK(table.Add(
+      "families:\n- {architecture: PlainForCausalLM, like: PlainForCausalLM, norm_eps: 1}",
+      "own.yaml"));
+  EXPECT_EQ(table.rows().size(), 1);
+  EXPECT_THAT(table.FindArchitecture("PlainForCausalLM")->norm_eps(), ElementsAre("1"));
+  EXPECT_THAT(table.FindArchitecture("PlainForCausalLM")->activation(), ElementsAre("act", "silu"));
+}
+
+TEST(FamilyTable, ErrorsNameFileAndLine) {
+  EXPECT_EQ(ErrorOf("- architecture: X\n  like: PlainForCausalML\n"),
+            "own.yaml:3: families[0].like: no row for PlainForCausalML; did you mean "
+            "PlainForCausalLM?");
+  EXPECT_THAT(
+      ErrorOf("- architecture: X\n  like: PlainForCausalLM\n  norm_epps: 1\n"),
+      AllOf(HasSubstr("own.yaml:4: families[0].norm_epps: unknown key"), HasSubstr("'norm_eps'")));
+  EXPECT_THAT(ErrorOf("- architecture: X\n  like: PlainForCausalLM\n  norm: rmss\n"),
+              AllOf(HasSubstr("own.yaml:4"), HasSubstr("'rms'")));
+  EXPECT_THAT(ErrorOf("- architecture: X\n  like: PlainForCausalLM\n  norm_eps: 2 * hidden\n"),
+              HasSubstr("own.yaml:4: families[0].norm_eps: expected a key of config.json or a "
+                        "constant, found \"2 * hidden\""));
+  EXPECT_THAT(ErrorOf("- architecture: X\n  like: PlainForCausalLM\n  norm_eps: [1, eps]\n"),
+              HasSubstr("after which nothing counts"));
+  EXPECT_THAT(ErrorOf("- architecture: X\n  model_type: x\n"),
+              HasSubstr("own.yaml:2: families[0].vocab_size: expected a value"));
+  EXPECT_THAT(ErrorOf("- like: PlainForCausalLM\n"), HasSubstr("families[0].architecture"));
+  EXPECT_THAT(ErrorOf("- {architecture: X, like: Y}\n- {architecture: Y, like: X}\n"),
+              HasSubstr("families[0].like: leads in a circle to X"));
+  EXPECT_THAT(ErrorOf("- {architecture: X, like: PlainForCausalLM}\n"
+                      "- {architecture: X, like: PlainForCausalLM}\n"),
+              HasSubstr("own.yaml:3: families[1].architecture: a second row for X"));
+}
+
+TEST(FamilyTable, PartsOfRowsAreChecked) {
+  const auto error = [](const std::string& part) {
+    return ErrorOf("- architecture: X\n  like: PlainForCausalLM\n  " + part + "\n");
+  };
+  EXPECT_THAT(error("when: key"), HasSubstr("own.yaml:4: families[0].when: only a variant"));
+  EXPECT_THAT(error("variants: [{norm: layer}]"), HasSubstr("families[0].variants[0].when"));
+  EXPECT_THAT(error("variants: [{when: a, like: PlainForCausalLM}]"),
+              HasSubstr("variants[0].like: a variant has none"));
+  EXPECT_THAT(error("variants: [{when: a, is: yes and no}]"), HasSubstr("expected JSON"));
+  EXPECT_THAT(error("rope_parameters: '[1]'"), HasSubstr("expected an object in JSON"));
+  EXPECT_THAT(error("require: [{key: a}]"), HasSubstr("require[0].values"));
+  EXPECT_THAT(error("require: [{key: a, values: [no]}]"), HasSubstr("JSON or a constant"));
+  EXPECT_THAT(error("weights: [{name: a}]"), HasSubstr("weights[0].tensor"));
+  EXPECT_THAT(error("weights: [{name: [a, b], tensor: c}]"), HasSubstr("weights[0].fusion"));
+  EXPECT_THAT(error("weights: [{name: a, tensor: c, fusion: stacked}]"), HasSubstr("fusion"));
+}
+
+TEST(FamilyTable, AVariantCountsWhereConfigSaysSo) {
+  FamilyTable table = PlainTable();
+  ASSERT_OK(table.Add(R"(
+families:
+- architecture: X
+  like: PlainForCausalLM
+  variants:
+  - {when: options.gate, is: '"off"', gated: false}
+  - {when: bias, absent: true, mlp_bias: true}
+)",
+                      "own.yaml"));
+  nlohmann::json config = {
+      {"vocab_size", 9}, {"hidden_size", 8}, {"num_hidden_layers", 3}, {"num_attention_heads", 2}};
+  const auto parse = [&] {
+    return ParseRow(*table.FindArchitecture("X"), ConfigReader(config, "config.json"));
+  };
+  ASSERT_OK_AND_ASSIGN(const ModelSpec without, parse());
+  EXPECT_TRUE(without.layers[0].feed_forward.gated);
+  EXPECT_TRUE(without.layers[0].feed_forward.bias);
+  EXPECT_EQ(without.layers[0].feed_forward.intermediate_size, 32);
+  config["options"] = {{"gate", "off"}};
+  config["bias"] = false;
+  ASSERT_OK_AND_ASSIGN(const ModelSpec with, parse());
+  EXPECT_FALSE(with.layers[0].feed_forward.gated);
+  EXPECT_FALSE(with.layers[0].feed_forward.bias);
+  EXPECT_EQ(with.layers[0].attention.window, 8);
+  EXPECT_EQ(with.layers[1].attention.window, 0);
+}
+
+TEST(FamilyTable, AKeyWithoutAConstantMustBeThere) {
+  const FamilyTable table = PlainTable();
+  const nlohmann::json config = {{"vocab_size", 9}, {"hidden_size", 8}, {"num_hidden_layers", 3}};
+  EXPECT_THAT(ParseRow(table.rows()[0], ConfigReader(config, "m/config.json")),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("m/config.json"), HasSubstr("num_attention_heads"))));
+}
+
+TEST(FamilyTable, RulesNameWeightsAndBiases) {
+  const v1::FamilyRow* const row = Families().FindArchitecture("GPT2LMHeadModel");
+  nlohmann::json config = {{"vocab_size", 9}, {"n_embd", 8}, {"n_layer", 1}, {"n_head", 2}};
+  ASSERT_OK_AND_ASSIGN(const ModelSpec spec, ParseRow(*row, ConfigReader(config, "config.json")));
+  const auto rule = [&](const std::string& name) {
+    for (const StoredRule& of_spec : spec.stored_rules) {
+      if (of_spec.name == name) return of_spec;
+    }
+    return StoredRule{};
+  };
+  const std::string layer = "model.layers.{layer}.";
+  EXPECT_EQ(rule("model.embed_tokens.weight").tensor, "transformer.wte.weight");
+  const StoredRule q = rule(layer + "self_attn.q_proj.weight");
+  EXPECT_EQ(q.tensor, "transformer.h.{layer}.attn.c_attn.weight");
+  EXPECT_EQ(q.fusion, StoredFusion::kStacked);
+  EXPECT_TRUE(q.transposed);
+  EXPECT_THAT(q.parts,
+              ElementsAre(layer + "self_attn.q_proj.weight", layer + "self_attn.k_proj.weight",
+                          layer + "self_attn.v_proj.weight"));
+  const StoredRule bias = rule(layer + "self_attn.v_proj.bias");
+  EXPECT_EQ(bias.tensor, "transformer.h.{layer}.attn.c_attn.bias");
+  EXPECT_FALSE(bias.transposed);
+  EXPECT_THAT(bias.parts,
+              ElementsAre(layer + "self_attn.q_proj.bias", layer + "self_attn.k_proj.bias",
+                          layer + "self_attn.v_proj.bias"));
+  EXPECT_THAT(rule(layer + "mlp.up_proj.bias").parts, IsEmpty());
+}
+
+TEST(FamilyFile, AddsFamiliesToTheProcess) {
+  const testing::TempFolder folder;
+  const std::string path =
+      folder.Write("families.yaml",
+                   "families:\n- {architecture: OwnLlamaForCausalLM, model_type: own, like: "
+                   "LlamaForCausalLM, qkv_bias: true}\n");
+  const nlohmann::json config = {{"architectures", {"OwnLlamaForCausalLM"}},
+                                 {"vocab_size", 9},
+                                 {"hidden_size", 8},
+                                 {"intermediate_size", 12},
+                                 {"num_hidden_layers", 1},
+                                 {"num_attention_heads", 2}};
+  EXPECT_THAT(ParseModelSpec(config, "m/config.json"),
+              StatusIs(absl::StatusCode::kUnimplemented,
+                       AllOf(HasSubstr("OwnLlamaForCausalLM"), HasSubstr("LlamaForCausalLM"),
+                             HasSubstr("common/model/README.md"))));
+  ASSERT_OK(AddFamilyFile(path));
+  ASSERT_OK_AND_ASSIGN(const ModelSpec spec, ParseModelSpec(config, "m/config.json"));
+  EXPECT_EQ(spec.architecture, "OwnLlamaForCausalLM");
+  EXPECT_TRUE(spec.layers[0].attention.qkv_bias);
+
+  EXPECT_OK(AddFamilyFile(""));
+  EXPECT_THAT(AddFamilyFile(folder / "absent.yaml"),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("model.family_file")));
+  const std::string bad = folder.Write("bad.yaml", "families:\n- norm: rms\n");
+  EXPECT_THAT(AddFamilyFile(bad),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(bad + ":2")));
+}
+
+}  // namespace
+}  // namespace tandem::model
