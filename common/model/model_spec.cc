@@ -95,6 +95,8 @@ absl::StatusOr<ModelSpec> ParseValueModelSpec(nlohmann::json config, const std::
       absl::string_view family = name;
       if (absl::ConsumeSuffix(&family, "ForTokenClassification")) {
         list[0] = absl::StrCat(family, "ForCausalLM");
+        const std::string of_older = absl::StrCat(family, "LMHeadModel");  // GPT-2
+        if (Families().FindArchitecture(of_older) != nullptr) list[0] = of_older;
       }
     }
   }

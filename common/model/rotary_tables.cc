@@ -1,13 +1,17 @@
 #include "common/model/rotary_tables.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/floor_divide.h>
 #include <ATen/ops/log1p.h>
+#include <ATen/ops/max.h>
 
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <utility>
+#include <vector>
 
 #include "common/model/rotary_frequencies.h"
 #include "common/model/step_memory.h"
@@ -39,6 +43,10 @@ at::Tensor QueryScales(const QueryPositionScale& scale, const at::Tensor& positi
   return out;
 }
 
+bool HasLonger(const at::Tensor& lengths, int64_t length) {
+  return lengths.defined() && lengths.numel() > 0 && lengths.max().item<int64_t>() > length;
+}
+
 }  // namespace
 
 RotaryTables::RotaryTables(const ModelSpec& spec)
@@ -65,7 +73,7 @@ Rotary RotaryTables::Make(const at::Tensor& positions, const at::Tensor& lengths
   Rotary rotary;
   for (const Rope& rope : ropes_) {
     rotary.ropes.push_back(
-        DependsOnLength(rope.spec) && lengths.defined()
+        DependsOnLength(rope.spec) && HasLonger(lengths, OriginalLength(rope.spec))
             ? ByLength(rope.spec, positions, lengths)
             : AnglesOf(positions, rope.inverse_frequencies, rope.attention_factor));
     rotary.ropes.back().interleaved = rope.spec.interleaved;
@@ -92,24 +100,23 @@ RotaryAngles RotaryTables::ByLength(const RopeSpec& rope, const at::Tensor& posi
   };
   const at::Tensor all = lengths.contiguous();
   const int64_t* const length = all.const_data_ptr<int64_t>();
-  const at::Tensor places = positions.cpu();
-  const int64_t size = RotaryDim(rope, head_dim_) / 2;
-  RotaryAngles angles{EmptyTensor({places.numel(), size}, at::kFloat),
-                      EmptyTensor({places.numel(), size}, at::kFloat)};
   std::map<int64_t, RotaryFrequencies> tables;
-  for (int64_t begin = 0; begin < places.numel();) {
+  std::vector<at::Tensor> cosines;
+  std::vector<at::Tensor> sines;
+  for (int64_t begin = 0; begin < positions.numel();) {
     const int64_t of_run = key(length[begin]);
     int64_t end = begin + 1;
-    while (end < places.numel() && key(length[end]) == of_run) ++end;
+    while (end < positions.numel() && key(length[end]) == of_run) ++end;
     if (!tables.contains(of_run)) tables[of_run] = FrequenciesOf(rope, head_dim_, of_run);
     const RotaryFrequencies& table = tables[of_run];
-    const RotaryAngles run = AnglesOf(places.narrow(0, begin, end - begin), FrequencyTensor(table),
-                                      table.attention_factor);
-    angles.cos.narrow(0, begin, end - begin).copy_(run.cos);
-    angles.sin.narrow(0, begin, end - begin).copy_(run.sin);
+    // On the positions' device, so that cosines have the bits that a rollout's have.
+    RotaryAngles run = AnglesOf(positions.narrow(0, begin, end - begin), FrequencyTensor(table),
+                                table.attention_factor);
+    cosines.push_back(std::move(run.cos));
+    sines.push_back(std::move(run.sin));
     begin = end;
   }
-  return {angles.cos.to(positions.device()), angles.sin.to(positions.device())};
+  return {at::cat(cosines), at::cat(sines)};
 }
 
 }  // namespace tandem::model

@@ -13,7 +13,8 @@ namespace {
 
 // An unknown character scores this much less than the worst token.
 constexpr double kUnknownPenalty = 10;
-constexpr size_t kMaxUnigramPieceBytes = size_t{256} << 20;
+// The best path takes 16 bytes for each; these make 256 MiB.
+constexpr size_t kMaxUnigramPieceBytes = size_t{16} << 20;
 
 }  // namespace
 

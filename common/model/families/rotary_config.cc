@@ -17,7 +17,9 @@ using nlohmann::json;
 absl::StatusOr<int64_t> OriginalPositions(const ConfigReader& config, const ConfigReader& scaling,
                                           const RotaryDefaults& defaults) {
   constexpr const char* kKey = "original_max_position_embeddings";
-  // At the top level for Phi-3, where it comes first.
+  if (defaults.original_max_position_embeddings > 0) {
+    return defaults.original_max_position_embeddings;
+  }
   if (config.Has(kKey)) return config.Size(kKey, kMaxPositions);
   if (!scaling.Has(kKey) && defaults.max_position_embeddings == 0) {
     return scaling.Invalid(kKey, "a number of tokens");
@@ -50,6 +52,9 @@ absl::Status ParseDynamic(const ConfigReader& scaling, const RotaryDefaults& def
                           int64_t rotary_dim, RopeSpec& rope) {
   if (rotary_dim <= 2) {
     return scaling.Invalid("rope_type", "one that heads with 2 rotating elements can have");
+  }
+  if (scaling.Has("alpha") && !defaults.has_alpha) {
+    return scaling.Unsupported("alpha", "none, for this family");
   }
   if (scaling.Has("alpha")) {
     ASSIGN_OR_RETURN(const double alpha, scaling.Positive("alpha", 1.0));
@@ -162,19 +167,19 @@ absl::StatusOr<int64_t> ParseRotaryDim(const ConfigReader& config, const ConfigR
   const ConfigReader* place = &scaling;
   if (defaults.rotary_dim > 0 || !scaling.Has(key)) {
     place = &config;
-    if (defaults.rotary_dim > 0 || config.Has("rotary_dim")) {
+    if (defaults.rotary_dim > 0) {
       key = "rotary_dim";
     } else if (!config.Has(key) && config.Has("rotary_pct")) {
       key = "rotary_pct";
     }
   }
-  if (key == std::string_view("rotary_dim")) {
+  if (defaults.rotary_dim > 0) {
     rotary_dim = defaults.rotary_dim;
-    if (rotary_dim == 0) {
-      ASSIGN_OR_RETURN(rotary_dim, place->Size(key, kMaxHeadDim));
-    }
   } else {
     ASSIGN_OR_RETURN(const double share, place->Positive(key, defaults.partial_rotary_factor));
+    if (!defaults.has_share && share != 1.0) {
+      return place->Unsupported(key, "1, for this family");
+    }
     rotary_dim = static_cast<int64_t>(static_cast<double>(head_dim) * std::min(share, 1e6));
   }
   if (rotary_dim < 2 || rotary_dim > head_dim || rotary_dim % 2 != 0) {
@@ -194,13 +199,13 @@ absl::StatusOr<RopeSpec> ParseRotary(const ConfigReader& config, const RotaryDef
   const json none = json::object();
   const json* object = &none;
   bool in_newer_form = false;
+  bool by_type = false;
   if (config.Has(key.c_str())) {
     object = &config.At(key.c_str());
     if (!object->is_object()) return config.Invalid(key.c_str(), "an object or null");
     in_newer_form = key == "rope_parameters";
     const std::string name(layer_type);
-    const bool by_type =
-        object->contains("full_attention") || object->contains("sliding_attention");
+    by_type = object->contains("full_attention") || object->contains("sliding_attention");
     if (by_type && layer_type.empty()) {
       return config.Unsupported(key.c_str(), "one object for all layers");
     }
@@ -234,7 +239,12 @@ absl::StatusOr<RopeSpec> ParseRotary(const ConfigReader& config, const RotaryDef
   }
   ASSIGN_OR_RETURN(rope.theta, scaling.Positive("rope_theta", theta));
   ASSIGN_OR_RETURN(rope.rotary_dim, ParseRotaryDim(config, scaling, defaults));
-  RETURN_IF_ERROR(ParseScaling(config, scaling, defaults, rope));
+  if (by_type && scaling.Has("truncate") && scaling.At("truncate") == false) {
+    return scaling.Unsupported("truncate", "true where layers have parameters by their type");
+  }
+  // The file's own keys complete parameters that are for all layers only.
+  const ConfigReader nothing(none, config.place());
+  RETURN_IF_ERROR(ParseScaling(by_type ? nothing : config, scaling, defaults, rope));
   if (rope.dynamic.has_value() && (rope.rotary_dim == 2 || defaults.head_dim == 2)) {
     return config.Invalid("head_dim", "such that 4 or more elements rotate, for a dynamic rope");
   }

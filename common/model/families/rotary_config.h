@@ -25,7 +25,12 @@ struct RotaryDefaults {
   // Base of the layer type "sliding_attention" in the older form, where "rope_local_base_freq" is
   // missing; 0: that of the others.
   double sliding_theta = 0.0;
+  // A share of each head rotates: that of the keys, or this one without them. Otherwise whole heads
+  // rotate, and keys that state another share are refused.
+  bool has_share = false;
   double partial_rotary_factor = 1.0;
+  bool has_alpha = false;                        // a dynamic rope may have "alpha"
+  int64_t original_max_position_embeddings = 0;  // 0: as the keys say
   int64_t rotary_dim = 0;  // elements of a head that rotate, whatever the keys say; 0: as these say
   bool interleaved = false;  // no key says so
 };
@@ -34,8 +39,8 @@ struct RotaryDefaults {
 // with one for each; empty for models whose layers rotate alike. Scalings of the older form count
 // for the full layers alone, as in all families that have layer types.
 //
-// Base: "rope_theta", or GPT-NeoX's "rotary_emb_base". Share of a head: "partial_rotary_factor",
-// "rotary_pct", or the elements "rotary_dim". Scaling: "rope_type" or "type"; Phi-3's "su" and
+// Base: "rope_theta", or GPT-NeoX's "rotary_emb_base". Share of a head: "partial_rotary_factor" or
+// "rotary_pct". Scaling: "rope_type" or "type"; Phi-3's "su" and
 // "yarn" with lists of factors are longrope, and HunYuan's "dynamic" with "alpha" is a larger base.
 // Errors name key and value: INVALID_ARGUMENT for one that no model has, UNIMPLEMENTED for another
 // rope type.

@@ -15,9 +15,6 @@ namespace {
 
 using nlohmann::json;
 
-// Layers of Qwen's classes that see all tokens where config.json has no "max_window_layers".
-constexpr int64_t kDefaultMaxWindowLayers = 28;
-
 // Returns the layers that "layer_types" gives a window; nullopt without the key.
 absl::StatusOr<std::optional<std::vector<int64_t>>> ListedWindows(const ConfigReader& config,
                                                                   int64_t num_layers) {
@@ -47,8 +44,8 @@ absl::Status RefuseWindows(const ConfigReader& config, int64_t num_layers) {
   }
   ASSIGN_OR_RETURN(const bool in_use, config.Flag("use_sliding_window", false));
   if (!in_use || !config.Has("sliding_window")) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const int64_t first,
-                   config.Count("max_window_layers", kMaxLayers, kDefaultMaxWindowLayers));
+  // Qwen's key, without the default that its own classes have.
+  ASSIGN_OR_RETURN(const int64_t first, config.Count("max_window_layers", kMaxLayers, 0));
   return first >= num_layers ? absl::OkStatus() : config.Unsupported("use_sliding_window", "false");
 }
 
@@ -72,8 +69,12 @@ absl::StatusOr<std::vector<bool>> RotatedLayers(const v1::FamilyRow& row, const 
   const ConfigReader& config = values.config();
   const size_t num_layers = spec.layers.size();
   std::vector<bool> rotated(num_layers, row.rope_layers() != v1::ROPE_LAYERS_NONE);
-  if (row.rope_layers() == v1::ROPE_LAYERS_WINDOWED) {
+  const bool or_all = row.rope_layers() == v1::ROPE_LAYERS_WINDOWED_OR_ALL;
+  if (or_all || row.rope_layers() == v1::ROPE_LAYERS_WINDOWED) {
     ASSIGN_OR_RETURN(const int64_t window, values.Count(row.windows().size(), kMaxPositions, 0));
+    if (window == 0 && !or_all) {
+      return values.SourceOf(row.windows().size()).Invalid("a number of tokens from 1 on");
+    }
     for (size_t i = 0; i < num_layers && window > 0; ++i) {
       rotated[i] = spec.layers[i].attention.window > 0;
     }
@@ -95,6 +96,21 @@ absl::StatusOr<std::vector<bool>> RotatedLayers(const v1::FamilyRow& row, const 
     rotated[i] = list[i] == 1;
   }
   return rotated;
+}
+
+// Refuses a file whose two forms of the same parameters differ: which of them the model was trained
+// with is not known.
+absl::Status CheckForms(const ConfigReader& config) {
+  if (!config.Has("rope_parameters") || !config.Has("rope_scaling")) return absl::OkStatus();
+  const json& newer = config.At("rope_parameters");
+  const json& older = config.At("rope_scaling");
+  if (!newer.is_object() || !older.is_object()) return absl::OkStatus();  // refused by type
+  for (const auto& [key, value] : older.items()) {
+    if (!newer.contains(key) || newer[key] != value) {
+      return config.Invalid("rope_scaling", "as \"rope_parameters\" has it, or absent");
+    }
+  }
+  return absl::OkStatus();
 }
 
 // Returns the "rope_parameters" of `config` or those of its "rope_scaling"; null without either.
@@ -129,8 +145,14 @@ absl::Status ParseRopesOf(const v1::FamilyRow& row, const RowValues& values,
   defaults.max_position_embeddings = spec.max_position_embeddings;
   ASSIGN_OR_RETURN(defaults.theta, values.Positive(row.rope_theta(), defaults.theta));
   ASSIGN_OR_RETURN(defaults.sliding_theta, values.Positive(row.window_rope_theta(), 0.0));
+  defaults.has_share = !row.partial_rotary_factor().empty();
   ASSIGN_OR_RETURN(defaults.partial_rotary_factor,
                    values.Positive(row.partial_rotary_factor(), 1.0));
+  ASSIGN_OR_RETURN(defaults.has_alpha, values.Flag(row.rope_alpha(), false));
+  if (!row.original_max_positions().empty()) {
+    ASSIGN_OR_RETURN(defaults.original_max_position_embeddings,
+                     values.Size(row.original_max_positions(), kMaxPositions));
+  }
   ASSIGN_OR_RETURN(defaults.interleaved, values.Flag(row.rope_interleaved(), false));
   if (!row.rotary_dim().empty()) {
     const RowValues::Source source = values.SourceOf(row.rotary_dim());
@@ -180,12 +202,21 @@ absl::Status ParseWindows(const v1::FamilyRow& row, const RowValues& values, Mod
     ASSIGN_OR_RETURN(windowed, PatternWindows(windows, values, spec.num_layers()));
   }
   for (const int64_t i : windowed) spec.layers[i].attention.window = window;
-  return absl::OkStatus();
+  ASSIGN_OR_RETURN(const bool may_differ, values.Flag(windows.listed(), true));
+  if (may_differ || !listed.has_value()) return absl::OkStatus();
+  std::vector<int64_t> pattern;
+  if (in_use && window > 0) {
+    ASSIGN_OR_RETURN(pattern, PatternWindows(windows, values, spec.num_layers()));
+  }
+  if (windowed == pattern) return absl::OkStatus();
+  return config.Unsupported("layer_types", pattern.empty() ? "full_attention for all layers"
+                                                           : "sliding_attention for all layers");
 }
 
 absl::Status ParseRopes(const v1::FamilyRow& row, const RowValues& values, ModelSpec& spec) {
   ASSIGN_OR_RETURN(const std::vector<bool> rotated, RotatedLayers(row, values, spec));
   const ConfigReader& config = values.config();
+  RETURN_IF_ERROR(CheckForms(config));
   if (row.rope_parameters().empty() || RopeParameters(config) != nullptr) {
     return ParseRopesOf(row, values, config, rotated, spec);
   }

@@ -60,13 +60,17 @@ absl::string_view KeyOf(absl::string_view text) {
 }  // namespace
 
 bool IsRowConstant(absl::string_view text) {
-  double number = 0;
+  double number = 0;  // "nan" and "inf" too, which CheckRowValue() refuses
   return text == "true" || text == "false" || absl::SimpleAtod(text, &number) ||
          Named(text, {}).has_value() || ActivationNamed(text).has_value();
 }
 
 std::string CheckRowValue(const RowValue& value) {
   for (int i = 0; i < value.size(); ++i) {
+    double number = 0;
+    if (absl::SimpleAtod(value[i], &number) && !std::isfinite(number)) {
+      return absl::StrCat("expected a finite number, found ", value[i]);
+    }
     if (IsRowConstant(value[i])) {
       if (i + 1 < value.size()) {
         return absl::StrCat("expected keys of config.json before \"", value[i + 1], "\", found \"",
@@ -128,14 +132,18 @@ std::optional<double> RowValues::Constant(absl::string_view text) const {
   return Named(text, sizes);
 }
 
+absl::Status RowValues::InvalidConstant(const RowValue& value, const std::string& constant,
+                                        const std::string& expected) const {
+  return SourceOf(value).Invalid(absl::StrCat(expected, "; its family's row says ", constant,
+                                              " where config.json has no value"));
+}
+
 absl::StatusOr<int64_t> RowValues::Size(const RowValue& value, int64_t most) const {
   const Found found = Find(value);
   if (found.IsConstant()) {
     const double size = Constant(found.constant).value_or(0.0);
     if (size >= 1 && size <= static_cast<double>(most)) return static_cast<int64_t>(size);
-    return SourceOf(value).Invalid(absl::StrCat("an integer from 1 to ", most,
-                                                "; its family's row ", "says ", found.constant,
-                                                " where it is absent"));
+    return InvalidConstant(value, found.constant, absl::StrCat("an integer from 1 to ", most));
   }
   return found.source->object.Size(found.source->key.c_str(), most);
 }
@@ -146,7 +154,8 @@ absl::StatusOr<int64_t> RowValues::Count(const RowValue& value, int64_t most, in
   if (found.IsNull()) return 0;
   if (found.IsConstant()) {
     const double count = Constant(found.constant).value_or(0.0);
-    return static_cast<int64_t>(std::clamp(count, 0.0, static_cast<double>(most)));
+    if (count >= 0 && count <= static_cast<double>(most)) return static_cast<int64_t>(count);
+    return InvalidConstant(value, found.constant, absl::StrCat("an integer from 0 to ", most));
   }
   return found.source->object.Count(found.source->key.c_str(), most, unset);
 }
@@ -154,7 +163,11 @@ absl::StatusOr<int64_t> RowValues::Count(const RowValue& value, int64_t most, in
 absl::StatusOr<double> RowValues::Positive(const RowValue& value, double unset) const {
   if (value.empty()) return unset;
   const Found found = Find(value);
-  if (found.IsConstant()) return Constant(found.constant).value_or(unset);
+  if (found.IsConstant()) {
+    const double number = Constant(found.constant).value_or(unset);
+    if (number > 0 || number == unset) return number;
+    return InvalidConstant(value, found.constant, "a positive number");
+  }
   if (!found.source->Has()) return found.source->Invalid("a positive number");
   ASSIGN_OR_RETURN(const double number,
                    found.source->object.Positive(found.source->key.c_str(), unset));
@@ -173,7 +186,11 @@ absl::StatusOr<double> RowValues::Limit(const RowValue& value) const {
   if (value.empty()) return 0.0;
   const Found found = Find(value);
   if (found.IsNull()) return 0.0;
-  if (found.IsConstant()) return Constant(found.constant).value_or(0.0);
+  if (found.IsConstant()) {
+    const double number = Constant(found.constant).value_or(0.0);
+    return number >= 0 ? absl::StatusOr<double>(number)
+                       : InvalidConstant(value, found.constant, "a number from 0 on");
+  }
   return found.source->object.NonNegative(found.source->key.c_str(), 0.0);
 }
 

@@ -88,6 +88,9 @@ class RowValues {
     bool IsNull() const { return source.has_value() && source->IsNull(); }
   };
   Found Find(const RowValue& value) const;
+  // The row's constant is not as expected.
+  absl::Status InvalidConstant(const RowValue& value, const std::string& constant,
+                               const std::string& expected) const;
 
   const ConfigReader& config_;
 };

@@ -83,11 +83,13 @@ absl::StatusOr<std::optional<Window>> WindowOf(absl::string_view text, const Val
 }
 
 // startswith and endswith, which also take a tuple.
-Result AffixMethod(Runtime&, const std::string& text, const std::string& name, Arguments& args) {
+Result AffixMethod(Runtime& runtime, const std::string& text, const std::string& name,
+                   Arguments& args) {
   ASSIGN_OR_RETURN(const auto bound, Bind(name, args, {"affix", "start", "end"}));
   if (bound[0] == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat(name, "() takes an argument"));
   }
+  if (bound[1] != nullptr) RETURN_IF_ERROR(runtime.Charge(static_cast<int64_t>(text.size())));
   ASSIGN_OR_RETURN(const std::optional<Window> window, WindowOf(text, bound[1], bound[2]));
   std::vector<Value> affixes{*bound[0]};
   if (bound[0]->is_list() && bound[0]->list().is_tuple) affixes = bound[0]->list().items;

@@ -433,6 +433,11 @@ TEST(Families, RefuseWhatNoSwitchHas) {
   error("mixtral", "router_jitter_noise", 0.1);
   error("llama", "hidden_act", "quick_gelu");
   error("llama", "hidden_act", "xielu");
+  error("gptj", "scale_attn_weights", false);
+  // One kind of layer whatever the list says, as in transformers.
+  for (const char* name : {"mistral", "starcoder2"}) {
+    error(name, "layer_types", {"sliding_attention", "full_attention"});
+  }
   json mpt = FamilyConfigs()["mpt"]["config"];
   mpt["attn_config"]["qk_ln"] = true;
   EXPECT_THAT(ParseFamily(mpt), StatusIs(absl::StatusCode::kUnimplemented,
@@ -449,6 +454,35 @@ TEST(Families, NullIsNoLimit) {
   EXPECT_EQ(spec.logit_softcap, 0.0);
   EXPECT_EQ(spec.layers.front().attention.softcap, 0.0);
   EXPECT_EQ(spec.layers.front().attention.window, 0);
+}
+
+TEST(Families, TheFirstGemmaReleasesMeanTheApproximatedGelu) {
+  json config = FamilyConfigs()["gemma"]["config"];
+  config["hidden_act"] = "gelu";
+  ASSERT_OK_AND_ASSIGN(const ModelSpec spec, ParseFamily(config));
+  EXPECT_EQ(spec.layers.front().feed_forward.activation, Activation::kGeluTanh);
+}
+
+TEST(Families, LayersThatRotateByTheirWindowNeedOne) {
+  json config = FamilyConfigs()["cohere2"]["config"];
+  config["sliding_window"] = nullptr;
+  config.erase("layer_types");
+  EXPECT_THAT(ParseFamily(config),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("sliding_window")));
+}
+
+TEST(Families, Phi3ScalesItsRotationFrom4096PositionsUnlessToldOtherwise) {
+  json config = FamilyConfigs()["phi3"]["config"];
+  const json scaling = {{"type", "longrope"},
+                        {"short_factor", {1.0, 1.0, 1.0, 1.0}},
+                        {"long_factor", {2.0, 2.0, 2.0, 2.0}}};
+  for (const char* key : {"rope_parameters", "original_max_position_embeddings"}) config.erase(key);
+  config["partial_rotary_factor"] = 0.5;
+  config["rope_scaling"] = scaling;
+  config["max_position_embeddings"] = 131072;
+  ASSERT_OK_AND_ASSIGN(const ModelSpec spec, ParseFamily(config));
+  ASSERT_TRUE(spec.ropes.at(0).longrope.has_value());
+  EXPECT_EQ(spec.ropes[0].longrope->original_max_position_embeddings, 4096);
 }
 
 TEST(Families, NullHeadsAreTheQueryHeads) {

@@ -133,6 +133,8 @@ TEST(FamilyTable, PartsOfRowsAreChecked) {
               HasSubstr("variants[0].like: a variant has none"));
   EXPECT_THAT(error("variants: [{when: a, is: yes and no}]"), HasSubstr("expected JSON"));
   EXPECT_THAT(error("rope_parameters: '[1]'"), HasSubstr("expected an object in JSON"));
+  EXPECT_THAT(error("norm_eps: nan"), HasSubstr("norm_eps: expected a finite number"));
+  EXPECT_THAT(error("windows: {size: [a, inf]}"), HasSubstr("expected a finite number"));
   EXPECT_THAT(error("require: [{key: a}]"), HasSubstr("require[0].values"));
   EXPECT_THAT(error("require: [{key: a, values: [no]}]"), HasSubstr("JSON or a constant"));
   EXPECT_THAT(error("weights: [{name: a}]"), HasSubstr("weights[0].tensor"));

@@ -82,9 +82,16 @@ TEST(ModelSpec, AValueModelMayBeATokenClassifier) {
   EXPECT_THAT(ParseModelSpec(config, "m/config.json"),
               StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("architectures")));
   EXPECT_THAT(ParseValueModelSpec(
-                  Changed(config, {{"architectures", {"GPT2ForTokenClassification"}}}), "m"),
+                  Changed(config, {{"architectures", {"BertForTokenClassification"}}}), "m"),
               StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("architectures")));
   EXPECT_OK(ParseValueModelSpec(LlamaConfig(), "m/config.json"));
+  const json gpt2 = {{"architectures", {"GPT2ForTokenClassification"}},
+                     {"vocab_size", 96},
+                     {"n_embd", 32},
+                     {"n_layer", 2},
+                     {"n_head", 4}};
+  ASSERT_OK_AND_ASSIGN(const ModelSpec older, ParseValueModelSpec(gpt2, "m/config.json"));
+  EXPECT_TRUE(older.value_head);
 }
 
 json Qwen3MoeConfig() {
@@ -231,8 +238,30 @@ TEST(ModelSpec, WhatIsNotSupportedIsNamed) {
   EXPECT_THAT(
       ErrorOf({{"use_sliding_window", true}, {"sliding_window", 16}, {"max_window_layers", 1}}),
       StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("use_sliding_window")));
+  EXPECT_THAT(ErrorOf({{"use_sliding_window", true}, {"sliding_window", 16}}),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("use_sliding_window")));
   EXPECT_THAT(ErrorOf({{"layer_types", {"full_attention", "sliding_attention", "full_attention"}}}),
               StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("layer_types")));
+}
+
+TEST(ModelSpec, KeysOfRotationsThatTheFamilyDoesNotHaveAreRefused) {
+  for (const char* key : {"partial_rotary_factor", "rotary_pct"}) {
+    EXPECT_THAT(ErrorOf({{key, 0.5}}), StatusIs(absl::StatusCode::kUnimplemented, HasSubstr(key)));
+    EXPECT_THAT(ErrorOf({{key, 1.0}}), IsOk());
+  }
+  EXPECT_THAT(ErrorOf({{"rope_scaling", {{"type", "dynamic"}, {"factor", 2.0}, {"alpha", 1000}}}}),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("alpha")));
+}
+
+TEST(ModelSpec, TwoFormsOfARotationMustAgree) {
+  const json yarn = {
+      {"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 16}};
+  json both = {{"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 10000.0}}},
+               {"rope_scaling", yarn}};
+  EXPECT_THAT(ErrorOf(both), StatusIs(absl::StatusCode::kInvalidArgument,
+                                      AllOf(HasSubstr("rope_scaling"), HasSubstr("yarn"))));
+  both["rope_parameters"] = yarn;
+  EXPECT_THAT(ErrorOf(both), IsOk());
 }
 
 std::vector<int64_t> WindowsOf(const json& changes) {

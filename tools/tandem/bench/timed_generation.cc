@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/model/rotary_frequencies.h"
 #include "common/status/status_macros.h"
 #include "tools/tandem/commands/command.h"
 
@@ -15,11 +16,12 @@ absl::StatusOr<std::vector<std::string>> RoomFor(const GenerationWork& work,
                                                  int64_t element_bytes,
                                                  absl::string_view length_flags) {
   const int64_t length = work.prompt_tokens + work.new_tokens;
-  if (length > spec.max_position_embeddings) {
-    return commands::Misuse(absl::InvalidArgumentError(absl::StrCat(
-        "a prompt of ", work.prompt_tokens, " tokens and ", work.new_tokens, " new ones make ",
-        length, "; expected at most the model's max_position_embeddings ",
-        spec.max_position_embeddings, "; lower ", length_flags)));
+  const int64_t most = model::LongestGeneration(spec);
+  if (length > most) {
+    return commands::Misuse(absl::InvalidArgumentError(
+        absl::StrCat("a prompt of ", work.prompt_tokens, " tokens and ", work.new_tokens,
+                     " new ones make ", length, "; expected at most ", most,
+                     ", the positions up to which the model generates; lower ", length_flags)));
   }
   const int64_t samples = std::max<int64_t>(1, work.batch * work.n);
   const int64_t kv_bytes =

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/config/scalar.h"
+#include "common/model/rotary_frequencies.h"
 #include "common/status/status_macros.h"
 #include "common/text/count.h"
 
@@ -55,8 +56,8 @@ bool SamplesTest(const CheckedRun& run) { return run.test != nullptr && run.samp
 void CheckLengths(const CheckedRun& run, std::vector<std::string>& warnings) {
   const int64_t max_tokens = run.config.rollout().max_tokens();
   const int64_t stated = run.config.rollout().max_model_len();
-  const int64_t positions = stated > 0 ? std::min(stated, run.spec.max_position_embeddings)
-                                       : run.spec.max_position_embeddings;
+  const int64_t most = model::LongestGeneration(run.spec);
+  const int64_t positions = stated > 0 ? std::min(stated, most) : most;
   int64_t longest = run.reinforcement ? LongestPrompt(run.train) : 0;
   if (SamplesTest(run)) longest = std::max(longest, LongestPrompt(*run.test));
   const int64_t room = positions - longest;
