@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstring>
 #include <optional>
@@ -23,6 +24,7 @@ namespace tandem::model {
 namespace {
 
 constexpr int64_t kElementsCompared = int64_t{1} << 18;
+constexpr double kBFloat16Rounding = 1.0 / 256;  // relative
 
 // Compares in pieces, so that little of two large tensors is resident at a time.
 absl::StatusOr<bool> SameElements(const StoredSource& a, const StoredSource& b) {
@@ -65,6 +67,23 @@ absl::Status CheckTies(const StoredLayout& layout, const io::ModelFolder& folder
       "remove one"));
 }
 
+// Passes if the folder lacks the tensor: its value is known.
+absl::Status CheckConstant(const StoredConstant& constant, const io::ModelFolder& folder) {
+  if (!folder.Contains(constant.tensor)) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const io::TensorView view, folder.Find(constant.tensor));
+  const std::optional<at::ScalarType> type = TorchDType(view.dtype);
+  if (type.has_value() && view.bytes.size() == c10::elementSize(*type)) {
+    at::Tensor found = at::empty({}, *type);
+    std::memcpy(found.mutable_data_ptr(), view.bytes.data(), view.bytes.size());
+    // A folder in float32 may have been one in bfloat16.
+    const double distance = std::abs(found.item<double>() - constant.value);
+    if (distance <= std::abs(constant.value) * kBFloat16Rounding) return absl::OkStatus();
+  }
+  return absl::UnimplementedError(absl::StrCat(
+      folder.path(), ": tensor ", constant.tensor, ": expected one element, ", constant.value,
+      ", as all models of this family have; found another value or shape"));
+}
+
 // Returns the layout of a folder that has all tensors in their shapes.
 absl::StatusOr<StoredLayout> CheckedLayout(const io::ModelFolder& folder,
                                            const ParameterTable& table) {
@@ -73,6 +92,9 @@ absl::StatusOr<StoredLayout> CheckedLayout(const io::ModelFolder& folder,
   if (!mismatch.empty()) {
     return absl::FailedPreconditionError(absl::StrCat(
         folder.path(), ": the tensors do not match config.json: ", mismatch.ToString()));
+  }
+  for (const StoredConstant& constant : layout.constants()) {
+    RETURN_IF_ERROR(CheckConstant(constant, folder));
   }
   if (!mismatch.ignored.empty()) {
     telemetry::LogInfo("tensors that are no parameters are left out",

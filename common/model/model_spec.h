@@ -62,7 +62,8 @@ struct ModelSpec {
   double initializer_range = 0.02;
   // What AttentionSpec::rope counts; a layer's default is the first. All layers have one head_dim.
   std::vector<RopeSpec> ropes = std::vector<RopeSpec>(1);
-  double embedding_multiplier = 1.0;  // of the token's embedding, rounded to compute type
+  double embedding_multiplier = 1.0;         // of the token's embedding
+  bool embedding_multiplier_rounds = false;  // to the type of the embedding, before the product
   std::optional<PositionEmbeddingSpec> position_embedding;
   std::optional<NormSpec> embedding_norm;
   std::optional<NormSpec> final_norm = NormSpec{};
@@ -81,6 +82,7 @@ struct ModelSpec {
   // Where parameters lie in the folder, if not under their own names. The first rule for a name
   // counts.
   std::vector<StoredRule> stored_rules;
+  std::vector<StoredConstant> stored_constants;
   // Tensors of the folder that are no parameters: patterns with "*" ("*.rotary_emb.inv_freq").
   std::vector<std::string> ignored_tensors;
   // Prefixes that a folder may have or lack: "transformer.".

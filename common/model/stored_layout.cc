@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "common/model/frozen_parameters.h"
 #include "common/model/stored_placement.h"
 #include "common/status/status_macros.h"
@@ -17,6 +18,18 @@ namespace {
 constexpr char kHead[] = "lm_head.weight";
 constexpr char kHeadBias[] = "lm_head.bias";
 constexpr char kEmbedding[] = "model.embed_tokens.weight";
+
+// The spec's constants, one for each layer.
+std::vector<StoredConstant> ConstantsOf(const ModelSpec& spec) {
+  std::vector<StoredConstant> constants;
+  for (int64_t layer = 0; layer < spec.num_layers(); ++layer) {
+    for (const StoredConstant& constant : spec.stored_constants) {
+      constants.push_back({absl::StrReplaceAll(constant.tensor, {{"{layer}", absl::StrCat(layer)}}),
+                           constant.value});
+    }
+  }
+  return constants;
+}
 
 // Collects what the parameters take of one stored tensor, then checks that they tile it.
 class TensorTiling {
@@ -148,6 +161,10 @@ absl::StatusOr<StoredLayout> StoredLayout::Create(const ModelSpec& spec,
   }
   layout.ignored_ = spec.ignored_tensors;
   layout.ignored_.push_back("*rotary_emb.inv_freq");
+  layout.constants_ = ConstantsOf(spec);
+  for (const StoredConstant& constant : layout.constants_) {
+    layout.ignored_.push_back(constant.tensor);
+  }
   if (spec.value_head) {
     // Only their names count.
     for (const char* head : {kHead, kHeadBias}) {
@@ -180,6 +197,9 @@ void StoredLayout::TakeNamesOf(const ModelSpec& spec, const io::ModelFolder& fol
     for (StoredView& view : views) view.tensor = prefix_.InFolder(view.tensor, folder);
   }
   for (StoredView& view : tied_views_) view.tensor = prefix_.InFolder(view.tensor, folder);
+  for (StoredConstant& constant : constants_) {
+    constant.tensor = prefix_.InFolder(constant.tensor, folder);
+  }
 }
 
 std::string StoredLayout::DescribeParts(const StoredTensor& tensor) const {

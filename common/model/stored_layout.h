@@ -69,8 +69,11 @@ class StoredLayout {
   int tied_parameter() const { return tied_parameter_; }
   absl::Span<const StoredView> tied_views() const { return tied_views_; }
 
+  // Scalars of the folder beside the parameters, with the layers' numbers.
+  const std::vector<StoredConstant>& constants() const { return constants_; }
+
   // Whether a tensor of the folder is known to be no parameter: it matches the family's patterns,
-  // is a rotary buffer of an old checkpoint, or the output projection of a model with a value head.
+  // is one of the constants, a rotary buffer of an old checkpoint, or the output projection of a model with a value head.
   bool Ignores(const std::string& name) const;
 
  private:
@@ -84,6 +87,7 @@ class StoredLayout {
   std::vector<StoredTensor> tensors_;
   int tied_parameter_ = -1;
   std::vector<StoredView> tied_views_;
+  std::vector<StoredConstant> constants_;
   std::vector<std::string> ignored_;  // patterns
   FolderPrefix prefix_;
 };

@@ -33,6 +33,15 @@ struct StoredRule {
   friend bool operator==(const StoredRule&, const StoredRule&) = default;
 };
 
+// A scalar of the folder that is the same in every checkpoint of the family: an export writes it,
+// and a folder with another value is refused.
+struct StoredConstant {
+  std::string tensor;  // with "{layer}": one for each layer
+  double value = 0.0;
+
+  friend bool operator==(const StoredConstant&, const StoredConstant&) = default;
+};
+
 }  // namespace tandem::model
 
 #endif  // TANDEM_COMMON_MODEL_STORED_RULE_H_

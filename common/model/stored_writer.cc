@@ -1,8 +1,11 @@
 #include "common/model/stored_writer.h"
 
+#include <ATen/ops/full.h>
+
 #include <algorithm>
 
 #include "common/model/parameter.h"
+#include "common/model/torch_dtype.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::model {
@@ -37,9 +40,12 @@ absl::StatusOr<StoredWriter> StoredWriter::Create(const std::string& path,
   for (const StoredTensor& tensor : layout.tensors()) {
     tensors.push_back({tensor.name, dtype, tensor.shape});
   }
+  for (const StoredConstant& constant : layout.constants()) {
+    tensors.push_back({constant.tensor, dtype, {}});
+  }
   ASSIGN_OR_RETURN(io::ModelFolderWriter writer,
                    io::ModelFolderWriter::Create(path, std::move(tensors), options));
-  return StoredWriter(std::move(writer), dtype, source);
+  return StoredWriter(std::move(writer), layout, dtype, source);
 }
 
 absl::Status StoredWriter::Append(const StoredPiece& piece, absl::Span<const std::byte> elements) {
@@ -51,6 +57,15 @@ absl::Status StoredWriter::Append(const StoredPiece& piece, absl::Span<const std
   const std::vector<std::byte> tensor = std::move(assembled_);
   assembled_.clear();
   return Write(piece.tensor->name, tensor);
+}
+
+absl::Status StoredWriter::Commit() {
+  for (const StoredConstant& constant : layout_->constants()) {
+    const at::Tensor scalar = at::full({}, constant.value, TorchDType(dtype_).value());
+    RETURN_IF_ERROR(Write(constant.tensor, {static_cast<const std::byte*>(scalar.const_data_ptr()),
+                                            scalar.nbytes()}));
+  }
+  return writer_.Commit();
 }
 
 absl::Status StoredWriter::Write(const std::string& name, absl::Span<const std::byte> bytes) {

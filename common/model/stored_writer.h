@@ -62,20 +62,22 @@ class StoredWriter {
   // `elements`: the piece's, in the writer's type. Call in the order of ForStoredPieces().
   absl::Status Append(const StoredPiece& piece, absl::Span<const std::byte> elements);
 
-  // Errors are those of io::ModelFolderWriter::Commit().
-  absl::Status Commit() { return writer_.Commit(); }
+  // Writes the layout's constants first. Errors are those of io::ModelFolderWriter::Commit().
+  absl::Status Commit();
 
   // Bytes of tensors written so far.
   int64_t size_bytes() const { return size_bytes_; }
 
  private:
-  StoredWriter(io::ModelFolderWriter writer, io::DType dtype, const io::ModelFolder* source)
-      : writer_(std::move(writer)), dtype_(dtype), source_(source) {}
+  StoredWriter(io::ModelFolderWriter writer, const StoredLayout& layout, io::DType dtype,
+               const io::ModelFolder* source)
+      : writer_(std::move(writer)), layout_(&layout), dtype_(dtype), source_(source) {}
 
   absl::Status Write(const std::string& name, absl::Span<const std::byte> bytes);
   void BeginAssembly(const StoredTensor& tensor);
 
   io::ModelFolderWriter writer_;
+  const StoredLayout* layout_;
   io::DType dtype_;
   const io::ModelFolder* source_;
   std::vector<std::byte> assembled_;  // the current tensor; empty if it is written piece by piece

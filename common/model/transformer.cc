@@ -71,7 +71,9 @@ at::Tensor Transformer::Embed(const ParameterProvider& params, const at::Tensor&
                               const at::Tensor& positions) const {
   at::Tensor x = LookUp(params, token_ids);
   if (spec_.embedding_multiplier != 1.0) {
-    x = at::mul(x, RoundedTo(x.scalar_type(), spec_.embedding_multiplier));
+    x = at::mul(x, spec_.embedding_multiplier_rounds
+                       ? RoundedTo(x.scalar_type(), spec_.embedding_multiplier)
+                       : spec_.embedding_multiplier);
   }
   if (const auto& learned = spec_.position_embedding; learned.has_value()) {
     const at::Tensor rows = learned->offset == 0 ? positions : positions + learned->offset;

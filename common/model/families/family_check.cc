@@ -1,5 +1,7 @@
 #include "common/model/families/family_check.h"
 
+#include <cmath>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/model/families/row_value.h"
@@ -69,6 +71,12 @@ void FamilyChecker::CheckParts(const v1::FamilyRow& row, const std::string& path
         Add(at, "values", absl::StrCat("expected JSON or a constant, found ", value));
       }
     }
+  }
+  for (int i = 0; i < row.layer_constants_size(); ++i) {
+    const std::string at = absl::StrCat(path, ".layer_constants[", i, "]");
+    if (row.layer_constants(i).tensor().empty()) Add(at, "tensor", "expected a tensor's name");
+    if (!std::isfinite(row.layer_constants(i).value()))
+      Add(at, "value", "expected a finite number");
   }
   CheckWeights(row.weights(), absl::StrCat(path, ".weights"));
   CheckWeights(row.layer_weights(), absl::StrCat(path, ".layer_weights"));

@@ -89,6 +89,8 @@ void PutOnto(const v1::FamilyRow& row, v1::FamilyRow* onto) {
   Prepend(row.weights(), onto->mutable_weights());
   Prepend(row.layer_weights(), onto->mutable_layer_weights());
   Prepend(row.ignored_tensors(), onto->mutable_ignored_tensors());
+  Prepend(row.layer_constants(), onto->mutable_layer_constants());
+  values.clear_layer_constants();
   values.clear_require();
   values.clear_weights();
   values.clear_layer_weights();

@@ -162,6 +162,8 @@ absl::Status ParseEnds(const v1::FamilyRow& row, const RowValues& values, ModelS
   const NormSpec& norm = spec.layers.front().norm;
   ASSIGN_OR_RETURN(spec.initializer_range, values.Positive(row.initializer_range(), 0.02));
   ASSIGN_OR_RETURN(spec.embedding_multiplier, values.Positive(row.embedding_multiplier(), 1.0));
+  ASSIGN_OR_RETURN(spec.embedding_multiplier_rounds,
+                   values.Flag(row.embedding_multiplier_rounds(), false));
   // Not the number of a key: no config.json has one.
   const double offset =
       row.position_offset().empty() ? -1.0 : values.Constant(row.position_offset(0)).value_or(-1.0);
@@ -247,6 +249,7 @@ absl::StatusOr<ModelSpec> ParseRow(const v1::FamilyRow& of_table, const ConfigRe
   ASSIGN_OR_RETURN(spec.bos_token_id, config.TokenId("bos_token_id"));
   ASSIGN_OR_RETURN(spec.pad_token_id, config.TokenId("pad_token_id"));
   spec.stored_rules = StoredRulesOf(row);
+  spec.stored_constants = StoredConstantsOf(row);
   spec.ignored_tensors.assign(row.ignored_tensors().begin(), row.ignored_tensors().end());
   spec.optional_prefixes.assign(row.optional_prefixes().begin(), row.optional_prefixes().end());
   ASSIGN_OR_RETURN(spec, AddExperts(row.experts(), config, std::move(spec)));

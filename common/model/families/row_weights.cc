@@ -12,6 +12,10 @@ namespace {
 
 constexpr char kLayer[] = "model.layers.{layer}.";
 
+std::string LayerPrefixOf(const v1::FamilyRow& row) {
+  return row.layer_prefix().empty() ? kLayer : row.layer_prefix();
+}
+
 StoredFusion FusionOf(v1::Fusion fusion) {
   switch (fusion) {
     case v1::FUSION_STACKED:
@@ -61,10 +65,18 @@ void AddAll(const v1::StoredWeight& stored, const std::string& name_prefix,
 
 }  // namespace
 
+std::vector<StoredConstant> StoredConstantsOf(const v1::FamilyRow& row) {
+  std::vector<StoredConstant> constants;
+  for (const v1::ConstantTensor& constant : row.layer_constants()) {
+    constants.push_back({absl::StrCat(LayerPrefixOf(row), constant.tensor()), constant.value()});
+  }
+  return constants;
+}
+
 std::vector<StoredRule> StoredRulesOf(const v1::FamilyRow& row) {
   std::vector<StoredRule> rules;
   std::set<std::string> named;
-  const std::string layer = row.layer_prefix().empty() ? kLayer : row.layer_prefix();
+  const std::string layer = LayerPrefixOf(row);
   for (const v1::StoredWeight& stored : row.weights()) AddAll(stored, "", "", named, rules);
   for (const v1::StoredWeight& stored : row.layer_weights()) {
     AddAll(stored, kLayer, layer, named, rules);

@@ -12,6 +12,9 @@ namespace tandem::model {
 // At most one rule for a name. Names of parameters that a model of the family lacks are among them.
 std::vector<StoredRule> StoredRulesOf(const v1::FamilyRow& row);
 
+// Names have "{layer}".
+std::vector<StoredConstant> StoredConstantsOf(const v1::FamilyRow& row);
+
 }  // namespace tandem::model
 
 #endif  // TANDEM_COMMON_MODEL_FAMILIES_ROW_WEIGHTS_H_

@@ -463,6 +463,14 @@ TEST(Families, TheFirstGemmaReleasesMeanTheApproximatedGelu) {
   EXPECT_EQ(spec.layers.front().feed_forward.activation, Activation::kGeluTanh);
 }
 
+TEST(Families, OnlyGemmaRoundsTheFactorOfTheEmbedding) {
+  const json cases = FamilyConfigs();
+  for (const char* name : {"gemma", "gemma2", "gemma3", "granite", "hyperclovax"}) {
+    ASSERT_OK_AND_ASSIGN(const ModelSpec spec, ParseFamily(cases[name]["config"]));
+    EXPECT_EQ(spec.embedding_multiplier_rounds, std::string(name).starts_with("gemma")) << name;
+  }
+}
+
 TEST(Families, LayersThatRotateByTheirWindowNeedOne) {
   json config = FamilyConfigs()["cohere2"]["config"];
   config["sliding_window"] = nullptr;

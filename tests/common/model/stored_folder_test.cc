@@ -116,7 +116,7 @@ Family TransposedFamily() {
 }
 
 // Falcon: each group's queries, key and value, with biases; gate and up in turn, as gpt-oss has
-// them.
+// them; a constant in each layer, as Apertus has.
 Family GroupedFamily() {
   constexpr int64_t kGroups = 2;
   std::vector<StoredRule> rules;
@@ -125,6 +125,7 @@ Family GroupedFamily() {
   AddFused({"mlp.gate_proj", "mlp.up_proj"}, "h.{layer}.gate_up", StoredFusion::kAlternating, true,
            rules);
   Family family{SmallSpec(kGroups, std::move(rules)), {}, {}};
+  family.spec.stored_constants = {{"h.{layer}.beta", 0.5}};
   family.logical = LogicalTensors(ParameterTable(family.spec));
   family.stored = family.logical;
   NamedTensors& stored = family.stored;
@@ -143,6 +144,7 @@ Family GroupedFamily() {
     const at::Tensor gate = Take(stored, Layer(i, "mlp.gate_proj.weight"));
     const at::Tensor up = Take(stored, Layer(i, "mlp.up_proj.weight"));
     stored[block + "gate_up.weight"] = at::stack({gate, up}, 1).flatten(0, 1).t();
+    stored[block + "beta"] = at::full({}, 0.5f);
   }
   return family;
 }
@@ -276,6 +278,23 @@ TEST(StoredFolderErrors, NameTheFilesTensorItsShapesAndTheParameters) {
                              HasSubstr("shape [24, 6] where [6, 24] was expected"),
                              HasSubstr("1 missing: transformer.h.1.mlp.c_proj.weight "
                                        "(model.layers.1.mlp.down_proj.weight)"))));
+}
+
+TEST(StoredFolderConstants, MayBeMissingButNotDiffer) {
+  Family family = GroupedFamily();
+  family.stored.erase("h.0.beta");
+  {
+    const TempFolder temp;
+    ExpectLoads(family, WriteFolder(temp, family.stored), 1, at::kFloat);
+  }
+  family.stored["h.1.beta"] = at::full({}, 0.75f);
+  const TempFolder temp;
+  const io::ModelFolder folder = WriteFolder(temp, family.stored);
+  const ParameterTable table(family.spec);
+  Arena arena(table, at::kFloat);
+  EXPECT_THAT(
+      LoadParameters(folder, arena),
+      StatusIs(absl::StatusCode::kUnimplemented, AllOf(HasSubstr("h.1.beta"), HasSubstr("0.5"))));
 }
 
 // OPT's learned positions begin at row 2.
