@@ -22,6 +22,8 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
 constexpr int64_t kMaxFileBytes = 1 << 20;
+constexpr int kMaxRows = 256;
+constexpr size_t kMaxChain = 16;  // of rows that are like each other
 // Fields that every complete row has.
 constexpr const char* kNeeded[] = {"model_type",        "vocab_size",    "hidden_size",
                                    "num_layers",        "num_heads",     "num_kv_heads",
@@ -106,6 +108,10 @@ absl::Status FamilyTable::Add(absl::string_view text, const std::string& name) {
   if (!merger.errors().empty()) {
     return absl::InvalidArgumentError(absl::StrJoin(merger.errors(), "\n"));
   }
+  if (table.families_size() > kMaxRows) {
+    return absl::InvalidArgumentError(absl::StrCat(name, ": families: expected at most ", kMaxRows,
+                                                   " rows, found ", table.families_size()));
+  }
   FamilyChecker checker(name, merger.places());
   const auto path = [](int i) { return absl::StrCat("families[", i, "]"); };
   for (int i = 0; i < table.families_size(); ++i) {
@@ -162,6 +168,12 @@ v1::FamilyRow FamilyTable::Complete(const v1::FamilyTable& table, int i, const s
     }
     if (std::find(chain.begin(), chain.end(), next) != chain.end()) {
       checker.Add(path, "like", absl::StrCat("leads in a circle to ", next->architecture()));
+      return {};
+    }
+    if (chain.size() == kMaxChain) {
+      checker.Add(path, "like",
+                  absl::StrCat("leads through more than ", kMaxChain, " rows to ",
+                               next->architecture(), "; state what they state in this row"));
       return {};
     }
     chain.push_back(next);

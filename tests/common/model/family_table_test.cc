@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "common/model/families/row_config.h"
 #include "common/model/model_spec.h"
 #include "nlohmann/json.hpp"
@@ -121,6 +122,20 @@ TEST(FamilyTable, ErrorsNameFileAndLine) {
   EXPECT_THAT(ErrorOf("- {architecture: X, like: PlainForCausalLM}\n"
                       "- {architecture: X, like: PlainForCausalLM}\n"),
               HasSubstr("own.yaml:3: families[1].architecture: a second row for X"));
+}
+
+TEST(FamilyTable, RowsAndChainsOfRowsAreBounded) {
+  std::string chain;
+  for (int i = 0; i < 20; ++i) {
+    absl::StrAppend(&chain, "- {architecture: X", i, ", like: ",
+                    i == 0 ? "PlainForCausalLM" : absl::StrCat("X", i - 1), "}\n");
+  }
+  EXPECT_THAT(ErrorOf(chain), HasSubstr("like: leads through more than 16 rows"));
+  std::string many;
+  for (int i = 0; i < 257; ++i) {
+    absl::StrAppend(&many, "- {architecture: X", i, ", like: PlainForCausalLM}\n");
+  }
+  EXPECT_THAT(ErrorOf(many), HasSubstr("own.yaml: families: expected at most 256 rows"));
 }
 
 TEST(FamilyTable, PartsOfRowsAreChecked) {
