@@ -20,7 +20,8 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-constexpr RotaryDefaults kDefaults{.head_dim = 32, .max_position_embeddings = 256};
+constexpr RotaryDefaults kDefaults{
+    .head_dim = 32, .max_position_embeddings = 256, .has_share = true, .has_alpha = true};
 
 absl::StatusOr<RopeSpec> Parse(const json& config, const RotaryDefaults& defaults = kDefaults,
                                const std::string& layer_type = "") {
@@ -35,9 +36,10 @@ TEST(RotaryFrequencies, AreThoseOfTransformersInBothFormsOfConfig) {
   ASSERT_GT(cases.size(), 10u);
   for (const json& of : cases) {
     const std::string layer_type = of["layer_type"];
-    const RotaryDefaults defaults{
-        .head_dim = of["head_dim"],
-        .max_position_embeddings = of["older"]["max_position_embeddings"]};
+    const RotaryDefaults defaults{.head_dim = of["head_dim"],
+                                  .max_position_embeddings = of["older"]["max_position_embeddings"],
+                                  .has_share = true,
+                                  .has_alpha = true};
     for (const char* const form : {"older", "newer"}) {
       SCOPED_TRACE(of["name"].get<std::string>() + ", " + form);
       ASSERT_OK_AND_ASSIGN(const RopeSpec rope, Parse(of[form], defaults, layer_type));
@@ -70,8 +72,9 @@ TEST(RotaryConfig, OlderNamesOfKeysAreRead) {
                        Parse({{"rotary_pct", 0.25}, {"rotary_emb_base", 5000}}));
   EXPECT_EQ(neox.rotary_dim, 8);
   EXPECT_EQ(neox.theta, 5000.0);
-  ASSERT_OK_AND_ASSIGN(const RopeSpec gptj,
-                       Parse({{"rotary_dim", 12}}, {.head_dim = 32, .interleaved = true}));
+  ASSERT_OK_AND_ASSIGN(
+      const RopeSpec gptj,
+      Parse(json::object(), {.head_dim = 32, .rotary_dim = 12, .interleaved = true}));
   EXPECT_EQ(gptj.rotary_dim, 12);
   EXPECT_TRUE(gptj.interleaved);
   const json hunyuan = {
@@ -83,8 +86,11 @@ TEST(RotaryConfig, OlderNamesOfKeysAreRead) {
 }
 
 TEST(RotaryConfig, DefaultsStandForMissingKeys) {
-  const RotaryDefaults defaults{
-      .head_dim = 32, .theta = 1e6, .sliding_theta = 1e4, .partial_rotary_factor = 0.5};
+  const RotaryDefaults defaults{.head_dim = 32,
+                                .theta = 1e6,
+                                .sliding_theta = 1e4,
+                                .has_share = true,
+                                .partial_rotary_factor = 0.5};
   ASSERT_OK_AND_ASSIGN(const RopeSpec full, Parse(json::object(), defaults, "full_attention"));
   EXPECT_EQ(full.theta, 1e6);
   EXPECT_EQ(full.rotary_dim, 16);
@@ -94,15 +100,17 @@ TEST(RotaryConfig, DefaultsStandForMissingKeys) {
 }
 
 TEST(RotaryConfig, WrongValuesAreNamed) {
-  const auto expect = [](const json& config, absl::StatusCode code, const std::string& text) {
-    EXPECT_THAT(Parse(config).status(), testing::StatusIs(code, HasSubstr(text))) << config;
+  const auto expect = [](const json& config, absl::StatusCode code, const std::string& text,
+                         const RotaryDefaults& defaults = kDefaults) {
+    EXPECT_THAT(Parse(config, defaults).status(), testing::StatusIs(code, HasSubstr(text)))
+        << config;
   };
   constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
   const auto scaled = [](json scaling) { return json{{"rope_scaling", std::move(scaling)}}; };
   expect({{"rope_theta", -1}}, kInvalid, "\"rope_theta\" must be a positive number; found -1");
   expect({{"rope_scaling", 3}}, kInvalid, "\"rope_scaling\" must be an object");
   expect({{"partial_rotary_factor", 0.1}}, kInvalid, "\"partial_rotary_factor\"");
-  expect({{"rotary_dim", 40}}, kInvalid, "\"rotary_dim\"");
+  expect({{"rotary_dim", 40}}, kInvalid, "\"rotary_dim\"", {.head_dim = 32, .rotary_dim = 40});
   expect(scaled({{"type", "linear"}}), kInvalid, "\"factor\" must be a positive number");
   expect(scaled({{"rope_type", "llama3"}, {"high_freq_factor", 1.0}, {"low_freq_factor", 2.0}}),
          kInvalid, "\"high_freq_factor\"");
