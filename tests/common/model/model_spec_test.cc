@@ -226,13 +226,22 @@ TEST(ModelSpec, WhatIsNotSupportedIsNamed) {
               StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("quick_gelu")));
   EXPECT_THAT(ErrorOf({{"rope_scaling", {{"rope_type", "mrope"}, {"factor", 2}}}}),
               StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("mrope")));
-  EXPECT_THAT(ErrorOf({{"quantization_config", {{"bits", 4}}}}),
-              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("quantization_config")));
+  EXPECT_THAT(ErrorOf({{"quantization_config", {{"quant_method", "awq"}, {"bits", 4}}}}),
+              StatusIs(absl::StatusCode::kUnimplemented,
+                       AllOf(HasSubstr("quantization_config"), HasSubstr("awq"))));
   EXPECT_THAT(
       ErrorOf({{"use_sliding_window", true}, {"sliding_window", 16}, {"max_window_layers", 1}}),
       StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("use_sliding_window")));
   EXPECT_THAT(ErrorOf({{"layer_types", {"full_attention", "sliding_attention", "full_attention"}}}),
               StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("layer_types")));
+}
+
+TEST(ModelSpec, AQuantizationThatIsReadChangesNothing) {
+  for (const char* method : {"fp8", "mxfp4"}) {
+    const ModelSpec spec =
+        Parse(Changed(LlamaConfig(), {{"quantization_config", {{"quant_method", method}}}}));
+    EXPECT_EQ(spec.num_parameters(), Parse(LlamaConfig()).num_parameters());
+  }
 }
 
 std::vector<int64_t> WindowsOf(const json& changes) {
