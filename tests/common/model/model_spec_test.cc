@@ -218,7 +218,12 @@ TEST(ModelSpec, WhatIsNotSupportedIsNamed) {
   EXPECT_THAT(ErrorOf({{"architectures", {"Gemma9ForCausalLM"}}}),
               StatusIs(absl::StatusCode::kUnimplemented,
                        AllOf(HasSubstr("m/config.json"), HasSubstr("Gemma9ForCausalLM"),
-                             HasSubstr("nearest is Gemma"), HasSubstr("common/model/README.md"))));
+                             HasSubstr("nearest is Gemma"),
+                             HasSubstr("common/model/README.md#add-a-model-family"))));
+  EXPECT_THAT(ErrorOf({{"architectures", {"Qwen9ForCausalLM"}}}),
+              StatusIs(absl::StatusCode::kUnimplemented,
+                       AllOf(HasSubstr("\"architectures\" is [\"Qwen9ForCausalLM\"]"),
+                             HasSubstr("nearest is Qwen"), HasSubstr("model.family_file"))));
   EXPECT_THAT(ErrorOf({{"architectures", nullptr}, {"model_type", "wholly-other"}}),
               StatusIs(absl::StatusCode::kUnimplemented,
                        AllOf(HasSubstr("model_type"), HasSubstr("families.yaml"))));
