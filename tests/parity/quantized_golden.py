@@ -14,23 +14,15 @@ from transformers.integrations.finegrained_fp8 import Fp8Dequantize
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 
-class Quantizer:
-    """The part of a quantizer that Fp8Dequantize reads."""
-
-    def __init__(self, block):
-        self.quantization_config = type("Config", (), {"weight_block_size": block})()
-
-
-def dequantize_fp8(weight, scale, block):
-    values = Fp8Dequantize(Quantizer(block)).convert(
-        {"weight$": [weight], "weight_scale_inv": [scale]}, full_layer_name="x.weight")
-    (value,) = values.values()
-    return (value[0] if isinstance(value, list) else value).float()
+def dequantize_fp8(weight, scale):
+    # In float32: without a module transformers takes the scale's type. Bytes are powers of two, which its
+    # bfloat16 holds exactly.
+    scale = scale if scale.dtype == torch.uint8 else scale.float()
+    return Fp8Dequantize(None).convert({"weight": weight, "weight_scale_inv": scale})["weight"].float()
 
 
 def fp8_blocks():
     """Blocks of 4 x 8 in a matrix, in the matrices of two experts, and with every code of the type."""
-    block = (4, 8)
     codes = torch.arange(256, dtype=torch.uint8).view(torch.float8_e4m3fn).reshape(16, 16)
     powers = torch.arange(120, 126, dtype=torch.uint8).view(torch.float8_e8m0fnu)
     tensors = {
@@ -40,10 +32,12 @@ def fp8_blocks():
         "matrix.weight_scale_inv": (torch.rand(3, 3) * 1e-3).bfloat16(),
         "powers.weight": torch.randn(8, 24).to(torch.float8_e4m3fn),
         "powers.weight_scale_inv": powers.reshape(2, 3),
+        "bytes.weight": torch.randn(8, 24).to(torch.float8_e4m3fn),
+        "bytes.weight_scale_inv": torch.randint(110, 130, (2, 3), dtype=torch.uint8),
         "experts.down_proj": torch.randn(2, 8, 16).to(torch.float8_e4m3fn),
         "experts.down_proj_scale_inv": torch.rand(2, 2, 2),
     }
-    return with_expected(tensors, block)
+    return with_expected(tensors)
 
 
 def fp8_matrices():
@@ -54,14 +48,12 @@ def fp8_matrices():
         "one.weight": torch.randn(3, 7).to(torch.float8_e4m3fn),
         "one.weight_scale_inv": torch.tensor([[1.7e-4]]),
     }
-    return with_expected(tensors, None)
+    return with_expected(tensors)
 
 
-def with_expected(tensors, block):
+def with_expected(tensors):
     for name in [name for name in tensors if not name.endswith("_scale_inv")]:
-        # PyTorch's cast of the scales: transformers has no kernels for bfloat16 powers on a CPU.
-        scale = tensors[name + "_scale_inv"].float()
-        tensors[name + ".expected"] = dequantize_fp8(tensors[name], scale, block)
+        tensors[name + ".expected"] = dequantize_fp8(tensors[name], tensors[name + "_scale_inv"])
     return tensors
 
 

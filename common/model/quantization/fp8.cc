@@ -57,7 +57,8 @@ struct Matrices {
   int64_t count;
 };
 
-// Scales of the types that checkpoints have; bytes may start at any address.
+// Scales of the types that checkpoints have, uint8 meaning float8_e8m0fnu; bytes may start at any
+// address.
 class Scales {
  public:
   Scales(io::TensorView tensor, std::string file)
@@ -82,7 +83,7 @@ class Scales {
   }
 
   float Value(int64_t index) const {
-    if (tensor_.dtype == io::DType::kF8E8M0) return E8M0Value(BitsAt<uint8_t>(index));
+    if (io::SizeOf(tensor_.dtype) == 1) return E8M0Value(BitsAt<uint8_t>(index));
     const uint32_t bits = tensor_.dtype == io::DType::kBF16
                               ? static_cast<uint32_t>(BitsAt<uint16_t>(index)) << 16
                               : BitsAt<uint32_t>(index);
@@ -156,9 +157,9 @@ class Fp8Quantization : public Quantization {
     ASSIGN_OR_RETURN(io::TensorView elements,
                      FindPart(folder, {name, shape}, {io::DType::kF8E4M3}));
     const StoredPart part = ScalesOf(folder, name, shape);
-    ASSIGN_OR_RETURN(
-        io::TensorView scales,
-        FindPart(folder, part, {io::DType::kF32, io::DType::kBF16, io::DType::kF8E8M0}));
+    ASSIGN_OR_RETURN(io::TensorView scales, FindPart(folder, part,
+                                                     {io::DType::kF32, io::DType::kBF16,
+                                                      io::DType::kF8E8M0, io::DType::kU8}));
     return std::make_shared<const Fp8Tensor>(
         std::move(elements), Scales(std::move(scales), folder.FileOf(part.name)), BlockOf(shape));
   }

@@ -470,7 +470,7 @@ TEST(DamagedFp8, NamesTheMissingOrMisshapenScale) {
   EXPECT_THAT(LoadError(model, Fp8Config(4, 3)),
               StatusIs(absl::StatusCode::kUnimplemented,
                        AllOf(HasSubstr("model.safetensors: tensor "), HasSubstr(scale),
-                             HasSubstr("F16; expected F32 or BF16 or F8_E8M0"))));
+                             HasSubstr("F16; expected F32 or BF16 or F8_E8M0 or U8"))));
 }
 
 TEST(DamagedFp8, NamesAScaleWithoutItsElements) {
