@@ -83,7 +83,7 @@ class Scales {
   }
 
   float Value(int64_t index) const {
-    if (io::SizeOf(tensor_.dtype) == 1) return E8M0Value(BitsAt<uint8_t>(index));
+    if (io::SizeOf(tensor_.dtype) == 1) return kE8M0[BitsAt<uint8_t>(index)];
     const uint32_t bits = tensor_.dtype == io::DType::kBF16
                               ? static_cast<uint32_t>(BitsAt<uint16_t>(index)) << 16
                               : BitsAt<uint32_t>(index);

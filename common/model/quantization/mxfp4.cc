@@ -24,14 +24,6 @@ constexpr int64_t kGroupBytes = kGroup / 2;
 constexpr std::array<float, 16> kE2M1 = {0.0F,  0.5F,  1.0F,  1.5F,  2.0F,  3.0F,  4.0F,  6.0F,
                                          -0.0F, -0.5F, -1.0F, -1.5F, -2.0F, -3.0F, -4.0F, -6.0F};
 
-constexpr std::array<float, 256> kE8M0 = [] {
-  std::array<float, 256> values{};
-  for (int bits = 0; bits < 256; ++bits) {
-    values[static_cast<size_t>(bits)] = E8M0Value(static_cast<uint8_t>(bits));
-  }
-  return values;
-}();
-
 class Mxfp4Tensor : public QuantizedTensor {
  public:
   // `shape`: [experts, in, out].

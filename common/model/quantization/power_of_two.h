@@ -2,6 +2,8 @@
 #ifndef TANDEM_COMMON_MODEL_QUANTIZATION_POWER_OF_TWO_H_
 #define TANDEM_COMMON_MODEL_QUANTIZATION_POWER_OF_TWO_H_
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 
@@ -14,12 +16,16 @@ constexpr float PowerOfTwo(int exponent) {
   return value;
 }
 
-// 2^(bits - 127); NaN for 255.
+// By bits: 2^(bits - 127), and NaN for 255.
 inline constexpr uint8_t kE8M0NaN = 255;
-constexpr float E8M0Value(uint8_t bits) {
-  if (bits == kE8M0NaN) return std::numeric_limits<float>::quiet_NaN();
-  return PowerOfTwo(bits - 127);
-}
+inline constexpr std::array<float, 256> kE8M0 = [] {
+  std::array<float, 256> values{};
+  for (int bits = 0; bits < kE8M0NaN; ++bits) {
+    values[static_cast<size_t>(bits)] = PowerOfTwo(bits - 127);
+  }
+  values[kE8M0NaN] = std::numeric_limits<float>::quiet_NaN();
+  return values;
+}();
 
 }  // namespace tandem::model
 
