@@ -136,6 +136,11 @@ absl::StatusOr<TensorView> ModelFolder::Find(absl::string_view name) const {
   return files_[it->second.file].tensors()[it->second.tensor];
 }
 
+const std::string& ModelFolder::FileOf(absl::string_view name) const {
+  const auto it = index_.find(name);
+  return it == index_.end() ? path_ : files_[it->second.file].path();
+}
+
 bool ModelFolder::HasTokenizer() const { return Exists(path_ + "/tokenizer.json"); }
 
 }  // namespace tandem::io

@@ -44,6 +44,10 @@ class ModelFolder {
   absl::StatusOr<TensorView> Find(absl::string_view name) const;
   bool Contains(absl::string_view name) const { return index_.contains(name); }
 
+  // The path of the file that holds a tensor; that of the folder for a name that Find() does not
+  // find.
+  const std::string& FileOf(absl::string_view name) const;
+
   // Bytes of all tensors.
   int64_t size_bytes() const { return size_bytes_; }
   bool HasTokenizer() const;

@@ -107,6 +107,7 @@ absl::StatusOr<ModelFolderWriter> ModelFolderWriter::Create(const std::string& p
   if (!options.source_folder.empty()) {
     ASSIGN_OR_RETURN(ModelConfig source, ReadModelConfig(options.source_folder));
     config = std::move(source.json);
+    config.erase("quantization_config");
   }
   SetDType(tensors, &config);
   config.merge_patch(options.config);

@@ -35,7 +35,7 @@ class ModelFolderWriter {
  public:
   struct Options {
     // Folder to copy config.json, generation_config.json, the tokenizer's files and the licence
-    // from. Empty: uses `config` alone, and the caller adds files to temporary_path().
+    // from. Its quantization_config is left out, as the tensors are what is declared. Empty: uses `config` alone, and the caller adds files to temporary_path().
     std::string source_folder;
 
     // Merged into the source's config.json (RFC 7396), or the whole config.json without a source.

@@ -50,6 +50,23 @@ void CompareShape(const io::ModelFolder& folder, const std::string& tensor,
   }
 }
 
+// Does the same with the parts of a quantised tensor, and adds them to what is known. Returns false
+// if the folder does not have the tensor quantised.
+bool CompareParts(const StoredLayout& layout, const io::ModelFolder& folder,
+                  const std::string& tensor, const std::string& label,
+                  const std::vector<int64_t>& shape, absl::flat_hash_set<std::string>& known,
+                  ParameterMismatch& mismatch) {
+  if (layout.quantization() == nullptr) return false;
+  const std::vector<StoredPart> parts = layout.quantization()->PartsOf(folder, tensor, shape);
+  for (const StoredPart& part : parts) {
+    known.insert(part.name);
+    CompareShape(folder, part.name,
+                 part.name == tensor ? label : absl::StrCat(part.name, ", of ", label), part.shape,
+                 mismatch);
+  }
+  return !parts.empty();
+}
+
 }  // namespace
 
 bool IsNewHead(const ParameterTable& table, ParameterTable::SegmentRef ref,
@@ -80,6 +97,7 @@ ParameterMismatch CompareParameters(const StoredLayout& layout, const io::ModelF
   for (const StoredTensor& tensor : layout.tensors()) {
     known.insert(tensor.name);
     const std::string label = NameWithParts(layout, tensor);
+    if (CompareParts(layout, folder, tensor.name, label, tensor.shape, known, mismatch)) continue;
     if (!folder.Contains(tensor.name)) {
       const size_t parameter = tensor.parts[0].parameter;
       if (IsValueHead(layout.parameters()[parameter].name)) continue;
@@ -90,7 +108,10 @@ ParameterMismatch CompareParameters(const StoredLayout& layout, const io::ModelF
   }
   for (const StoredView& view : layout.tied_views()) {
     known.insert(view.tensor);
-    if (!folder.Contains(view.tensor)) continue;
+    if (!folder.Contains(view.tensor) || CompareParts(layout, folder, view.tensor, view.tensor,
+                                                      view.tensor_shape, known, mismatch)) {
+      continue;
+    }
     CompareShape(folder, view.tensor, view.tensor, view.tensor_shape, mismatch);
   }
   for (const std::string& name : folder.names()) {

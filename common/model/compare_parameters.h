@@ -15,7 +15,7 @@
 namespace tandem::model {
 
 // How the tensors of a folder differ from those of a layout. Names are the folder's; "NAME (PARAMETER,
-// ...)" where the parameters have others.
+// ...)" where the parameters have others, "PART, of NAME" for a part of a quantised tensor.
 struct ParameterMismatch {
   std::vector<std::string> missing;
   std::vector<std::string> unexpected;

@@ -57,8 +57,8 @@ absl::Status CheckTies(const StoredLayout& layout, const io::ModelFolder& folder
       !std::all_of(head.begin(), head.end(), stored)) {
     return absl::OkStatus();
   }
-  ASSIGN_OR_RETURN(const StoredSource a, StoredSource::Find(folder, own));
-  ASSIGN_OR_RETURN(const StoredSource b, StoredSource::Find(folder, head));
+  ASSIGN_OR_RETURN(const StoredSource a, StoredSource::Find(folder, own, layout.quantization()));
+  ASSIGN_OR_RETURN(const StoredSource b, StoredSource::Find(folder, head, layout.quantization()));
   ASSIGN_OR_RETURN(const bool same, SameElements(a, b));
   if (same) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
@@ -102,6 +102,10 @@ absl::StatusOr<StoredLayout> CheckedLayout(const io::ModelFolder& folder,
                         {"tensors", mismatch.ignored.size()},
                         {"first", mismatch.ignored.front()}});
   }
+  if (layout.quantization() != nullptr) {
+    telemetry::LogInfo("quantised weights become float32 or bfloat16 as they are read",
+                       {{"folder", folder.path()}, {"method", layout.quantization()->method()}});
+  }
   return layout;
 }
 
@@ -114,7 +118,8 @@ absl::Status LoadParameters(const io::ModelFolder& folder, const ParameterTable&
   std::vector<std::optional<StoredSource>> sources(segments.size());
   for (size_t i = 0; i < segments.size(); ++i) {
     if (IsNewHead(table, segments[i], folder)) continue;
-    ASSIGN_OR_RETURN(StoredSource source, StoredSource::Find(folder, FindViews(layout, folder, i)));
+    ASSIGN_OR_RETURN(StoredSource source, StoredSource::Find(folder, FindViews(layout, folder, i),
+                                                             layout.quantization()));
     sources[i].emplace(std::move(source));
   }
   RETURN_IF_ERROR(CheckTies(layout, folder));

@@ -29,7 +29,8 @@ using SegmentSink =
 // are where the rules of the table's spec place them (stored_layout.h); those that it ignores are
 // logged. Before the first call: StoredLayout::Create()'s errors; FAILED_PRECONDITION lists
 // missing, unexpected and misshapen tensors; UNIMPLEMENTED names a tensor that is not float32,
-// bfloat16 or float16; FAILED_PRECONDITION if the config ties the head to the embedding but the
+// bfloat16 or float16, nor quantised by a method that quantization/ reads; FAILED_PRECONDITION if
+// the config ties the head to the embedding but the
 // folder holds two different ones.
 absl::Status LoadParameters(const io::ModelFolder& folder, const ParameterTable& table,
                             const SegmentSink& sink);

@@ -39,7 +39,8 @@ absl::StatusOr<const v1::FamilyRow*> FindFamily(const ConfigReader& config) {
       absl::StrCat("the ", families.rows().size(),
                    " architectures of common/model/families/families.yaml",
                    nearest.empty() ? "" : absl::StrCat(", of which the nearest is ", nearest),
-                   "; common/model/README.md says how to add one in model.family_file"));
+                   "; common/model/README.md#add-a-model-family says how to add one in "
+                   "model.family_file"));
 }
 
 }  // namespace

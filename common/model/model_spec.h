@@ -111,7 +111,8 @@ int64_t ModelCacheElementsPerToken(const ModelSpec& spec, int tensor_ranks, bool
 // Reads a config.json of one of the families (families/family_table.h). `place` names the file in
 // errors. INVALID_ARGUMENT names the key: a missing or non-positive size, heads that do not divide,
 // a size so large that a product overflows. UNIMPLEMENTED: another architecture, activation, rope
-// type, sliding windows in a family that has none, or what else a family's row refuses.
+// type, sliding windows in a family that has none, a quantization that is not read
+// (quantization/quantization.h), or what else a family's row refuses.
 absl::StatusOr<ModelSpec> ParseModelSpec(const nlohmann::json& config, const std::string& place);
 
 // Reads the config.json of a value model: of the transformer that it begins from, or of

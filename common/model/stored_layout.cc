@@ -175,7 +175,10 @@ absl::StatusOr<StoredLayout> StoredLayout::Create(const ModelSpec& spec,
       }
     }
   }
-  if (folder != nullptr) layout.TakeNamesOf(spec, *folder);
+  if (folder == nullptr) return layout;
+  layout.TakeNamesOf(spec, *folder);
+  ASSIGN_OR_RETURN(layout.quantization_,
+                   ReadQuantization(folder->config().json, folder->config().path));
   return layout;
 }
 
@@ -209,6 +212,7 @@ std::string StoredLayout::DescribeParts(const StoredTensor& tensor) const {
 }
 
 bool StoredLayout::Ignores(const std::string& name) const {
+  if (quantization_ != nullptr && quantization_->Ignores(name)) return true;
   const std::string in_rules = prefix_.InRules(name);
   return std::any_of(ignored_.begin(), ignored_.end(), [&](const std::string& pattern) {
     return MatchesPattern(pattern, name) || MatchesPattern(pattern, in_rules);

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,6 +19,7 @@
 #include "common/io/model_folder.h"
 #include "common/model/model_spec.h"
 #include "common/model/parameter_table.h"
+#include "common/model/quantization/quantization.h"
 #include "common/model/stored_name.h"
 #include "common/model/stored_view.h"
 
@@ -45,10 +47,11 @@ struct StoredTensor {
 // Immutable; threads may share it.
 class StoredLayout {
  public:
-  // Parameters keep their order. `folder`: takes its names, which may have or lack a prefix; null:
-  // those of the rules. INVALID_ARGUMENT, with the tensor and its parameters: rows that do not
-  // split into the rule's heads, a part that is no parameter, views of one tensor that overlap,
-  // leave a gap or do not agree on its shape.
+  // Parameters keep their order. `folder`: takes its names, which may have or lack a prefix, and
+  // its quantization; null: those of the rules. INVALID_ARGUMENT, with the tensor and its
+  // parameters: rows that do not split into the rule's heads, a part that is no parameter, views of
+  // one tensor that overlap, leave a gap or do not agree on its shape. Errors of
+  // ReadQuantization().
   static absl::StatusOr<StoredLayout> Create(const ModelSpec& spec,
                                              std::vector<LogicalParameter> parameters,
                                              const io::ModelFolder* folder);
@@ -64,6 +67,10 @@ class StoredLayout {
   // "a, b": the parameters that the tensor holds.
   std::string DescribeParts(const StoredTensor& tensor) const;
 
+  // How the folder's tensors are quantised; null if they are not, or there is no folder. Shapes and
+  // views above are those without quantisation, which an export writes.
+  const Quantization* quantization() const { return quantization_.get(); }
+
   // The parameter that a folder may also have as the output projection, because they are tied, and
   // its view there; -1 and no views otherwise.
   int tied_parameter() const { return tied_parameter_; }
@@ -73,7 +80,8 @@ class StoredLayout {
   const std::vector<StoredConstant>& constants() const { return constants_; }
 
   // Whether a tensor of the folder is known to be no parameter: it matches the family's patterns,
-  // is one of the constants, a rotary buffer of an old checkpoint, or the output projection of a model with a value head.
+  // is one of the constants, a rotary buffer of an old checkpoint, the output projection of a model
+  // with a value head, or known to the folder's quantization.
   bool Ignores(const std::string& name) const;
 
  private:
@@ -90,6 +98,7 @@ class StoredLayout {
   std::vector<StoredConstant> constants_;
   std::vector<std::string> ignored_;  // patterns
   FolderPrefix prefix_;
+  std::shared_ptr<const Quantization> quantization_;
 };
 
 }  // namespace tandem::model

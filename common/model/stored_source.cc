@@ -43,26 +43,67 @@ void Convert(int64_t first, int64_t count, at::ScalarType from, at::ScalarType d
   }
 }
 
+// Writes elements [first, first + count) of the parameter as float32.
+absl::Status Dequantize(const QuantizedTensor& tensor, const StoredView& view, int64_t first,
+                        int64_t count, float* out) {
+  absl::Status status;
+  ForStoredRuns(view, first, count, [&](const StoredRun& run) {
+    if (!status.ok()) return;
+    status = tensor.Read(run.stored, run.count, run.stride, out + (run.first - first));
+  });
+  return status;
+}
+
+// The same, converted to `dtype`.
+absl::Status Dequantize(const QuantizedTensor& tensor, const StoredView& view, int64_t first,
+                        int64_t count, at::ScalarType dtype, void* out) {
+  if (dtype == at::kFloat) {
+    return Dequantize(tensor, view, first, count, static_cast<float*>(out));
+  }
+  const at::Tensor piece = at::empty({std::min(count, kElementsAtOnce)}, at::kFloat);
+  at::Tensor destination = at::from_blob(out, {count}, at::TensorOptions(dtype));
+  for (int64_t done = 0; done < count; done += kElementsAtOnce) {
+    const int64_t n = std::min(count - done, kElementsAtOnce);
+    RETURN_IF_ERROR(Dequantize(tensor, view, first + done, n, piece.mutable_data_ptr<float>()));
+    destination.narrow(0, done, n).copy_(piece.narrow(0, 0, n));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
+absl::StatusOr<StoredSource::Part> StoredSource::FindPart(const io::ModelFolder& folder,
+                                                          const StoredView& view,
+                                                          const Quantization* quantization) {
+  if (quantization != nullptr &&
+      !quantization->PartsOf(folder, view.tensor, view.tensor_shape).empty()) {
+    ASSIGN_OR_RETURN(auto quantized, quantization->Open(folder, view.tensor, view.tensor_shape));
+    return Part{view, {view.tensor, io::DType::kF32, view.tensor_shape, {}}, std::move(quantized)};
+  }
+  ASSIGN_OR_RETURN(io::TensorView tensor, folder.Find(view.tensor));
+  RETURN_IF_ERROR(TypeOf(tensor).status()) << folder.path();
+  if (tensor.shape != view.tensor_shape) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        folder.path(), ": tensor ", view.tensor, ": shape [", absl::StrJoin(tensor.shape, ", "),
+        "] where [", absl::StrJoin(view.tensor_shape, ", "), "] was expected"));
+  }
+  return Part{view, std::move(tensor), nullptr};
+}
+
 absl::StatusOr<StoredSource> StoredSource::Find(const io::ModelFolder& folder,
-                                                absl::Span<const StoredView> views) {
+                                                absl::Span<const StoredView> views,
+                                                const Quantization* quantization) {
   std::vector<Part> parts;
   for (const StoredView& view : views) {
-    ASSIGN_OR_RETURN(io::TensorView tensor, folder.Find(view.tensor));
-    RETURN_IF_ERROR(TypeOf(tensor).status()) << folder.path();
-    if (tensor.shape != view.tensor_shape) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          folder.path(), ": tensor ", view.tensor, ": shape [", absl::StrJoin(tensor.shape, ", "),
-          "] where [", absl::StrJoin(view.tensor_shape, ", "), "] was expected"));
-    }
+    ASSIGN_OR_RETURN(Part part, FindPart(folder, view, quantization));
+    const io::TensorView& tensor = part.tensor;
     if (!parts.empty() && tensor.dtype != parts[0].tensor.dtype) {
       return absl::FailedPreconditionError(absl::StrCat(
           folder.path(), ": tensor ", view.tensor, ": element type ", io::Name(tensor.dtype),
           " where ", io::Name(parts[0].tensor.dtype), " was expected, that of ",
           parts[0].tensor.name, "; both hold rows of one parameter"));
     }
-    parts.push_back({view, std::move(tensor)});
+    parts.push_back(std::move(part));
   }
   return StoredSource(std::move(parts));
 }
@@ -84,6 +125,10 @@ absl::Status StoredSource::Copy(int64_t first, int64_t count, at::ScalarType dty
     const int64_t end = std::min(first + count, part.view.first + part.view.numel());
     if (begin >= end) continue;
     auto* const to = static_cast<std::byte*>(out) + (begin - first) * out_size;
+    if (part.quantized != nullptr) {
+      RETURN_IF_ERROR(Dequantize(*part.quantized, part.view, begin, end - begin, dtype, to));
+      continue;
+    }
     if (part.view.contiguous()) {
       RETURN_IF_ERROR(CopyElements(part.tensor, part.view.offset + begin - part.view.first,
                                    end - begin, dtype, to));
@@ -104,7 +149,10 @@ absl::Status StoredSource::Copy(int64_t first, int64_t count, at::ScalarType dty
 }
 
 void StoredSource::ReleasePages() const {
-  for (const Part& part : parts_) io::ReleasePages(part.tensor.bytes);
+  for (const Part& part : parts_) {
+    io::ReleasePages(part.tensor.bytes);
+    if (part.quantized != nullptr) part.quantized->ReleasePages();
+  }
 }
 
 absl::Status CopyElements(const io::TensorView& tensor, int64_t first, int64_t count,

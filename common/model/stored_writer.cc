@@ -7,6 +7,7 @@
 #include "common/model/parameter.h"
 #include "common/model/torch_dtype.h"
 #include "common/status/status_macros.h"
+#include "common/telemetry/log.h"
 
 namespace tandem::model {
 
@@ -45,6 +46,13 @@ absl::StatusOr<StoredWriter> StoredWriter::Create(const std::string& path,
   }
   ASSIGN_OR_RETURN(io::ModelFolderWriter writer,
                    io::ModelFolderWriter::Create(path, std::move(tensors), options));
+  if (layout.quantization() != nullptr) {
+    telemetry::LogInfo("the export is not quantised, though the model that it began from is",
+                       {{"folder", path},
+                        {"dtype", io::TorchName(dtype)},
+                        {"source", options.source_folder},
+                        {"method", layout.quantization()->method()}});
+  }
   return StoredWriter(std::move(writer), layout, dtype, source);
 }
 

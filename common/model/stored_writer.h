@@ -53,8 +53,9 @@ std::optional<io::ModelFolder> OpenExportSource(const std::string& path);
 class StoredWriter {
  public:
   // `source`: rows that belong to no parameter are copied from it if it has the tensor in this type
-  // and shape, and are zero otherwise; may be null. It and `layout` outlive the writer. Errors are
-  // those of io::ModelFolderWriter::Create().
+  // and shape, and are zero otherwise; may be null. It and `layout` outlive the writer. Never
+  // quantises; logs it if the layout's folder does. Errors are those of
+  // io::ModelFolderWriter::Create().
   static absl::StatusOr<StoredWriter> Create(const std::string& path, const StoredLayout& layout,
                                              io::DType dtype, const io::ModelFolder* source,
                                              const io::ModelFolderWriter::Options& options);

@@ -24,20 +24,30 @@ bool DeeperThan(const nlohmann::ordered_json& json, int levels) {
   return false;
 }
 
-// Files of tokenizers that transformers reads and writes as tokenizer.json.
-constexpr const char* kOtherTokenizers[] = {"tokenizer.model", "tekken.json",
-                                            "spiece.model",    "sentencepiece.bpe.model",
-                                            "vocab.json",      "vocab.txt"};
+// A file of a tokenizer that transformers reads and writes as tokenizer.json.
+struct OtherTokenizer {
+  const char* file;
+  const char* packages;          // that it needs
+  const char* save_option = "";  // without it transformers writes tekken.json again
+};
+constexpr OtherTokenizer kOtherTokenizers[] = {
+    {"tekken.json", "transformers mistral-common", ", save_format='hf'"},
+    {"tokenizer.model", "transformers sentencepiece protobuf"},
+    {"spiece.model", "transformers sentencepiece protobuf"},
+    {"sentencepiece.bpe.model", "transformers sentencepiece protobuf"},
+    {"vocab.json", "transformers"},
+    {"vocab.txt", "transformers"}};
 
 // NotFound: how to make the tokenizer.json that is missing.
 absl::Status NoTokenizerJson(const std::string& folder, const absl::Status& missing) {
-  for (const char* name : kOtherTokenizers) {
+  for (const OtherTokenizer& other : kOtherTokenizers) {
     std::error_code error;
-    if (!std::filesystem::exists(absl::StrCat(folder, "/", name), error)) continue;
-    return absl::NotFoundError(
-        absl::StrCat(missing.message(), "; found ", name, ", which is not read; convert it: python",
-                     " -c \"from transformers import AutoTokenizer as T; T.from_pretrained('",
-                     folder, "').save_pretrained('", folder, "')\""));
+    if (!std::filesystem::exists(absl::StrCat(folder, "/", other.file), error)) continue;
+    return absl::NotFoundError(absl::StrCat(
+        missing.message(), "; found ", other.file,
+        ", which is not read; convert it: ", "pip install -U ", other.packages,
+        " && python -c \"from transformers import AutoTokenizer as T; T.from_pretrained('", folder,
+        "').save_pretrained('", folder, "'", other.save_option, ")\""));
   }
   return missing;
 }

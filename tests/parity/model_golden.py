@@ -1,6 +1,6 @@
 """Golden files for tests/common/model: small random checkpoints with what transformers computes on them.
 
-usage: model_golden.py DIR [CASE...]        (needs torch, transformers, safetensors)
+usage: model_golden.py DIR [CASE...]        (needs torch, transformers, safetensors; accelerate for fp8)
 
 Writes DIR/CASE/{config.json, model.safetensors, golden.json}. golden.json holds packed sequences of token
 ids, and for each its log-probs log p(ids[t+1] | ids[..t]) and entropies in float32, computed sequence by
@@ -15,8 +15,8 @@ import sys
 import tempfile
 
 import torch
-from safetensors.torch import load_file
-from transformers import AutoConfig, AutoModelForCausalLM
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoModelForCausalLM, FineGrainedFP8Config
 
 LENGTHS = [1, 2, 9, 23, 17]
 SMALL = dict(hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4,
@@ -63,6 +63,12 @@ CASES = {
     "qwen2-window": ("qwen2", dict(SMALL, tie_word_embeddings=False, use_sliding_window=True,
                                    sliding_window=8, max_window_layers=1)),
     "qwen3": ("qwen3", dict(SMALL, head_dim=16, tie_word_embeddings=False)),
+    # The head and one projection are not quantised.
+    "qwen3-fp8": ("qwen3", tiny(
+        head_dim=8, intermediate_size=24, tie_word_embeddings=False,
+        quantization_config=dict(quant_method="fp8", activation_scheme="dynamic",
+                                 weight_block_size=[8, 4],
+                                 modules_to_not_convert=["lm_head", "model.layers.0.mlp.up_proj"]))),
     "qwen3-tied": ("qwen3", dict(SMALL, head_dim=12, num_key_value_heads=1, tie_word_embeddings=True,
                                  attention_bias=True)),
     # The second layer is dense. Some experts get few tokens or none.
@@ -170,6 +176,36 @@ def round_weights(model, dtype):
             parameter.copy_(parameter.to(dtype))
 
 
+def quantize(folder, settings):
+    """Makes matrices of the folder float8_e4m3fn, with a bfloat16 scale for each block as Qwen3-FP8 has.
+    Returns what transformers reads from it."""
+    rows, columns = settings["weight_block_size"]
+    path = os.path.join(folder, "model.safetensors")
+    tensors = load_file(path)
+    for name in sorted(tensors):
+        module = name.removesuffix(".weight")
+        if not name.endswith("_proj.weight") or module in settings["modules_to_not_convert"]:
+            continue
+        blocks = tensors[name].float().unflatten(1, (-1, columns)).unflatten(0, (-1, rows))
+        scales = (blocks.abs().amax((1, 3)) / torch.finfo(torch.float8_e4m3fn).max).bfloat16()
+        scaled = blocks / scales.float()[:, None, :, None]
+        limit = torch.finfo(torch.float8_e4m3fn).max
+        elements = scaled.clamp(-limit, limit).flatten(2, 3).flatten(0, 1)
+        tensors[name] = elements.to(torch.float8_e4m3fn)
+        tensors[name + "_scale_inv"] = scales
+    save_file(tensors, path, metadata={"format": "pt"})
+    os.chmod(path, 0o644)
+    path = os.path.join(folder, "config.json")
+    with open(path) as file:
+        config = dict(json.load(file), quantization_config=settings)
+    with open(path, "w") as file:
+        json.dump(config, file, indent=2)
+        file.write("\n")
+    return AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32,
+        quantization_config=FineGrainedFP8Config(dequantize=True, **without(settings, "quant_method")))
+
+
 def forget_lengths(model):
     """A dynamic rope keeps the frequencies of the longest sequence before; each begins anew here."""
     for module in model.modules():
@@ -209,7 +245,8 @@ def main(out, cases):
         family, keys = CASES[case]
         torch.manual_seed(11)
         dtype = getattr(torch, keys.get("dtype", "float32"))
-        config = AutoConfig.for_model(family, **keys)
+        quantization = keys.get("quantization_config")
+        config = AutoConfig.for_model(family, **without(keys, "quantization_config"))
         # Falcon's eager attention adds ALiBi twice, once in the mask.
         attention = "sdpa" if getattr(config, "alibi", False) is True else "eager"
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32,
@@ -223,6 +260,8 @@ def main(out, cases):
         generation = os.path.join(folder, "generation_config.json")
         if os.path.exists(generation):
             os.remove(generation)
+        if quantization is not None:
+            model.load_state_dict(quantize(folder, quantization).state_dict())
 
         # A padding token has no gradient.
         first = 0 if config.pad_token_id is None else 3

@@ -13,6 +13,7 @@
 #include "common/model/families/row_layers.h"
 #include "common/model/families/row_value.h"
 #include "common/model/families/row_weights.h"
+#include "common/model/quantization/quantization.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::model {
@@ -221,12 +222,7 @@ absl::StatusOr<ModelSpec> ParseRow(const v1::FamilyRow& of_table, const ConfigRe
   for (const v1::FamilyRow& variant : of_table.variants()) {
     if (Counts(variant, values)) PutOnto(variant, &row);
   }
-  if (config.Has("quantization_config")) {
-    return absl::UnimplementedError(
-        absl::StrCat(config.place(),
-                     ": \"quantization_config\": quantised checkpoints are not supported; export "
-                     "the model in float32, bfloat16 or float16"));
-  }
+  RETURN_IF_ERROR(ReadQuantization(config.object(), config.place()).status());
   ModelSpec spec;
   spec.architecture = row.architecture();
   ASSIGN_OR_RETURN(spec.vocab_size, values.Size(row.vocab_size(), kMaxVocab));

@@ -29,7 +29,8 @@ absl::Span<const std::byte> BytesOf(const std::string& text) {
 // A source folder with everything that a model has.
 void WriteSource(const TemporaryFolder& folder) {
   folder.Write("config.json",
-               R"({"hidden_size": 64, "torch_dtype": "bfloat16", "eos_token_id": 2})");
+               R"({"hidden_size": 64, "torch_dtype": "bfloat16", "eos_token_id": 2,
+                   "quantization_config": {"quant_method": "fp8"}})");
   folder.Write("generation_config.json", R"({"eos_token_id": [2, 5]})");
   folder.Write("tokenizer.json", "{}");
   folder.Write("chat_template.jinja", "x");
@@ -67,6 +68,7 @@ TEST(ModelFolderWriter, WritesWeightsBesideTheSourcesFiles) {
   EXPECT_THAT(model.names(), ElementsAre("a", "b", "c"));
   EXPECT_THAT(model.config().fields().Int("hidden_size"), IsOkAndHolds(64));
   EXPECT_THAT(model.config().fields().String("torch_dtype"), IsOkAndHolds("float32"));
+  EXPECT_FALSE(model.config().fields().Has("quantization_config")) << "the tensors are not";
   EXPECT_THAT(model.config().eos_token_ids, ElementsAre(2, 5));
 }
 

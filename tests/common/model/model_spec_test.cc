@@ -225,7 +225,12 @@ TEST(ModelSpec, WhatIsNotSupportedIsNamed) {
   EXPECT_THAT(ErrorOf({{"architectures", {"Gemma9ForCausalLM"}}}),
               StatusIs(absl::StatusCode::kUnimplemented,
                        AllOf(HasSubstr("m/config.json"), HasSubstr("Gemma9ForCausalLM"),
-                             HasSubstr("nearest is Gemma"), HasSubstr("common/model/README.md"))));
+                             HasSubstr("nearest is Gemma"),
+                             HasSubstr("common/model/README.md#add-a-model-family"))));
+  EXPECT_THAT(ErrorOf({{"architectures", {"Qwen9ForCausalLM"}}}),
+              StatusIs(absl::StatusCode::kUnimplemented,
+                       AllOf(HasSubstr("\"architectures\" is [\"Qwen9ForCausalLM\"]"),
+                             HasSubstr("nearest is Qwen"), HasSubstr("model.family_file"))));
   EXPECT_THAT(ErrorOf({{"architectures", nullptr}, {"model_type", "wholly-other"}}),
               StatusIs(absl::StatusCode::kUnimplemented,
                        AllOf(HasSubstr("model_type"), HasSubstr("families.yaml"))));
@@ -233,8 +238,9 @@ TEST(ModelSpec, WhatIsNotSupportedIsNamed) {
               StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("quick_gelu")));
   EXPECT_THAT(ErrorOf({{"rope_scaling", {{"rope_type", "mrope"}, {"factor", 2}}}}),
               StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("mrope")));
-  EXPECT_THAT(ErrorOf({{"quantization_config", {{"bits", 4}}}}),
-              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("quantization_config")));
+  EXPECT_THAT(ErrorOf({{"quantization_config", {{"quant_method", "awq"}, {"bits", 4}}}}),
+              StatusIs(absl::StatusCode::kUnimplemented,
+                       AllOf(HasSubstr("quantization_config"), HasSubstr("awq"))));
   EXPECT_THAT(
       ErrorOf({{"use_sliding_window", true}, {"sliding_window", 16}, {"max_window_layers", 1}}),
       StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("use_sliding_window")));
@@ -262,6 +268,14 @@ TEST(ModelSpec, TwoFormsOfARotationMustAgree) {
                                       AllOf(HasSubstr("rope_scaling"), HasSubstr("yarn"))));
   both["rope_parameters"] = yarn;
   EXPECT_THAT(ErrorOf(both), IsOk());
+}
+
+TEST(ModelSpec, AQuantizationThatIsReadChangesNothing) {
+  for (const char* method : {"fp8", "mxfp4"}) {
+    const ModelSpec spec =
+        Parse(Changed(LlamaConfig(), {{"quantization_config", {{"quant_method", method}}}}));
+    EXPECT_EQ(spec.num_parameters(), Parse(LlamaConfig()).num_parameters());
+  }
 }
 
 std::vector<int64_t> WindowsOf(const json& changes) {

@@ -20,13 +20,27 @@ namespace tandem::model {
 
 using NamedTensors = std::map<std::string, at::Tensor>;
 
-// Writes model.safetensors into an existing folder. Types that weights cannot have are I64.
+// Also the types of quantised elements and scales.
+inline io::DType FileTypeOf(const at::Tensor& tensor) {
+  switch (tensor.scalar_type()) {
+    case at::kLong:
+      return io::DType::kI64;
+    case at::kByte:
+      return io::DType::kU8;
+    case at::kFloat8_e4m3fn:
+      return io::DType::kF8E4M3;
+    case at::kFloat8_e8m0fnu:
+      return io::DType::kF8E8M0;
+    default:
+      return FileDType(tensor.scalar_type());
+  }
+}
+
+// Writes model.safetensors into an existing folder.
 inline absl::Status WriteTensors(const std::string& folder, const NamedTensors& tensors) {
   std::vector<io::TensorDeclaration> declarations;
   for (const auto& [name, tensor] : tensors) {
-    const io::DType dtype =
-        tensor.scalar_type() == at::kLong ? io::DType::kI64 : FileDType(tensor.scalar_type());
-    declarations.push_back({name, dtype, tensor.sizes().vec()});
+    declarations.push_back({name, FileTypeOf(tensor), tensor.sizes().vec()});
   }
   ASSIGN_OR_RETURN(auto writer,
                    io::SafetensorsWriter::Create(folder + "/model.safetensors", declarations));

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <random>
 #include <string>
 
@@ -101,15 +102,36 @@ TEST(TokenizerErrors, NamesTheFieldOfABertTokenizerThatIsWrong) {
 }
 
 TEST(TokenizerErrors, SaysHowToConvertAnotherTokenizer) {
-  for (const char* name : {"tokenizer.model", "tekken.json", "spiece.model", "vocab.txt"}) {
+  const std::string sentence_piece = "transformers sentencepiece protobuf";
+  const std::map<std::string, std::string> packages = {
+      {"tokenizer.model", sentence_piece},
+      {"spiece.model", sentence_piece},
+      {"tekken.json", "transformers mistral-common"},
+      {"vocab.txt", "transformers"}};
+  for (const auto& [name, needed] : packages) {
     const ModelFolder folder;
     folder.Write(name, "");
-    EXPECT_THAT(Tokenizer::Load(folder.path()),
-                testing::StatusIs(absl::StatusCode::kNotFound,
-                                  AllOf(HasSubstr("tokenizer.json: no such file"), HasSubstr(name),
-                                        HasSubstr("AutoTokenizer"),
-                                        HasSubstr("save_pretrained('" + folder.path() + "')"))));
+    const std::string option = name == "tekken.json" ? ", save_format='hf'" : "";
+    EXPECT_THAT(
+        Tokenizer::Load(folder.path()),
+        testing::StatusIs(
+            absl::StatusCode::kNotFound,
+            AllOf(HasSubstr("tokenizer.json: no such file"),
+                  HasSubstr("found " + name + ", which is not read; convert it: pip install -U " +
+                            needed + " && python -c \"from transformers import AutoTokenizer"),
+                  HasSubstr("from_pretrained('" + folder.path() + "').save_pretrained('" +
+                            folder.path() + "'" + option + ")\""))));
   }
+}
+
+// Mistral's newer folders have both; tekken.json is the one that transformers prefers.
+TEST(TokenizerErrors, ConvertsTekkenBeforeTokenizerModel) {
+  const ModelFolder folder;
+  folder.Write("tokenizer.model", "");
+  folder.Write("tekken.json", "");
+  EXPECT_THAT(Tokenizer::Load(folder.path()),
+              testing::StatusIs(absl::StatusCode::kNotFound, AllOf(HasSubstr("found tekken.json"),
+                                                                   HasSubstr("mistral-common"))));
 }
 
 TEST(TokenizerErrors, RefusesIdsThatAreNoIds) {
