@@ -28,9 +28,10 @@ class Attention {
   virtual ~Attention() = default;
 
   // Computes causal attention of layer `layer` for the tokens of the batch.
-  //   q [num_tokens, num_heads, head_dim], k and v [num_tokens, num_kv_heads, head_dim], rotated,
-  //   which may be strided views of one fused tensor, last dim contiguous.
-  // Returns [num_tokens, num_heads * head_dim] in q's dtype; the softmax is float32. The trainer's
+  //   q [num_tokens, num_heads, head_dim] and k [num_tokens, num_kv_heads, head_dim], rotated, and
+  //   v [num_tokens, num_kv_heads, v_head_dim], which may be strided views of one fused tensor, last
+  //   dim contiguous.
+  // Returns [num_tokens, num_heads * v_head_dim] in q's dtype; the softmax is float32. The trainer's
   // implementation is differentiable in grad mode, also with respect to the sinks.
   virtual at::Tensor Forward(int64_t layer, const at::Tensor& q, const at::Tensor& k,
                              const at::Tensor& v, const AttentionParams& params) = 0;

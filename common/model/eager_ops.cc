@@ -130,11 +130,28 @@ at::Tensor Normalize(const at::Tensor& x, const Norm& norm) {
 Qkv RotateQkv(const at::Tensor& qkv, const HeadRotation& rotation) {
   const QkvShape& shape = rotation.shape;
   const int64_t q_size = shape.num_heads * shape.head_dim;
-  const int64_t kv_size = shape.num_kv_heads * shape.head_dim;
-  const std::vector<at::Tensor> parts = qkv.split_with_sizes({q_size, kv_size, kv_size}, -1);
+  const int64_t k_size = shape.num_kv_heads * shape.head_dim;
+  const std::vector<at::Tensor> parts = qkv.split_with_sizes({q_size, k_size, shape.v_size()}, -1);
   return {NormAndRotate(parts[0], shape.num_heads, rotation, rotation.q_norm, rotation.query_scale),
           NormAndRotate(parts[1], shape.num_kv_heads, rotation, rotation.k_norm, {}),
-          parts[2].view({-1, shape.num_kv_heads, shape.head_dim})};
+          parts[2].view({-1, shape.num_kv_heads, shape.value_dim()})};
+}
+
+Qkv JoinLatentHeads(const LatentProjections& projections, const LatentShape& shape,
+                    const RotaryAngles& angles) {
+  const auto rotated = [&](const at::Tensor& heads) {
+    return Rotate(Wide(heads), angles).to(heads.scalar_type());
+  };
+  const at::Tensor q = projections.q.view({-1, shape.num_heads, shape.head_dim()});
+  const std::vector<at::Tensor> of_query =
+      q.split_with_sizes({shape.nope_dim, shape.rope_dim}, -1);
+  const at::Tensor kv =
+      projections.kv.view({-1, shape.num_heads, shape.nope_dim + shape.v_dim});
+  const std::vector<at::Tensor> of_kv = kv.split_with_sizes({shape.nope_dim, shape.v_dim}, -1);
+  const at::Tensor shared =
+      rotated(projections.shared.unsqueeze(1)).expand({-1, shape.num_heads, -1});
+  return {at::cat({of_query[0], rotated(of_query[1])}, -1), at::cat({of_kv[0], shared}, -1),
+          of_kv[1].contiguous()};
 }
 
 at::Tensor Activate(const at::Tensor& in, const ActivationFunction& function) {
@@ -197,7 +214,7 @@ at::Tensor PackedAttention(const at::Tensor& q, const at::Tensor& k, const at::T
                            const at::Tensor& cu_seqlens, const AttentionParams& params) {
   const int64_t num_heads = q.size(1);
   const int64_t num_kv_heads = k.size(1);
-  const int64_t head_dim = q.size(2);
+  const int64_t width = num_heads * v.size(2);
   const int64_t* const starts = cu_seqlens.const_data_ptr<int64_t>();
   std::vector<at::Tensor> outputs;
   for (int64_t i = 0; i + 1 < cu_seqlens.numel(); ++i) {
@@ -208,11 +225,11 @@ at::Tensor PackedAttention(const at::Tensor& q, const at::Tensor& k, const at::T
         AttentionProbabilities(q.narrow(0, start, length), k.narrow(0, start, length), params)
             .view({num_kv_heads, num_heads / num_kv_heads, length, length});
     const at::Tensor values = Wide(v.narrow(0, start, length)).permute({1, 0, 2}).unsqueeze(1);
-    const at::Tensor output = probabilities.matmul(values);  // [kv heads, group, length, head_dim]
+    const at::Tensor output = probabilities.matmul(values);  // [kv heads, group, length, v_head_dim]
     outputs.push_back(
-        output.permute({2, 0, 1, 3}).reshape({length, num_heads * head_dim}).to(q.scalar_type()));
+        output.permute({2, 0, 1, 3}).reshape({length, width}).to(q.scalar_type()));
   }
-  if (outputs.empty()) return q.reshape({0, num_heads * head_dim});
+  if (outputs.empty()) return v.reshape({0, width});
   return at::cat(outputs, 0);
 }
 

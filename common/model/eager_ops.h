@@ -11,6 +11,7 @@
 
 #include "common/model/activation.h"
 #include "common/model/attention.h"
+#include "common/model/latent_heads.h"
 #include "common/model/norm.h"
 #include "common/model/rotary.h"
 
@@ -24,6 +25,10 @@ at::Tensor Normalize(const at::Tensor& x, const Norm& norm);
 
 // Splits and rotates fused projections [num_tokens, q + 2 kv]; see rotary.h.
 Qkv RotateQkv(const at::Tensor& qkv, const HeadRotation& rotation);
+
+// See latent_heads.h.
+Qkv JoinLatentHeads(const LatentProjections& projections, const LatentShape& shape,
+                    const RotaryAngles& angles);
 
 // See activation.h.
 at::Tensor Activate(const at::Tensor& in, const ActivationFunction& function);

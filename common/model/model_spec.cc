@@ -64,8 +64,8 @@ int64_t ModelCacheElementsPerToken(const ModelSpec& spec, int tensor_ranks, bool
   int64_t of_layer = 0;
   for (const LayerSpec& layer : spec.layers) {
     const int64_t heads = MostKvHeads(layer.attention, tensor_ranks);
-    of_layer = std::max(of_layer,
-                        CacheElementsPerToken(CacheSpec{heads, layer.attention.head_dim}, on_gpu));
+    const CacheSpec cache{heads, layer.attention.head_dim, layer.attention.value_dim()};
+    of_layer = std::max(of_layer, CacheElementsPerToken(cache, on_gpu));
   }
   const CacheGroups groups = GroupLayers(LayerWindows(spec));
   return groups.num_groups() * groups.layers_per_block * of_layer;

@@ -62,7 +62,8 @@ class ProjectedHeads {
       : data_(static_cast<const T*>(qkv.const_data_ptr())),
         row_stride_(qkv.stride(0)),
         k_column_(rotation.shape.num_heads * rotation.shape.head_dim),
-        v_column_(k_column_ + rotation.shape.num_kv_heads * rotation.shape.head_dim) {
+        v_column_(k_column_ + rotation.shape.num_kv_heads * rotation.shape.head_dim),
+        value_dim_(rotation.shape.value_dim()) {
     forward_.type = ElementOf(qkv);
     forward_.head_dim = rotation.shape.head_dim;
     forward_.in_row_stride = row_stride_;
@@ -81,7 +82,7 @@ class ProjectedHeads {
     return room;
   }
   const T* Value(int64_t row, int64_t kv_head) const {
-    return data_ + row * row_stride_ + v_column_ + kv_head * forward_.head_dim;
+    return data_ + row * row_stride_ + v_column_ + kv_head * value_dim_;
   }
   HeadsView<T> Queries(int64_t row, int64_t count, int64_t head, int64_t num_heads) const {
     const int64_t width = num_heads * forward_.head_dim;
@@ -112,6 +113,7 @@ class ProjectedHeads {
   int64_t row_stride_;
   int64_t k_column_;
   int64_t v_column_;
+  int64_t value_dim_;
   kernels::RotateForward forward_;  // except heads, location and norm
   const void* q_norm_ = nullptr;
   const void* k_norm_ = nullptr;
@@ -123,13 +125,14 @@ struct LayerCache {
   LayerCache(const PagedKvCache& cache, int64_t layer)
       : block_size(cache.options().block_size),
         head_dim(cache.options().head_dim),
-        padded_head_dim(cache.padded_head_dim()),
+        value_dim(cache.options().value_dim()),
+        padded_value_dim(cache.padded_value_dim()),
         num_groups(cache.groups().num_groups()),
         group(cache.groups().layers[layer].group),
         keys(static_cast<T*>(cache.keys(layer).mutable_data_ptr())),
         values(static_cast<T*>(cache.values(layer).mutable_data_ptr())),
         key_block_stride(cache.options().num_kv_heads * block_size * head_dim),
-        value_block_stride(cache.options().num_kv_heads * block_size * padded_head_dim) {}
+        value_block_stride(cache.options().num_kv_heads * block_size * padded_value_dim) {}
 
   // Returns the block that holds a position.
   int64_t BlockOf(const PagedSequence& sequence, int64_t position) const {
@@ -141,9 +144,9 @@ struct LayerCache {
              within / kKvTile * kKvTile * head_dim + within % kKvTile;
     for (int64_t i = 0; i < head_dim; ++i) key[i * kKvTile] = k[i];
     T* value =
-        values + block * value_block_stride + (kv_head * block_size + within) * padded_head_dim;
-    std::memcpy(value, v, head_dim * sizeof(T));
-    std::memset(value + head_dim, 0, (padded_head_dim - head_dim) * sizeof(T));
+        values + block * value_block_stride + (kv_head * block_size + within) * padded_value_dim;
+    std::memcpy(value, v, value_dim * sizeof(T));
+    std::memset(value + value_dim, 0, (padded_value_dim - value_dim) * sizeof(T));
   }
 
   // Prefetches the first tile of keys that a sequence sees and the tile that is being written.
@@ -164,7 +167,8 @@ struct LayerCache {
 
   int64_t block_size;
   int64_t head_dim;
-  int64_t padded_head_dim;
+  int64_t value_dim;
+  int64_t padded_value_dim;
   int64_t num_groups;
   int64_t group;  // of the layer
   T* keys;
@@ -232,7 +236,7 @@ void PagedAttention::Run(int64_t layer, const auto& heads, const AttentionParams
   const LayerCache<T> cache(cache_, layer);
   const int64_t kv_heads = cache_.options().num_kv_heads;
   const int64_t width = out.size(1);
-  const int64_t group = width / cache.head_dim / kv_heads;
+  const int64_t group = width / cache.value_dim / kv_heads;
   const auto num_tasks = static_cast<int64_t>(tiles_.size()) * kv_heads;
 
   // Writes all tokens first: a tile of a prompt reads keys that other tiles write. A decoding
@@ -259,14 +263,15 @@ void PagedAttention::Run(int64_t layer, const auto& heads, const AttentionParams
     args.q_head_stride = q.head_stride;
     args.out_token_stride = width;
     args.out =
-        static_cast<T*>(out.mutable_data_ptr()) + row * width + kv_head * group * cache.head_dim;
+        static_cast<T*>(out.mutable_data_ptr()) + row * width + kv_head * group * cache.value_dim;
     args.num_tokens = tile.num_tokens;
     args.heads_per_kv_head = group;
     args.head_dim = cache.head_dim;
-    args.padded_head_dim = cache.padded_head_dim;
+    args.value_dim = cache.value_dim;
+    args.padded_value_dim = cache.padded_value_dim;
     args.first_position = sequence.context_length - sequence.num_tokens + tile.first_token;
     args.keys = cache.keys + kv_head * cache.block_size * cache.head_dim;
-    args.values = cache.values + kv_head * cache.block_size * cache.padded_head_dim;
+    args.values = cache.values + kv_head * cache.block_size * cache.padded_value_dim;
     args.key_block_stride = cache.key_block_stride;
     args.value_block_stride = cache.value_block_stride;
     args.block_size = cache.block_size;
@@ -296,7 +301,7 @@ at::Tensor PagedAttention::Attended(int64_t layer, int64_t num_tokens, int64_t n
                                     const AttentionParams& params, const auto&... from) {
   const PagedKvCacheOptions& options = cache_.options();
   if (tiles_.empty()) MakeTiles(num_heads / options.num_kv_heads);
-  at::Tensor out = EmptyTensor({num_tokens, num_heads * options.head_dim}, options.dtype);
+  at::Tensor out = EmptyTensor({num_tokens, num_heads * options.value_dim()}, options.dtype);
   at::Tensor sinks;
   if (params.sinks.has_value()) sinks = params.sinks->to(at::kFloat).contiguous();
   const bool parallel = num_scores_ * num_heads >= kMinParallelScores;

@@ -15,12 +15,13 @@ struct AttendArgs {
   const T* q = nullptr;  // first token, first head of the group
   int64_t q_token_stride = 0;
   int64_t q_head_stride = 0;
-  T* out = nullptr;  // [num_tokens, .., heads_per_kv_head, head_dim]
+  T* out = nullptr;  // [num_tokens, .., heads_per_kv_head, value_dim]
   int64_t out_token_stride = 0;
   int64_t num_tokens = 0;
   int64_t heads_per_kv_head = 0;
   int64_t head_dim = 0;
-  int64_t padded_head_dim = 0;
+  int64_t value_dim = 0;
+  int64_t padded_value_dim = 0;
   int64_t first_position = 0;  // position of the first token, which sees keys 0 .. first_position
 
   const T* keys = nullptr;    // of the KV head, in block 0

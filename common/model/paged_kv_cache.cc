@@ -35,17 +35,23 @@ void CopyRow(at::Tensor& blocks, int64_t from, int64_t to) {
 }  // namespace
 
 int64_t PagedKvCache::BytesPerBlock(const PagedKvCacheOptions& options) {
-  const CacheSpec layer{options.num_kv_heads, options.head_dim};
+  const CacheSpec layer{options.num_kv_heads, options.head_dim, options.value_dim()};
   const int64_t elements = CacheElementsPerToken(layer, /*on_gpu=*/!options.device.is_cpu());
   return GroupsOf(options).layers_per_block * options.block_size * elements *
          (options.dtype == at::kFloat ? 4 : 2);
 }
 
 absl::StatusOr<PagedKvCache> PagedKvCache::Create(const PagedKvCacheOptions& o) {
-  if (o.num_layers < 1 || o.num_blocks < 1 || o.num_kv_heads < 1 || o.head_dim < 1) {
+  if (o.num_layers < 1 || o.num_blocks < 1 || o.num_kv_heads < 1 || o.head_dim < 1 ||
+      o.v_head_dim < 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         "KV cache: expected positive sizes, found ", o.num_layers, " layers, ", o.num_blocks,
         " blocks, ", o.num_kv_heads, " KV heads, head_dim ", o.head_dim));
+  }
+  if (!o.device.is_cpu() && o.value_dim() != o.head_dim) {
+    return absl::UnimplementedError(
+        absl::StrCat("KV cache on ", o.device.str(), ": expected values as large as keys, found ",
+                     o.value_dim(), " and ", o.head_dim, " elements; use rollout.device=cpu"));
   }
   if (o.block_size < kKvTile || o.block_size % kKvTile != 0) {
     return absl::InvalidArgumentError(
@@ -62,7 +68,7 @@ absl::StatusOr<PagedKvCache> PagedKvCache::Create(const PagedKvCacheOptions& o) 
   PagedKvCache cache;
   cache.options_ = o;
   cache.groups_ = GroupsOf(o);
-  cache.padded_head_dim_ = RoundUp(o.head_dim, kKvTile);
+  cache.padded_value_dim_ = RoundUp(o.value_dim(), kKvTile);
   RETURN_IF_ERROR(cache.Allocate());
   return cache;
 }
@@ -82,7 +88,7 @@ absl::Status PagedKvCache::Allocate() {
       keys_.push_back(at::empty(
           {o.num_blocks, o.num_kv_heads, o.block_size / kKvTile, o.head_dim, kKvTile}, type));
       values_.push_back(
-          at::empty({o.num_blocks, o.num_kv_heads, o.block_size, padded_head_dim_}, type));
+          at::empty({o.num_blocks, o.num_kv_heads, o.block_size, padded_value_dim_}, type));
     }
   } catch (const std::exception&) {
     keys_.clear();

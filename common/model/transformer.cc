@@ -48,7 +48,8 @@ Transformer::Transformer(ModelSpec spec, const UnitLimits& limits, comm::Process
       rotary_tables_(spec_) {
   for (const LayerSpec& layer : spec_.layers) {
     const AttentionPart part = PartOf(layer.attention, table_.tensor_parallel());
-    heads_.push_back({part.heads.size(), part.kv_heads.size(), layer.attention.head_dim});
+    heads_.push_back({part.heads.size(), part.kv_heads.size(), layer.attention.head_dim,
+                      layer.attention.v_head_dim});
   }
 }
 

@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "common/model/families/expert_config.h"
 #include "common/model/families/family_table.h"
+#include "common/model/families/row_latent.h"
 #include "common/model/families/row_layers.h"
 #include "common/model/families/row_value.h"
 #include "common/model/families/row_weights.h"
@@ -55,6 +56,22 @@ absl::Status CheckRequirements(const v1::FamilyRow& row, const RowValues& values
   return absl::OkStatus();
 }
 
+// Elements of a head of values.
+absl::Status ParseValueDim(const v1::FamilyRow& row, const RowValues& values,
+                           AttentionSpec& spec) {
+  if (row.v_head_dim().empty()) return absl::OkStatus();
+  int64_t dim = values.sizes.hidden / spec.num_heads;
+  if (!values.IsNull(row.v_head_dim())) {
+    ASSIGN_OR_RETURN(dim, values.Size(row.v_head_dim(), kMaxHeadDim));
+  }
+  if (dim < 1 || dim > kMaxHeadDim) {
+    return values.SourceOf(row.v_head_dim())
+        .Invalid(absl::StrCat("an integer from 1 to ", kMaxHeadDim));
+  }
+  spec.v_head_dim = dim == spec.head_dim ? 0 : dim;
+  return absl::OkStatus();
+}
+
 absl::Status ParseHeads(const v1::FamilyRow& row, RowValues& values, AttentionSpec& spec) {
   ASSIGN_OR_RETURN(spec.num_heads, values.Size(row.num_heads(), kMaxHeads));
   values.sizes.num_heads = spec.num_heads;
@@ -64,6 +81,11 @@ absl::Status ParseHeads(const v1::FamilyRow& row, RowValues& values, AttentionSp
   if (spec.num_heads % spec.num_kv_heads != 0) {
     return values.SourceOf(kv_heads).Invalid(absl::StrCat(
         "a divisor of \"", values.SourceOf(row.num_heads()).key, "\", ", spec.num_heads));
+  }
+  if (row.has_latent()) {
+    RETURN_IF_ERROR(ParseLatent(row, values, spec));
+    values.sizes.head_dim = spec.head_dim;
+    return ParseValueDim(row, values, spec);
   }
   const int64_t hidden = values.sizes.hidden;
   const bool quotient =
@@ -88,7 +110,7 @@ absl::Status ParseHeads(const v1::FamilyRow& row, RowValues& values, AttentionSp
                      ": \"head_dim\" must be even, for rotary embeddings; found ", spec.head_dim));
   }
   values.sizes.head_dim = spec.head_dim;
-  return absl::OkStatus();
+  return ParseValueDim(row, values, spec);
 }
 
 absl::StatusOr<NormSpec> ParseNorm(const v1::FamilyRow& row, const RowValues& values) {
@@ -118,7 +140,9 @@ absl::Status ParseQkNorm(const v1::FamilyRow& row, const RowValues& values, cons
 
 absl::Status ParseAttention(const v1::FamilyRow& row, const RowValues& values,
                             AttentionSpec& spec) {
-  ASSIGN_OR_RETURN(spec.qkv_bias, values.Flag(row.qkv_bias(), false));
+  if (!spec.latent.has_value()) {
+    ASSIGN_OR_RETURN(spec.qkv_bias, values.Flag(row.qkv_bias(), false));
+  }
   ASSIGN_OR_RETURN(spec.output_bias, values.Flag(row.output_bias(), false));
   ASSIGN_OR_RETURN(spec.clip_qkv, values.Limit(row.clip_qkv()));
   ASSIGN_OR_RETURN(spec.scale, values.Positive(row.attention_scale(), 0.0));
@@ -141,7 +165,8 @@ absl::Status ParseFeedForward(const v1::FamilyRow& row, const RowValues& values,
 }
 
 // What all layers have, but for experts, windows and rotations.
-absl::StatusOr<LayerSpec> ParseLayer(const v1::FamilyRow& row, RowValues& values) {
+absl::StatusOr<LayerSpec> ParseLayer(const v1::FamilyRow& row, int64_t num_layers,
+                                     RowValues& values) {
   LayerSpec layer;
   RETURN_IF_ERROR(ParseHeads(row, values, layer.attention));
   RETURN_IF_ERROR(ParseAttention(row, values, layer.attention));
@@ -155,6 +180,8 @@ absl::StatusOr<LayerSpec> ParseLayer(const v1::FamilyRow& row, RowValues& values
   ASSIGN_OR_RETURN(layer.parallel, values.Flag(row.parallel(), false));
   ASSIGN_OR_RETURN(layer.shared_norm, values.Flag(row.shared_norm(), false));
   ASSIGN_OR_RETURN(layer.residual_multiplier, values.Positive(row.residual_multiplier(), 1.0));
+  ASSIGN_OR_RETURN(const bool by_depth, values.Flag(row.residual_by_depth(), false));
+  if (by_depth) layer.residual_multiplier /= std::sqrt(static_cast<double>(num_layers));
   return layer;
 }
 
@@ -174,6 +201,8 @@ absl::Status ParseEnds(const v1::FamilyRow& row, const RowValues& values, ModelS
   ASSIGN_OR_RETURN(spec.tie_word_embeddings, values.Flag(row.tie_word_embeddings(), false));
   ASSIGN_OR_RETURN(spec.head_bias, values.Flag(row.head_bias(), false));
   ASSIGN_OR_RETURN(spec.logit_scale, values.Positive(row.logit_scale(), 1.0));
+  ASSIGN_OR_RETURN(const bool by_width, values.Flag(row.logit_by_width(), false));
+  if (by_width) spec.logit_scale /= static_cast<double>(spec.hidden_size);
   ASSIGN_OR_RETURN(spec.logit_softcap, values.Limit(row.logit_softcap()));
   return absl::OkStatus();
 }
@@ -233,7 +262,7 @@ absl::StatusOr<ModelSpec> ParseRow(const v1::FamilyRow& of_table, const ConfigRe
   RETURN_IF_ERROR(CheckRequirements(row, values));
   ASSIGN_OR_RETURN(const int64_t num_layers, values.Size(row.num_layers(), kMaxLayers));
   ASSIGN_OR_RETURN(spec.max_position_embeddings, values.Size(row.max_positions(), kMaxPositions));
-  ASSIGN_OR_RETURN(const LayerSpec layer, ParseLayer(row, values));
+  ASSIGN_OR_RETURN(const LayerSpec layer, ParseLayer(row, num_layers, values));
   spec.layers.assign(static_cast<size_t>(num_layers), layer);
   RETURN_IF_ERROR(ParseEnds(row, values, spec));
   RETURN_IF_ERROR(ParseWindows(row, values, spec));

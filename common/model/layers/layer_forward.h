@@ -17,10 +17,42 @@
 
 namespace tandem::model {
 
+// normed: [num_tokens, hidden]. Returns the queries of this rank's heads, [num_tokens, q_size].
+template <typename Ops>
+typename Ops::Tensor LatentQueries(Ops& ops, const LatentSpec& spec, const LatentParameters& at,
+                                   const typename Ops::Tensor& normed) {
+  if (spec.q_rank == 0) {
+    return ops.ColumnParallel(normed, at.q_weight, -1, "queries, backward");
+  }
+  const auto latent = ops.Normalize(ops.Replicated(normed, at.q_a_weight, at.q_a_bias), spec.norm,
+                                    at.q_norm);
+  return ops.ColumnParallel(latent, at.q_b_weight, -1, "latent of queries, backward");
+}
+
+// Latent attention (latent_spec.h), up to the output projection. Every rank makes the whole latent,
+// and the keys and values of its own heads.
+template <typename Ops>
+typename Ops::Tensor LatentAttended(Ops& ops, const LatentSpec& spec,
+                                    const AttentionParameters& at,
+                                    const typename Ops::Tensor& normed) {
+  const auto q = LatentQueries(ops, spec, at.latent, normed);
+  const auto down = ops.Replicated(normed, at.latent.kv_a_weight, at.latent.kv_a_bias);
+  const auto latent =
+      ops.Normalize(ops.Columns(down, 0, spec.kv_rank), spec.norm, at.latent.kv_norm);
+  const auto shared = ops.Columns(down, spec.kv_rank, spec.rope_dim);
+  const auto kv = ops.ColumnParallel(latent, at.latent.kv_b_weight, -1, "latent, backward");
+  return ops.AttendLatent(q, shared, kv);
+}
+
 // normed, result: [num_tokens, hidden].
 template <typename Ops>
-typename Ops::Tensor AttentionForward(Ops& ops, const AttentionParameters& at,
+typename Ops::Tensor AttentionForward(Ops& ops, const AttentionSpec& spec,
+                                      const AttentionParameters& at,
                                       const typename Ops::Tensor& normed) {
+  if (spec.latent.has_value()) {
+    const auto attended = LatentAttended(ops, *spec.latent, at, normed);
+    return ops.RowParallel(attended, at.o_weight, at.o_bias, "attention");
+  }
   const auto qkv = ops.ColumnParallel(normed, at.qkv_weight, at.qkv_bias, "attention, backward");
   const auto attended = ops.Attend(qkv, at);
   return ops.RowParallel(attended, at.o_weight, at.o_bias, "attention");
@@ -87,8 +119,9 @@ template <typename Ops>
 typename Ops::Residual LayerForward(Ops& ops, const LayerSpec& spec, const LayerParameters& at,
                                     const typename Ops::Residual& in) {
   const auto first = BeforeSubLayer(ops, spec, in, at.attention_norm);
-  const auto attended = AfterSubLayer(ops, spec, AttentionForward(ops, at.attention, first.normed),
-                                      at.after_attention_norm);
+  const auto attended = AfterSubLayer(
+      ops, spec, AttentionForward(ops, spec.attention, at.attention, first.normed),
+      at.after_attention_norm);
   if (spec.parallel) {
     const auto second = spec.shared_norm
                             ? first

@@ -10,6 +10,7 @@
 
 #include "common/model/activation.h"
 #include "common/model/grouped_linear.h"
+#include "common/model/latent_heads.h"
 #include "common/model/linear.h"
 #include "common/model/norm_across_ranks.h"
 #include "common/model/router.h"
@@ -139,6 +140,27 @@ at::Tensor TensorOps::Attend(const at::Tensor& projected, const AttentionParamet
     return std::vector<at::Tensor>{rotated.q, rotated.k};
   });
   return attention_.attention.Forward(layer, q, k, v, params);
+}
+
+at::Tensor TensorOps::Replicated(const at::Tensor& x, int weight, int bias) {
+  return Project(x, weight, bias);
+}
+
+at::Tensor TensorOps::Columns(const at::Tensor& x, int64_t begin, int64_t size) {
+  return x.narrow(1, begin, size).contiguous();
+}
+
+at::Tensor TensorOps::AttendLatent(const at::Tensor& q, const at::Tensor& shared,
+                                   const at::Tensor& kv) {
+  const AttentionSpec& spec = attention_.spec;
+  const LatentShape shape{attention_.shape.num_heads, spec.nope_dim(), spec.latent->rope_dim,
+                          spec.value_dim()};
+  RotaryAngles angles;
+  if (spec.rope >= 0) angles = attention_.rotary.ropes[spec.rope];
+  // All ranks' heads contribute to the gradient of the shared part.
+  const at::Tensor of_all = CopyToRanks(shared, context_.tensor_group, "shared keys, backward");
+  const Qkv heads = JoinLatentHeads({q, of_all, kv}, shape, angles);
+  return attention_.attention.Forward(attention_.layer, heads.q, heads.k, heads.v, ParamsOf({}));
 }
 
 at::Tensor TensorOps::Activate(const at::Tensor& gate_up, const FeedForwardSpec& spec, int alphas) {

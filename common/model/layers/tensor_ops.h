@@ -77,9 +77,20 @@ class TensorOps {
   // ranks; the bias is added once.
   at::Tensor RowParallel(const at::Tensor& x, int weight, int bias, const char* tag);
 
-  // qkv: [num_tokens, q_size + 2 kv_size] of this rank. Limits, norms and rotates the heads as the
-  // layer's AttentionSpec says, and attends. Returns [num_tokens, q_size].
+  // qkv: [num_tokens, q_size + kv_size + v_size] of this rank. Limits, norms and rotates the heads as the
+  // layer's AttentionSpec says, and attends. Returns [num_tokens, attended_size].
   at::Tensor Attend(const at::Tensor& qkv, const AttentionParameters& at);
+
+  // Returns x times the whole weight, which every rank holds: the same on every rank.
+  at::Tensor Replicated(const at::Tensor& x, int weight, int bias);
+
+  // Returns a copy of x's columns from `begin` on.
+  at::Tensor Columns(const at::Tensor& x, int64_t begin, int64_t size);
+
+  // Latent attention (latent_spec.h). q: [num_tokens, q_size] of this rank; shared: [num_tokens,
+  // rope_dim], identical on every rank; kv: [num_tokens, heads * (nope_dim + v_head_dim)] of this
+  // rank. Rotates and joins the heads, and attends. Returns [num_tokens, attended_size].
+  at::Tensor AttendLatent(const at::Tensor& q, const at::Tensor& shared, const at::Tensor& kv);
 
   // gate_up: [num_rows, 2 intermediate], or [num_rows, intermediate] without a gate. Returns
   // [num_rows, intermediate].

@@ -57,7 +57,8 @@ absl::StatusOr<CacheSize> SizeCache(const EngineOptions& options, const model::T
   const model::AttentionSpec& attention = spec.layers.front().attention;
   for (const model::LayerSpec& layer : spec.layers) {
     if (layer.attention.num_kv_heads == attention.num_kv_heads &&
-        layer.attention.head_dim == attention.head_dim) {
+        layer.attention.head_dim == attention.head_dim &&
+        layer.attention.value_dim() == attention.value_dim()) {
       continue;
     }
     return absl::UnimplementedError("the model's layers have caches of different sizes");
@@ -68,6 +69,7 @@ absl::StatusOr<CacheSize> SizeCache(const EngineOptions& options, const model::T
                 .block_size = options.block_size,
                 .num_kv_heads = of_layer.num_kv_heads,
                 .head_dim = of_layer.head_dim,
+                .v_head_dim = of_layer.v_head_dim,
                 .dtype = options.dtype,
                 .device = options.device,
                 .windows = model::LayerWindows(spec)};

@@ -77,5 +77,16 @@ TEST(CacheGroups, TheUnusedPlacesOfBlocksCountAsMemory) {
   EXPECT_EQ(ModelCacheElementsPerToken(spec, 1, /*on_gpu=*/false), full / 28 * 8 * 4);
 }
 
+TEST(CacheGroups, KeysAndValuesOfDifferentSizesCountAsTheyAre) {
+  ModelSpec spec;
+  LayerSpec layer;
+  layer.attention = {.num_heads = 4, .num_kv_heads = 2, .head_dim = 24, .v_head_dim = 10};
+  spec.layers.assign(3, layer);
+  // Rows of values are padded to whole registers on a CPU.
+  EXPECT_EQ(ModelCacheElementsPerToken(spec, 1, /*on_gpu=*/false), 3 * 2 * (24 + 16));
+  EXPECT_EQ(ModelCacheElementsPerToken(spec, 1, /*on_gpu=*/true), 3 * 2 * (24 + 10));
+  EXPECT_EQ(ModelCacheElementsPerToken(spec, 2, /*on_gpu=*/false), 3 * (24 + 16));
+}
+
 }  // namespace
 }  // namespace tandem::model

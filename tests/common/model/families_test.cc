@@ -73,6 +73,13 @@ std::string Describe(const ModelSpec& spec) {
   Say(text, "shared", layer.shared_norm);
   Say(text, "residual", layer.residual_multiplier, 1.0);
   text += ";";
+  Say<int64_t>(text, "values", attention.v_head_dim, 0);
+  if (attention.latent) {
+    const LatentSpec& latent = *attention.latent;
+    absl::StrAppend(&text, " latent ", latent.q_rank, " ", latent.kv_rank, "+", latent.rope_dim);
+    Say(text, "down_bias", latent.bias);
+    EXPECT_EQ(latent.norm, NormSpec{});
+  }
   Say(text, "qkv_bias", attention.qkv_bias);
   Say(text, "output_bias", attention.output_bias);
   if (attention.qk_norm) {

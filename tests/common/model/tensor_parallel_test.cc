@@ -76,6 +76,21 @@ ModelSpec VariedSpec() {
   return spec;
 }
 
+// Latent attention with values of another size than keys; queries with a latent and a bias, or not.
+ModelSpec LatentModelSpec(int64_t q_rank) {
+  ModelSpec spec = LlamaSpec();
+  spec.ropes.front() = {.rotary_dim = 4, .interleaved = q_rank > 0};
+  for (LayerSpec& layer : spec.layers) {
+    layer.attention.num_kv_heads = layer.attention.num_heads;
+    layer.attention.head_dim = 10;
+    layer.attention.v_head_dim = 7;
+    layer.attention.latent = {
+        .q_rank = q_rank, .kv_rank = 11, .rope_dim = 4, .bias = q_rank > 0};
+    layer.attention.output_bias = q_rank > 0;
+  }
+  return spec;
+}
+
 // 3 experts of 7 inner units, so that every expert has tokens; the first layer stays dense.
 ModelSpec ExpertsSpec() {
   ModelSpec spec = Qwen3Spec();
@@ -299,7 +314,10 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"AllBiasesThree", AllBiasesSpec(), 3},
                       Case{"AllBiasesFour", AllBiasesSpec(), 4},
                       Case{"ExpertsTwo", ExpertsSpec(), 2}, Case{"ExpertsThree", ExpertsSpec(), 3},
-                      Case{"ExpertsFour", ExpertsSpec(), 4}, Case{"VariedTwo", VariedSpec(), 2},
+                      Case{"ExpertsFour", ExpertsSpec(), 4},
+                      Case{"LatentTwo", LatentModelSpec(9), 2},
+                      Case{"LatentThree", LatentModelSpec(9), 3},
+                      Case{"LatentWithoutThatOfQueriesTwo", LatentModelSpec(0), 2}, Case{"VariedTwo", VariedSpec(), 2},
                       Case{"VariedThree", VariedSpec(), 3}),
     [](const ::testing::TestParamInfo<Case>& info) { return info.param.name; });
 
@@ -334,6 +352,21 @@ TEST(RolloutDeviceCheck, RefusesExpertsOnAGpu) {
               tandem::testing::StatusIs(
                   absl::StatusCode::kUnimplemented,
                   AllOf(HasSubstr("rollout.device: cuda:1"), HasSubstr("layer 1 has 3 experts"))));
+}
+
+TEST(RolloutDeviceCheck, RefusesLatentAttentionAndValuesOfAnotherSizeOnAGpu) {
+  EXPECT_OK(CheckRolloutDevice(LatentModelSpec(9), "auto"));
+  EXPECT_THAT(CheckRolloutDevice(LatentModelSpec(9), "cuda"),
+              tandem::testing::StatusIs(
+                  absl::StatusCode::kUnimplemented,
+                  AllOf(HasSubstr("rollout.device: cuda"), HasSubstr("latent attention"))));
+  ModelSpec spec = Qwen3Spec();
+  for (LayerSpec& layer : spec.layers) layer.attention.v_head_dim = 6;
+  EXPECT_OK(CheckRolloutDevice(spec, "cpu"));
+  EXPECT_THAT(CheckRolloutDevice(spec, "cuda"),
+              tandem::testing::StatusIs(
+                  absl::StatusCode::kUnimplemented,
+                  HasSubstr("values of 6 elements and keys of 10")));
 }
 
 TEST(RolloutDeviceCheck, RefusesSlidingWindowsOnAGpu) {

@@ -167,8 +167,9 @@ StepCost DecodeCost(const model::ModelSpec& spec, int64_t element_bytes, int64_t
   for (const model::LayerSpec& layer : spec.layers) {
     const auto window = static_cast<double>(layer.attention.window);
     const double seen = window > 0 ? std::min(context, window) : context;
-    keys += 2.0 * static_cast<double>(layer.attention.kv_size()) * seen * rows;
-    scores += 4.0 * static_cast<double>(layer.attention.q_size()) * seen * rows;
+    const model::AttentionSpec& attention = layer.attention;
+    keys += static_cast<double>(attention.kv_size() + attention.v_size()) * seen * rows;
+    scores += 2.0 * static_cast<double>(attention.q_size() + attention.attended_size()) * seen * rows;
     if (layer.experts.has_value()) read -= UnreachedElements(*layer.experts, spec, rows);
   }
   return {(read + keys) * static_cast<double>(element_bytes), 2.0 * multiplied * rows + scores};

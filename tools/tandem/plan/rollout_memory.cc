@@ -28,6 +28,17 @@ int64_t SequencesInCache(const config::v1::RunConfig& config, const model::Model
   return num_blocks / blocks_at_once(1);
 }
 
+// Elements per token that attention holds beside its input and its result.
+int64_t AttentionRow(const model::AttentionSpec& spec, int64_t tp) {
+  const int64_t of_heads =
+      spec.q_size() + spec.attended_size() + spec.kv_size() + spec.v_size();  // on all ranks
+  if (!spec.latent.has_value()) return of_heads / tp;
+  // Projections before their heads are joined, and the latents, which every rank makes.
+  const int64_t projections = spec.q_size() + spec.num_heads * (spec.nope_dim() + spec.value_dim());
+  return (of_heads + projections) / tp + 2 * (spec.latent->q_rank + spec.latent->kv_rank) +
+         2 * spec.latent->rope_dim;
+}
+
 // Elements per token that a feed-forward layer holds beside its input and its result.
 int64_t FeedForwardRow(const model::LayerSpec& layer, int64_t hidden_size, int64_t tp) {
   if (!layer.experts.has_value()) return 3 * layer.feed_forward.intermediate_size / tp;
@@ -70,8 +81,8 @@ RolloutMemory PredictRolloutMemory(const config::v1::RunConfig& config,
   // A step's tensors live until their layer's end.
   int64_t row = 0;
   for (const model::LayerSpec& layer : spec.layers) {
-    const int64_t attention = 2 * layer.attention.q_size() + 2 * layer.attention.kv_size();
-    row = std::max(row, attention / tp + FeedForwardRow(layer, spec.hidden_size, tp));
+    row = std::max(row, AttentionRow(layer.attention, tp) +
+                            FeedForwardRow(layer, spec.hidden_size, tp));
   }
   row += 4 * spec.hidden_size;
   memory.temporaries = tokens * row * element + sequences * spec.vocab_size * 4;
