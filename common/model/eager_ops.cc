@@ -143,10 +143,8 @@ Qkv JoinLatentHeads(const LatentProjections& projections, const LatentShape& sha
     return Rotate(Wide(heads), angles).to(heads.scalar_type());
   };
   const at::Tensor q = projections.q.view({-1, shape.num_heads, shape.head_dim()});
-  const std::vector<at::Tensor> of_query =
-      q.split_with_sizes({shape.nope_dim, shape.rope_dim}, -1);
-  const at::Tensor kv =
-      projections.kv.view({-1, shape.num_heads, shape.nope_dim + shape.v_dim});
+  const std::vector<at::Tensor> of_query = q.split_with_sizes({shape.nope_dim, shape.rope_dim}, -1);
+  const at::Tensor kv = projections.kv.view({-1, shape.num_heads, shape.nope_dim + shape.v_dim});
   const std::vector<at::Tensor> of_kv = kv.split_with_sizes({shape.nope_dim, shape.v_dim}, -1);
   const at::Tensor shared =
       rotated(projections.shared.unsqueeze(1)).expand({-1, shape.num_heads, -1});
@@ -225,9 +223,9 @@ at::Tensor PackedAttention(const at::Tensor& q, const at::Tensor& k, const at::T
         AttentionProbabilities(q.narrow(0, start, length), k.narrow(0, start, length), params)
             .view({num_kv_heads, num_heads / num_kv_heads, length, length});
     const at::Tensor values = Wide(v.narrow(0, start, length)).permute({1, 0, 2}).unsqueeze(1);
-    const at::Tensor output = probabilities.matmul(values);  // [kv heads, group, length, v_head_dim]
-    outputs.push_back(
-        output.permute({2, 0, 1, 3}).reshape({length, width}).to(q.scalar_type()));
+    const at::Tensor output =
+        probabilities.matmul(values);  // [kv heads, group, length, v_head_dim]
+    outputs.push_back(output.permute({2, 0, 1, 3}).reshape({length, width}).to(q.scalar_type()));
   }
   if (outputs.empty()) return v.reshape({0, width});
   return at::cat(outputs, 0);

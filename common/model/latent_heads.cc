@@ -20,7 +20,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 kernels::LatentRows LatentRowsOf(const at::Tensor& like, const LatentShape& shape,
-                           const RotaryAngles& angles) {
+                                 const RotaryAngles& angles) {
   kernels::LatentRows rows;
   rows.type = ElementOf(like);
   rows.num_heads = shape.num_heads;
@@ -39,7 +39,7 @@ int64_t LatentRowWork(const LatentShape& shape) {
 }
 
 Qkv JoinedHeads(const LatentProjections& projections, const LatentShape& shape,
-           const RotaryAngles& angles) {
+                const RotaryAngles& angles) {
   const at::Tensor q = projections.q.contiguous();
   const at::Tensor shared = projections.shared.contiguous();
   const at::Tensor kv = projections.kv.contiguous();
@@ -51,9 +51,8 @@ Qkv JoinedHeads(const LatentProjections& projections, const LatentShape& shape,
   const kernels::LatentInputs in{q.const_data_ptr(), shared.const_data_ptr(), kv.const_data_ptr()};
   const kernels::LatentHeads to{out.q.mutable_data_ptr(), out.k.mutable_data_ptr(),
                                 out.v.mutable_data_ptr()};
-  ForRows(num_tokens, LatentRowWork(shape), [&](int64_t begin, int64_t end) {
-    kernels::JoinLatentHeads(rows, in, to, begin, end);
-  });
+  ForRows(num_tokens, LatentRowWork(shape),
+          [&](int64_t begin, int64_t end) { kernels::JoinLatentHeads(rows, in, to, begin, end); });
   return out;
 }
 

@@ -60,11 +60,12 @@ int64_t ModelSpec::num_active_parameters() const {
   return num_parameters() - num_idle_parameters();
 }
 
-int64_t ModelCacheElementsPerToken(const ModelSpec& spec, int tensor_ranks, bool on_gpu) {
+int64_t ModelCacheElementsPerToken(const ModelSpec& spec, int tensor_ranks, bool on_gpu,
+                                   LatentCache latents) {
   int64_t of_layer = 0;
   for (const LayerSpec& layer : spec.layers) {
-    const int64_t heads = MostKvHeads(layer.attention, tensor_ranks);
-    const CacheSpec cache{heads, layer.attention.head_dim, layer.attention.value_dim()};
+    CacheSpec cache = CacheOf(layer.attention, {}, latents);
+    if (!cache.shared) cache.num_kv_heads = MostKvHeads(layer.attention, tensor_ranks);
     of_layer = std::max(of_layer, CacheElementsPerToken(cache, on_gpu));
   }
   const CacheGroups groups = GroupLayers(LayerWindows(spec));

@@ -28,6 +28,10 @@ struct AttendArgs {
   const T* values = nullptr;  // of the KV head, in block 0
   int64_t key_block_stride = 0;
   int64_t value_block_stride = 0;
+  // From one token's value to the next: padded_value_dim, but in a cache with shared values, whose
+  // keys are rows too and not tiles: head_dim.
+  int64_t value_stride = 0;
+  bool shared = false;
   int64_t block_size = 0;
   // Blocks of tokens 0 .. first_position + num_tokens - 1; those that have left the first token's
   // window are not read.

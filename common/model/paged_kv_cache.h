@@ -22,8 +22,9 @@ struct PagedKvCacheOptions {
   int64_t num_blocks = 0;
   int64_t block_size = kKvTile;  // tokens; a multiple of kKvTile
   int64_t num_kv_heads = 0;
-  int64_t head_dim = 0;    // of keys
-  int64_t v_head_dim = 0;  // of values; 0: head_dim
+  int64_t head_dim = 0;               // of keys
+  int64_t v_head_dim = 0;             // of values; 0: head_dim
+  bool shared = false;                // CacheSpec::shared; on the CPU alone
   at::ScalarType dtype = at::kFloat;  // float32 or bfloat16, like the model's activations
   at::Device device = at::kCPU;       // like the model's activations
   // Of each layer, in tokens (LayerWindows()); empty: every layer sees all tokens.
@@ -52,7 +53,8 @@ class PagedKvCache {
   // [num_blocks, num_kv_heads, block_size / kKvTile, head_dim, kKvTile]; on a GPU
   // [num_blocks + 1, num_kv_heads, block_size, head_dim]
   // On the CPU dimensions come before the tokens of a tile: a register holds one dimension of
-  // several keys, so their scores need no sum over lanes.
+  // several keys, so their scores need no sum over lanes. With shared values, which are read as rows:
+  // [num_blocks, 1, block_size, head_dim], keys and values in one.
   const at::Tensor& keys(int64_t layer) const { return keys_[groups_.layers[layer].index]; }
   // [num_blocks, num_kv_heads, block_size, padded_value_dim]; on a GPU like the keys
   // The padding fills whole registers, so that rows are read without tails.

@@ -106,10 +106,9 @@ absl::Status CheckValueDims(const ModelSpec& spec, const std::string& device) {
     if (!attention.latent.has_value() && attention.value_dim() == attention.head_dim) continue;
     return absl::UnimplementedError(absl::StrCat(
         "rollout.device: ", device, ": the model has ",
-        attention.latent.has_value()
-            ? std::string("latent attention")
-            : absl::StrCat("values of ", attention.value_dim(), " elements and keys of ",
-                           attention.head_dim),
+        attention.latent.has_value() ? std::string("latent attention")
+                                     : absl::StrCat("values of ", attention.value_dim(),
+                                                    " elements and keys of ", attention.head_dim),
         ", which a rollout on a GPU does not support; use rollout.device=cpu"));
   }
   return absl::OkStatus();

@@ -30,6 +30,9 @@ LONGROPE = dict(ROPE, rope_type="longrope", partial_rotary_factor=0.5,
 SCALES = dict(embedding_multiplier=2.0, logits_scaling=0.5, residual_multiplier=0.7,
               attention_multiplier=0.3)
 EXPERTS = dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16)
+LATENT = dict(num_key_value_heads=4, kv_lora_rank=12, q_lora_rank=10, qk_nope_head_dim=8,
+              qk_rope_head_dim=4, v_head_dim=6)
+SCALED_YARN = dict(YARN, mscale=0.7, mscale_all_dim=0.8)
 SLIDING, FULL = "sliding_attention", "full_attention"
 
 CASES = {
@@ -90,6 +93,10 @@ CASES = {
                         attn_config=dict(clip_qkv=2.0, softmax_scale=0.3))),
     "helium": ("helium", EIGHT),
     "cwm": ("cwm", dict(FOUR, head_dim=8, sliding_window=8)),
+    "minicpm3": ("minicpm3", dict(BASE, **dict(LATENT, v_head_dim=8), rope_parameters=SCALED_YARN,
+                                  scale_emb=2, scale_depth=1.4, dim_model_base=16)),
+    "minicpm3-direct": ("minicpm3", dict(BASE, **dict(LATENT, q_lora_rank=None),
+                                         attention_bias=True)),
     "mixtral": ("mixtral", dict(BASE, num_local_experts=4)),
     "qwen2_moe": ("qwen2_moe", dict(BASE, **EXPERTS, shared_expert_intermediate_size=24)),
     "qwen3_moe": ("qwen3_moe", dict(BASE, **EXPERTS, head_dim=16)),

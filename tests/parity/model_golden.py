@@ -33,6 +33,9 @@ GPT = dict(OLD, n_positions=24, n_embd=16, n_layer=2, n_head=4, n_inner=20)
 DEFAULT_ROPE = dict(rope_type="default", rope_theta=10000.0)
 HALF_ROPE = dict(DEFAULT_ROPE, partial_rotary_factor=0.5)
 YARN = dict(rope_type="yarn", rope_theta=10000.0, factor=2.0, original_max_position_embeddings=16)
+LATENT = dict(num_key_value_heads=4, kv_lora_rank=12, q_lora_rank=10, qk_nope_head_dim=6,
+              qk_rope_head_dim=4, v_head_dim=5)
+SCALED_YARN = dict(YARN, mscale=0.7, mscale_all_dim=0.8)
 WINDOW_THEN_FULL = ["sliding_attention", "full_attention"]
 MULTIPLIERS = dict(embedding_multiplier=2.0, logits_scaling=0.5, residual_multiplier=0.7,
                    attention_multiplier=0.3)
@@ -147,6 +150,11 @@ CASES = {
     # Six heads: the slopes of ALiBi are those of a power of two.
     "mpt": ("mpt", dict(OLD, d_model=12, n_heads=6, n_layers=2, expansion_ratio=1, max_seq_len=48)),
     "helium": ("helium", tiny(head_dim=4)),
+    "minicpm3": ("minicpm3", tiny(**LATENT, rope_parameters=SCALED_YARN, scale_emb=2, scale_depth=1.4,
+                                  dim_model_base=8)),
+    # Queries are projected at once; biases of the other projections.
+    "minicpm3-direct": ("minicpm3", tiny(**dict(LATENT, q_lora_rank=None), attention_bias=True,
+                                         rope_parameters=DEFAULT_ROPE)),
     "cwm": ("cwm", tiny(head_dim=8, sliding_window=8,
                         layer_types=["full_attention", "sliding_attention"],
                         rope_parameters=DEFAULT_ROPE)),

@@ -57,8 +57,7 @@ absl::Status CheckRequirements(const v1::FamilyRow& row, const RowValues& values
 }
 
 // Elements of a head of values.
-absl::Status ParseValueDim(const v1::FamilyRow& row, const RowValues& values,
-                           AttentionSpec& spec) {
+absl::Status ParseValueDim(const v1::FamilyRow& row, const RowValues& values, AttentionSpec& spec) {
   if (row.v_head_dim().empty()) return absl::OkStatus();
   int64_t dim = values.sizes.hidden / spec.num_heads;
   if (!values.IsNull(row.v_head_dim())) {

@@ -37,7 +37,7 @@ void ForwardTask(const AttentionShape& shape, const AttentionTask& task, T* out,
   const Extent e = ExtentOf(shape, task.sequence);
   const int64_t head = task.kv_head * e.group;
   const int64_t max_rows = e.block_tokens * e.group;
-  float* const keys = scratch;                         // panels
+  float* const keys = scratch;                           // panels
   float* const values = keys + e.padded * e.dim;         // [length, v_width]
   float* const queries = values + e.padded * e.v_width;  // [rows, dim]
   float* const scores = queries + max_rows * e.dim;      // [rows, kKeyBlock]
@@ -59,8 +59,7 @@ void ForwardTask(const AttentionShape& shape, const AttentionTask& task, T* out,
   for (int64_t token = task.begin; token < task.end; token += e.block_tokens) {
     const int64_t tokens = std::min(e.block_tokens, task.end - token);
     const int64_t rows = tokens * e.group;
-    UnpackQueries(q, shape.q_stride, head, token, tokens, e, shape.scale, e.dim, e.dim,
-                  queries);
+    UnpackQueries(q, shape.q_stride, head, token, tokens, e, shape.scale, e.dim, e.dim, queries);
     for (int64_t i = 0; i < rows; ++i) running[i] = InitialOf(sinks, i % e.group);
     std::fill(sums, sums + rows * e.v_width, 0.0f);
     const int64_t oldest = shape.window > 0 ? std::max<int64_t>(0, token + 1 - shape.window) : 0;

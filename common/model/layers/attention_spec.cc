@@ -85,10 +85,10 @@ AttentionParameters DeclareAttention(const AttentionSpec& spec, int64_t hidden_s
   };
 
   const auto declare_output = [&](AttentionParameters& at) {
-    at.o_weight = declarations.Add(
-        Single(Part(name + "o_proj.weight", {hidden_size, spec.attended_size()}, 1,
-                    Scaled(part.heads, spec.value_dim())),
-               ParameterRole::kMatrix, kShardColumns));
+    at.o_weight =
+        declarations.Add(Single(Part(name + "o_proj.weight", {hidden_size, spec.attended_size()}, 1,
+                                     Scaled(part.heads, spec.value_dim())),
+                                ParameterRole::kMatrix, kShardColumns));
     if (!spec.output_bias) return;
     at.o_bias = declarations.Add(
         Single(Whole(name + "o_proj.bias", {hidden_size}), ParameterRole::kBias, kReplicate));
@@ -125,11 +125,16 @@ AttentionParameters DeclareAttention(const AttentionSpec& spec, int64_t hidden_s
   return at;
 }
 
-CacheSpec CacheOf(const AttentionSpec& spec, TensorParallel parallel) {
+CacheSpec CacheOf(const AttentionSpec& spec, TensorParallel parallel, LatentCache latents) {
+  if (spec.latent.has_value() && latents == LatentCache::kLatents) {
+    const LatentSpec& latent = *spec.latent;
+    return {1, latent.kv_rank + latent.rope_dim, latent.kv_rank, spec.window, /*shared=*/true};
+  }
   return {PartOf(spec, parallel).kv_heads.size(), spec.head_dim, spec.value_dim(), spec.window};
 }
 
 int64_t CacheElementsPerToken(const CacheSpec& cache, bool on_gpu) {
+  if (cache.shared) return cache.num_kv_heads * cache.head_dim;
   const int64_t value =
       on_gpu ? cache.v_head_dim : (cache.v_head_dim + kKvTile - 1) / kKvTile * kKvTile;
   return cache.num_kv_heads * (cache.head_dim + value);

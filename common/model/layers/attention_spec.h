@@ -71,6 +71,10 @@ struct AttentionSpec {
   int64_t attended_size() const { return num_heads * value_dim(); }
   // Leading elements of a head that do not rotate, of a spec with a latent.
   int64_t nope_dim() const { return head_dim - latent->rope_dim; }
+  // Of the matrix that makes keys and values of the latent, likewise.
+  int64_t UpProjectionElements() const {
+    return num_heads * (nope_dim() + value_dim()) * latent->kv_rank;
+  }
   friend bool operator==(const AttentionSpec&, const AttentionSpec&) = default;
 };
 
@@ -93,8 +97,8 @@ struct AttentionParameters {
   NormParameters q_norm;
   NormParameters k_norm;
   LatentParameters latent;  // in place of all these
-  int sinks = -1;     // [num_heads]
-  int o_weight = -1;  // [hidden, attended_size]
+  int sinks = -1;           // [num_heads]
+  int o_weight = -1;        // [hidden, attended_size]
   int o_bias = -1;
 };
 
@@ -103,16 +107,26 @@ AttentionParameters DeclareAttention(const AttentionSpec& spec, int64_t hidden_s
                                      const std::string& prefix, TensorParallel parallel,
                                      ParameterDeclarations& declarations);
 
+// What the cache of a layer with a latent holds.
+enum class LatentCache {
+  kExpanded,  // the keys and values of every head, as the trainer computes them
+  // The latent and the rotated key part, one for all heads, the same on every rank. Queries and
+  // results go through the up-projection instead: fewer bytes, other roundings.
+  kLatents,
+};
+
 // What a rank caches per token, and for how long.
 struct CacheSpec {
   int64_t num_kv_heads = 0;
   int64_t head_dim = 0;  // of keys
   int64_t v_head_dim = 0;
-  int64_t window = 0;  // tokens that stay in use; 0: all of the sequence
+  int64_t window = 0;   // tokens that stay in use; 0: all of the sequence
+  bool shared = false;  // one head, whose value is the first v_head_dim elements of its key
 
   friend bool operator==(const CacheSpec&, const CacheSpec&) = default;
 };
-CacheSpec CacheOf(const AttentionSpec& spec, TensorParallel parallel);
+CacheSpec CacheOf(const AttentionSpec& spec, TensorParallel parallel,
+                  LatentCache latents = LatentCache::kExpanded);
 
 // The CPU's cache stores keys in transposed tiles of this many tokens, so that a vector register
 // holds one dimension of several keys and scores need no sum across lanes. Rows of values are

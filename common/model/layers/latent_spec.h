@@ -33,8 +33,8 @@ struct LatentSpec {
 
 // Indices into the parameter table; -1 for parameters that the layer does not have.
 struct LatentParameters {
-  int q_weight = -1;     // [q_size, hidden], of queries without a latent
-  int q_a_weight = -1;   // [q_rank, hidden]
+  int q_weight = -1;    // [q_size, hidden], of queries without a latent
+  int q_a_weight = -1;  // [q_rank, hidden]
   int q_a_bias = -1;
   NormParameters q_norm;
   int q_b_weight = -1;   // [q_size, q_rank]

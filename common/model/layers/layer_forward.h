@@ -8,7 +8,8 @@
 //
 // Ops declares Tensor, Residual {x, delta} (the stream, and what is still to be added to it),
 // Normed {residual, normed} and Routing (the experts of every token, and their weights); parameters
-// are indices into the parameter table, -1 for none.
+// are indices into the parameter table, -1 for none. kMayCacheLatents says whether it has operations
+// for caches of latents.
 #ifndef TANDEM_COMMON_MODEL_LAYERS_LAYER_FORWARD_H_
 #define TANDEM_COMMON_MODEL_LAYERS_LAYER_FORWARD_H_
 
@@ -24,22 +25,24 @@ typename Ops::Tensor LatentQueries(Ops& ops, const LatentSpec& spec, const Laten
   if (spec.q_rank == 0) {
     return ops.ColumnParallel(normed, at.q_weight, -1, "queries, backward");
   }
-  const auto latent = ops.Normalize(ops.Replicated(normed, at.q_a_weight, at.q_a_bias), spec.norm,
-                                    at.q_norm);
+  const auto latent =
+      ops.Normalize(ops.Replicated(normed, at.q_a_weight, at.q_a_bias), spec.norm, at.q_norm);
   return ops.ColumnParallel(latent, at.q_b_weight, -1, "latent of queries, backward");
 }
 
 // Latent attention (latent_spec.h), up to the output projection. Every rank makes the whole latent,
 // and the keys and values of its own heads.
 template <typename Ops>
-typename Ops::Tensor LatentAttended(Ops& ops, const LatentSpec& spec,
-                                    const AttentionParameters& at,
+typename Ops::Tensor LatentAttended(Ops& ops, const LatentSpec& spec, const AttentionParameters& at,
                                     const typename Ops::Tensor& normed) {
   const auto q = LatentQueries(ops, spec, at.latent, normed);
   const auto down = ops.Replicated(normed, at.latent.kv_a_weight, at.latent.kv_a_bias);
   const auto latent =
       ops.Normalize(ops.Columns(down, 0, spec.kv_rank), spec.norm, at.latent.kv_norm);
   const auto shared = ops.Columns(down, spec.kv_rank, spec.rope_dim);
+  if constexpr (Ops::kMayCacheLatents) {
+    if (ops.CachesLatents()) return ops.AttendToLatents(q, latent, shared, at.latent);
+  }
   const auto kv = ops.ColumnParallel(latent, at.latent.kv_b_weight, -1, "latent, backward");
   return ops.AttendLatent(q, shared, kv);
 }
@@ -119,9 +122,9 @@ template <typename Ops>
 typename Ops::Residual LayerForward(Ops& ops, const LayerSpec& spec, const LayerParameters& at,
                                     const typename Ops::Residual& in) {
   const auto first = BeforeSubLayer(ops, spec, in, at.attention_norm);
-  const auto attended = AfterSubLayer(
-      ops, spec, AttentionForward(ops, spec.attention, at.attention, first.normed),
-      at.after_attention_norm);
+  const auto attended =
+      AfterSubLayer(ops, spec, AttentionForward(ops, spec.attention, at.attention, first.normed),
+                    at.after_attention_norm);
   if (spec.parallel) {
     const auto second = spec.shared_norm
                             ? first

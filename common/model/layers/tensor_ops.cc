@@ -8,9 +8,9 @@
 #include <cmath>
 #include <vector>
 
+#include "common/model/absorbed_heads.h"
 #include "common/model/activation.h"
 #include "common/model/grouped_linear.h"
-#include "common/model/latent_heads.h"
 #include "common/model/linear.h"
 #include "common/model/norm_across_ranks.h"
 #include "common/model/router.h"
@@ -150,16 +150,31 @@ at::Tensor TensorOps::Columns(const at::Tensor& x, int64_t begin, int64_t size) 
   return x.narrow(1, begin, size).contiguous();
 }
 
+LatentShape TensorOps::ShapeOfLatent() const {
+  const AttentionSpec& spec = attention_.spec;
+  return {attention_.shape.num_heads, spec.nope_dim(), spec.latent->rope_dim, spec.value_dim()};
+}
+
+RotaryAngles TensorOps::AnglesOfLayer() const {
+  const int rope = attention_.spec.rope;
+  return rope >= 0 ? attention_.rotary.ropes[rope] : RotaryAngles();
+}
+
+at::Tensor TensorOps::AttendToLatents(const at::Tensor& q, const at::Tensor& latent,
+                                      const at::Tensor& shared, const LatentParameters& at) {
+  const at::Tensor& up = context_.params.Get(at.kv_b_weight);
+  const LatentShape shape = ShapeOfLatent();
+  const AbsorbedHeads heads = AbsorbQueries(q, latent, shared, up, shape, AnglesOfLayer());
+  const at::Tensor attended =
+      attention_.attention.ForwardLatents(attention_.layer, heads.q, heads.latents, ParamsOf({}));
+  return ExpandAttended(attended, up, shape);
+}
+
 at::Tensor TensorOps::AttendLatent(const at::Tensor& q, const at::Tensor& shared,
                                    const at::Tensor& kv) {
-  const AttentionSpec& spec = attention_.spec;
-  const LatentShape shape{attention_.shape.num_heads, spec.nope_dim(), spec.latent->rope_dim,
-                          spec.value_dim()};
-  RotaryAngles angles;
-  if (spec.rope >= 0) angles = attention_.rotary.ropes[spec.rope];
   // All ranks' heads contribute to the gradient of the shared part.
   const at::Tensor of_all = CopyToRanks(shared, context_.tensor_group, "shared keys, backward");
-  const Qkv heads = JoinLatentHeads({q, of_all, kv}, shape, angles);
+  const Qkv heads = JoinLatentHeads({q, of_all, kv}, ShapeOfLatent(), AnglesOfLayer());
   return attention_.attention.Forward(attention_.layer, heads.q, heads.k, heads.v, ParamsOf({}));
 }
 

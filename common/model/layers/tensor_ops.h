@@ -12,6 +12,7 @@
 #include "common/comm/process_group.h"
 #include "common/model/attention.h"
 #include "common/model/expert_rows.h"
+#include "common/model/latent_heads.h"
 #include "common/model/layers/attention_spec.h"
 #include "common/model/layers/expert_spec.h"
 #include "common/model/layers/feed_forward_spec.h"
@@ -50,6 +51,7 @@ class TensorOps {
   using Tensor = at::Tensor;
   using Residual = model::Residual;
   using Normed = ResidualNorm;
+  static constexpr bool kMayCacheLatents = true;
   struct Routing {
     at::Tensor weights;  // float32 [num_tokens, top_k]
     ExpertRows rows;
@@ -92,6 +94,14 @@ class TensorOps {
   // rank. Rotates and joins the heads, and attends. Returns [num_tokens, attended_size].
   at::Tensor AttendLatent(const at::Tensor& q, const at::Tensor& shared, const at::Tensor& kv);
 
+  // Whether the attention's cache holds latents, for AttendToLatents() in place of AttendLatent().
+  bool CachesLatents() const { return attention_.attention.CachesLatents(); }
+
+  // The same result, but for its rounding, from the normed latent [num_tokens, kv_rank]; no key or
+  // value is made (absorbed_heads.h).
+  at::Tensor AttendToLatents(const at::Tensor& q, const at::Tensor& latent,
+                             const at::Tensor& shared, const LatentParameters& at);
+
   // gate_up: [num_rows, 2 intermediate], or [num_rows, intermediate] without a gate. Returns
   // [num_rows, intermediate].
   at::Tensor Activate(const at::Tensor& gate_up, const FeedForwardSpec& spec, int alphas);
@@ -119,6 +129,8 @@ class TensorOps {
   at::Tensor Project(const at::Tensor& x, int weight, int bias) const;
   TensorParallel Parallel() const;
   HeadRotation RotationOf(const AttentionParameters& at) const;
+  LatentShape ShapeOfLatent() const;
+  RotaryAngles AnglesOfLayer() const;  // undefined without a rotation
   AttentionParams ParamsOf(const AttentionParameters& at) const;
 
   const OpContext& context_;

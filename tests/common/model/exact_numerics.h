@@ -155,6 +155,7 @@ struct ExactCase {
   // Attention over the cache, where it is not PagedAttention.
   decltype(&CreateCudaAttention) make_attention = nullptr;
   int64_t longest = 300;  // tokens of a sequence
+  LatentCache latents = LatentCache::kExpanded;
 };
 
 inline std::vector<ExactCase> ExactCases(const std::vector<ExactShape>& shapes = ExactShapes()) {
@@ -197,7 +198,8 @@ class ExactNumerics {
         dtype_(exact_case.dtype),
         device_(exact_case.device),
         make_attention_(exact_case.make_attention),
-        longest_(exact_case.longest) {
+        longest_(exact_case.longest),
+        latents_(exact_case.latents) {
     Arena arena(model_.table(), exact_case.dtype);
     RandomInit(model_.spec(), seed, arena);
     // Norms and biases that are not all alike.
@@ -402,17 +404,17 @@ class ExactNumerics {
     free_blocks_.resize(num_blocks);
     std::iota(free_blocks_.begin(), free_blocks_.end(), 0);
     std::shuffle(free_blocks_.begin(), free_blocks_.end(), random_);
-    const CacheSpec of_layer = CacheOf(model_.spec().layers.front().attention, {});
-    auto cache =
-        PagedKvCache::Create({.num_layers = model_.spec().num_layers(),
-                              .num_blocks = num_blocks,
-                              .block_size = block_size,
-                              .num_kv_heads = of_layer.num_kv_heads,
-                              .head_dim = of_layer.head_dim,
-                              .v_head_dim = of_layer.v_head_dim,
-                              .dtype = dtype_,
-                              .device = device_,
-                              .windows = windows});
+    const CacheSpec of_layer = CacheOf(model_.spec().layers.front().attention, {}, latents_);
+    auto cache = PagedKvCache::Create({.num_layers = model_.spec().num_layers(),
+                                       .num_blocks = num_blocks,
+                                       .block_size = block_size,
+                                       .num_kv_heads = of_layer.num_kv_heads,
+                                       .head_dim = of_layer.head_dim,
+                                       .v_head_dim = of_layer.v_head_dim,
+                                       .shared = of_layer.shared,
+                                       .dtype = dtype_,
+                                       .device = device_,
+                                       .windows = windows});
     EXPECT_OK(cache.status());
     for (int64_t layer = 0; layer < model_.spec().num_layers(); ++layer) {
       for (const at::Tensor& t : {cache->keys(layer), cache->values(layer)}) {
@@ -484,6 +486,7 @@ class ExactNumerics {
   at::Device device_;
   decltype(&CreateCudaAttention) make_attention_;
   int64_t longest_;
+  LatentCache latents_;
   std::vector<int32_t> free_blocks_;
 };
 

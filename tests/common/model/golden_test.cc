@@ -25,6 +25,7 @@
 #include "common/model/load_parameters.h"
 #include "common/model/packed_arena.h"
 #include "common/model/packed_attention.h"
+#include "common/model/paged_attention.h"
 #include "common/model/stored_layout.h"
 #include "common/model/stored_view.h"
 #include "common/model/transformer.h"
@@ -158,6 +159,47 @@ TEST_P(Golden, LogProbsAndEntropiesAreThoseOfTransformers) {
   const LogProbs out = Forward(*arena_);
   ExpectNear(out.logprobs, batch_.logprobs, 2e-5);
   ExpectNear(out.entropy, batch_.entropies, 2e-5);
+}
+
+// A rollout's cache in fast numerics: each sequence in chunks, with packed weights.
+TEST_P(Golden, ACacheOfLatentsGivesThem) {
+  const AttentionSpec& of_layer = model_->spec().layers.front().attention;
+  if (!of_layer.latent.has_value()) return;
+  const at::NoGradGuard no_grad;
+  PackedArena packed(model_->table(), arena_->dtype());
+  packed.CopyFrom(*arena_);
+  const CacheSpec latents = CacheOf(of_layer, {}, LatentCache::kLatents);
+  ASSERT_OK_AND_ASSIGN(const PagedKvCache cache,
+                       PagedKvCache::Create({.num_layers = model_->spec().num_layers(),
+                                             .num_blocks = 4,
+                                             .num_kv_heads = latents.num_kv_heads,
+                                             .head_dim = latents.head_dim,
+                                             .v_head_dim = latents.v_head_dim,
+                                             .shared = latents.shared}));
+  const std::vector<int32_t> blocks = {2, 0, 3, 1};
+  std::vector<at::Tensor> rows;
+  for (size_t s = 0; s + 1 < batch_.cu_seqlens.size(); ++s) {
+    const int64_t first = batch_.cu_seqlens[s];
+    const int64_t length = batch_.cu_seqlens[s + 1] - first;
+    for (int64_t begin = 0, count = 0; begin < length; begin += count) {
+      count = std::min(length - begin, 1 + begin % 7);
+      PagedAttention attention(
+          cache, {{.num_tokens = count, .context_length = begin + count, .blocks = blocks.data()}});
+      const at::Tensor positions = at::arange(begin, begin + count, at::kLong);
+      const Rotary rotary = model_->MakeRotary(positions);
+      at::Tensor x = model_->Embed(
+          packed, at::tensor(batch_.ids, at::kLong).narrow(0, first + begin, count), positions);
+      for (int64_t i = 0; i < model_->spec().num_layers(); ++i) {
+        x = model_->Block(packed, i, x, rotary, attention);
+      }
+      rows.push_back(x);
+    }
+  }
+  const at::Tensor hidden =
+      model_->FinalNorm(packed, at::cat(rows).index_select(0, at::tensor(batch_.rows, at::kLong)));
+  const LogProbs out = model_->HeadLogProbs(packed, hidden, at::tensor(batch_.targets, at::kLong),
+                                            at::ones({hidden.size(0)}));
+  ExpectNear(out.logprobs, batch_.logprobs, 2e-5);
 }
 
 TEST_P(Golden, PackedWeightsGiveTheSameBits) {

@@ -99,9 +99,8 @@ TEST_P(LatentHeads, ARowDoesNotDependOnWhatSharesTheBatchNorOnAGraph) {
     const auto of_row = [row](const at::Tensor& x) {
       return x.defined() ? x.narrow(0, row, 1) : x;
     };
-    const Qkv alone =
-        JoinLatentHeads({of_row(in.q), of_row(in.shared), of_row(in.kv)}, c.shape,
-                        {of_row(angles.cos), of_row(angles.sin), angles.interleaved});
+    const Qkv alone = JoinLatentHeads({of_row(in.q), of_row(in.shared), of_row(in.kv)}, c.shape,
+                                      {of_row(angles.cos), of_row(angles.sin), angles.interleaved});
     EXPECT_TRUE(at::equal(alone.q[0], whole[0][row]));
     EXPECT_TRUE(at::equal(alone.k[0], whole[1][row]));
     EXPECT_TRUE(at::equal(alone.v[0], whole[2][row]));

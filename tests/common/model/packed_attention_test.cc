@@ -107,7 +107,8 @@ TEST_P(AttentionOfShape, ReadsStridedViewsOfAFusedProjection) {
   const at::Tensor found = attention.Forward(
       0, fused.narrow(1, 0, q_size).unflatten(1, {shape.num_heads, shape.head_dim}),
       fused.narrow(1, q_size, k_size).unflatten(1, {shape.num_kv_heads, shape.head_dim}),
-      fused.narrow(1, q_size + k_size, v_size).unflatten(1, {shape.num_kv_heads, shape.value_dim()}),
+      fused.narrow(1, q_size + k_size, v_size)
+          .unflatten(1, {shape.num_kv_heads, shape.value_dim()}),
       params);
   EXPECT_TRUE(at::equal(expected, found));
 }

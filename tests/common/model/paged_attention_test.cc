@@ -134,8 +134,8 @@ double Difference(const at::Tensor& a, const at::Tensor& b) {
 
 TEST_F(PagedAttentionTest, AgreesWithAPlainLoop) {
   for (const Shape& shape : {Shape{4, 4, 64}, Shape{8, 2, 64}, Shape{14, 2, 32}, Shape{6, 2, 12},
-                             Shape{3, 1, 80}, Shape{5, 5, 7}, Shape{40, 1, 16},
-                             Shape{4, 4, 24, 10}, Shape{6, 2, 12, 40}, Shape{5, 5, 7, 16}}) {
+                             Shape{3, 1, 80}, Shape{5, 5, 7}, Shape{40, 1, 16}, Shape{4, 4, 24, 10},
+                             Shape{6, 2, 12, 40}, Shape{5, 5, 7, 16}}) {
     MakeCache(shape);
     const Inputs in = RandomInputs(shape, 150, 1);
     const at::Tensor out = InChunks(in, 150, Blocks(10, 50, -3), Params(shape.head_dim));
@@ -315,9 +315,9 @@ TEST_F(PagedAttentionTest, OfAProjectionIsThatOfItsRotatedHeads) {
                               shape.num_kv_heads * shape.value_dim();
         const at::Tensor qkv = at::randn({n, width}).to(dtype);
         const at::Tensor positions = at::arange(n, at::kLong);
-        HeadRotation rotation{.angles = AnglesOf(positions, at::rand({shape.head_dim / 2})),
-                              .shape = {shape.num_heads, shape.num_kv_heads, shape.head_dim,
-                                        shape.v_head_dim}};
+        HeadRotation rotation{
+            .angles = AnglesOf(positions, at::rand({shape.head_dim / 2})),
+            .shape = {shape.num_heads, shape.num_kv_heads, shape.head_dim, shape.v_head_dim}};
         if (has_norms) {
           rotation.norm.emplace();
           rotation.q_norm.weight = at::rand({shape.head_dim}).to(dtype);

@@ -84,8 +84,7 @@ ModelSpec LatentModelSpec(int64_t q_rank) {
     layer.attention.num_kv_heads = layer.attention.num_heads;
     layer.attention.head_dim = 10;
     layer.attention.v_head_dim = 7;
-    layer.attention.latent = {
-        .q_rank = q_rank, .kv_rank = 11, .rope_dim = 4, .bias = q_rank > 0};
+    layer.attention.latent = {.q_rank = q_rank, .kv_rank = 11, .rope_dim = 4, .bias = q_rank > 0};
     layer.attention.output_bias = q_rank > 0;
   }
   return spec;
@@ -317,8 +316,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"ExpertsFour", ExpertsSpec(), 4},
                       Case{"LatentTwo", LatentModelSpec(9), 2},
                       Case{"LatentThree", LatentModelSpec(9), 3},
-                      Case{"LatentWithoutThatOfQueriesTwo", LatentModelSpec(0), 2}, Case{"VariedTwo", VariedSpec(), 2},
-                      Case{"VariedThree", VariedSpec(), 3}),
+                      Case{"LatentWithoutThatOfQueriesTwo", LatentModelSpec(0), 2},
+                      Case{"VariedTwo", VariedSpec(), 2}, Case{"VariedThree", VariedSpec(), 3}),
     [](const ::testing::TestParamInfo<Case>& info) { return info.param.name; });
 
 TEST(TensorParallelCheck, RefusesMoreRanksThanKeyValueHeads) {
@@ -364,9 +363,8 @@ TEST(RolloutDeviceCheck, RefusesLatentAttentionAndValuesOfAnotherSizeOnAGpu) {
   for (LayerSpec& layer : spec.layers) layer.attention.v_head_dim = 6;
   EXPECT_OK(CheckRolloutDevice(spec, "cpu"));
   EXPECT_THAT(CheckRolloutDevice(spec, "cuda"),
-              tandem::testing::StatusIs(
-                  absl::StatusCode::kUnimplemented,
-                  HasSubstr("values of 6 elements and keys of 10")));
+              tandem::testing::StatusIs(absl::StatusCode::kUnimplemented,
+                                        HasSubstr("values of 6 elements and keys of 10")));
 }
 
 TEST(RolloutDeviceCheck, RefusesSlidingWindowsOnAGpu) {

@@ -12,6 +12,7 @@
 #include "common/model/device_row_ops.h"
 #include "common/model/eager_ops.h"
 #include "common/model/grouped_linear.h"
+#include "common/model/latent_heads.h"
 #include "common/model/packed_attention.h"
 #include "common/model/stored_writer.h"
 #include "common/model/transformer.h"
@@ -65,6 +66,21 @@ using namespace model_names;
 using torch::autograd::variable_list;
 extern Norm norm;
 }  // namespace tandem::model::kernel_function_example
+
+namespace tandem::model::latent_heads_example {
+using namespace model_names;
+extern at::Tensor q, shared, kv;
+extern LatentShape shape;
+}  // namespace tandem::model::latent_heads_example
+
+namespace tandem::model::absorbed_heads_example {
+extern Attention& attention;
+extern AttentionParams params;
+extern int64_t layer;
+extern at::Tensor q, latent, shared, up;
+extern LatentShape shape;
+extern RotaryAngles angles;
+}  // namespace tandem::model::absorbed_heads_example
 
 namespace tandem::model::load_parameters_example {
 extern io::ModelFolder folder;

@@ -296,8 +296,9 @@ CountedTensor CountedOps::Scores(const Heads& heads) {
   if (batch_.kernels != setup::Kernels::kCpu) {
     // For each sequence: softmax [heads, n, n] and the mask [n, n]; q, k and v widened, k and v
     // repeated for every head.
-    scores_bytes = batch_.sequences * (attention_heads_ * n * n * kFloat + n * n) +
-                   batch_.attention_tokens * HeadColumns(attention_heads_, attention_heads_) * kFloat;
+    scores_bytes =
+        batch_.sequences * (attention_heads_ * n * n * kFloat + n * n) +
+        batch_.attention_tokens * HeadColumns(attention_heads_, attention_heads_) * kFloat;
     // Products before and after the mask, or their gradients.
     temporary_bytes = 2 * attention_heads_ * n * n * kFloat;
   }

@@ -65,6 +65,7 @@ class CountedRecomputation {
 class CountedOps {
  public:
   using Tensor = CountedTensor;
+  static constexpr bool kMayCacheLatents = false;  // training has no cache
   struct Residual {
     Tensor x, delta;
   };
