@@ -59,6 +59,29 @@ std::string DescribeRope(const RopeSpec& rope) {
   return text;
 }
 
+// "4x16 top2 softmax normalized": 4 experts of 16 units, of which a token reaches 2.
+std::string DescribeExperts(const ExpertSpec& experts) {
+  const RoutingSpec& routing = experts.routing;
+  constexpr const char* kScores[] = {"softmax", "sigmoid", "sparsemixer"};
+  std::string text = absl::StrCat(experts.num_experts, "x", experts.intermediate_size, " top",
+                                  routing.top_k, " ", kScores[static_cast<int>(routing.score)]);
+  Say(text, "normalized", routing.normalize);
+  Say(text, "router_bias", routing.bias);
+  Say(text, "corrected", routing.correction_bias);
+  if (routing.HasGroups()) {
+    absl::StrAppend(&text, " groups=", routing.top_groups, "/", routing.num_groups);
+    Say(text, "by_two", routing.group_score == RoutingSpec::GroupScore::kSumOfTwo);
+  }
+  Say(text, "times", routing.scale, 1.0);
+  Say(text, "jitter", routing.jitter, 0.0);
+  Say(text, "clamped", experts.activation == Activation::kClampedSwiglu);
+  Say(text, "bias", experts.bias);
+  Say<int64_t>(text, "shared", experts.shared_intermediate_size, 0);
+  Say(text, "gate", experts.shared_intermediate_size > 0 && experts.shared_gate);
+  Say(text, "shared_bias", experts.shared_bias);
+  return text;
+}
+
 // What sets the model apart from a plain Llama.
 std::string Describe(const ModelSpec& spec) {
   const LayerSpec& layer = spec.layers.front();
@@ -86,16 +109,22 @@ std::string Describe(const ModelSpec& spec) {
   Say(text, "last_scale", spec.layers.back().attention.scale, attention.scale);
   Say(text, "cap", attention.softcap, 0.0);
   Say(text, "alibi", attention.alibi_scale, 0.0);
+  Say(text, "sinks", attention.sinks);
   if (attention.query_position_scale) {
     Say(text, "beta", attention.query_position_scale->beta, 0.0);
   }
   text += ";";
-  constexpr const char* kActivations[] = {"silu", "gelu", "gelu_tanh", "relu", "relu2", "xielu"};
+  constexpr const char* kActivations[] = {"silu",  "gelu",  "gelu_tanh",     "relu",
+                                          "relu2", "xielu", "clamped_swiglu"};
   const int activation = static_cast<int>(feed_forward.activation);
   Say(text, kActivations[activation], activation != 0);
   Say(text, "ungated", !feed_forward.gated);
   Say(text, "mlp_bias", feed_forward.bias);
-  if (layer.experts) Say<int64_t>(text, "experts", layer.experts->num_experts, 0);
+  // The last layer's: in some families the first ones are dense.
+  if (const auto& experts = spec.layers.back().experts) {
+    absl::StrAppend(&text, " experts ", DescribeExperts(*experts));
+    Say(text, "first_dense", !layer.experts.has_value());
+  }
   text += ";";
   Say(text, "embedding", spec.embedding_multiplier, 1.0);
   if (spec.position_embedding) {

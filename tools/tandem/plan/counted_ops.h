@@ -93,10 +93,12 @@ class CountedOps {
   Tensor RowParallel(const Tensor& x, int weight, int bias, const char* tag);
   Tensor Attend(const Tensor& qkv, const model::AttentionParameters& at);
   Tensor Activate(const Tensor& gate_up, const model::FeedForwardSpec& spec, int alphas);
-  Routing Route(const Tensor& x, int router, const model::RoutingSpec& spec);
+  Routing Route(const Tensor& x, const model::RoutingSpec& spec, const model::RouterParameters& at);
   Tensor Dispatch(const Tensor& x, const Routing& routing);
-  Tensor ExpertProducts(const Tensor& rows, const std::vector<int>& weights,
-                        const Routing& routing);
+  Tensor ExpertColumnParallel(const Tensor& rows, const model::ExpertMatrices& at,
+                              const Routing& routing);
+  Tensor ExpertRowParallel(const Tensor& rows, const model::ExpertMatrices& at,
+                           const Routing& routing);
   Tensor Combine(const Tensor& results, const Routing& routing);
   Tensor AddGated(const Tensor& routed, const Tensor& shared, const Tensor& x, int gate);
 
@@ -122,6 +124,7 @@ class CountedOps {
 
   Tensor Linear(const Tensor& x, int weight, int bias);
   Tensor LinearInFloat32(const Tensor& x, int weight);
+  Tensor AddRouterBias(const Tensor& logits, int bias);
   // x, whose gradient is summed over the ranks in a tensor of its own.
   Tensor CopyToRanks(const Tensor& x);
   Tensor SumOverRanks(const Tensor& x);
