@@ -28,6 +28,9 @@ constexpr const char* kNeeded[] = {"model_type",        "vocab_size",    "hidden
                                    "head_dim",          "norm_eps",      "activation",
                                    "intermediate_size", "max_positions", "initializer_range"};
 
+// Of its experts, if it states any.
+constexpr const char* kNeededOfExperts[] = {"num_experts", "top_k", "intermediate_size"};
+
 // Puts the elements of a list before those of another.
 template <typename T>
 void Prepend(const google::protobuf::RepeatedPtrField<T>& list,
@@ -172,6 +175,13 @@ v1::FamilyRow FamilyTable::Complete(const v1::FamilyTable& table, int i, const s
   for (const char* needed : kNeeded) {
     if (FamilyChecker::IsSet(row, *row.GetDescriptor()->FindFieldByName(needed))) continue;
     checker.Add(path, needed, "expected a value, in this row or in one that it is like");
+  }
+  for (const char* needed : kNeededOfExperts) {
+    const v1::Experts& experts = row.experts();
+    if (!row.has_experts()) break;
+    if (FamilyChecker::IsSet(experts, *experts.GetDescriptor()->FindFieldByName(needed))) continue;
+    checker.Add(path + ".experts", needed,
+                "expected a value, in this row or in one that it is like");
   }
   return row;
 }

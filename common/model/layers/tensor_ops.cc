@@ -170,7 +170,11 @@ TensorOps::Routing TensorOps::Route(const at::Tensor& x, const RoutingSpec& spec
   }
   const at::Tensor experts = ChooseExperts(logits, router);
   const at::Tensor weights = ExpertWeights(logits, experts, router);
-  return {weights, GroupByExpert(experts, weight.size(0))};
+  Routing routing{weights, GroupByExpert(experts, weight.size(0))};
+  if (context_.expert_load != nullptr) {
+    context_.expert_load->Add(attention_.layer, routing.rows);
+  }
+  return routing;
 }
 
 at::Tensor TensorOps::Dispatch(const at::Tensor& x, const Routing& routing) {

@@ -11,6 +11,7 @@
 
 #include "common/comm/process_group.h"
 #include "common/model/attention.h"
+#include "common/model/expert_load.h"
 #include "common/model/expert_rows.h"
 #include "common/model/layers/attention_spec.h"
 #include "common/model/layers/expert_spec.h"
@@ -29,6 +30,7 @@ struct OpContext {
   comm::ProcessGroup* tensor_group = nullptr;  // null: the layer is not split
   // Receives the inputs of products and of attention that can be recomputed; null: all are kept.
   Recomputation* recomputation = nullptr;
+  ExpertLoad* expert_load = nullptr;  // null: not counted
 };
 
 // A layer's attention. `attention` provides the past tokens: whole sequences in the trainer, a
