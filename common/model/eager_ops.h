@@ -14,6 +14,7 @@
 #include "common/model/latent_heads.h"
 #include "common/model/norm.h"
 #include "common/model/rotary.h"
+#include "common/model/router.h"
 
 namespace tandem::model::eager {
 
@@ -34,8 +35,8 @@ Qkv JoinLatentHeads(const LatentProjections& projections, const LatentShape& sha
 at::Tensor Activate(const at::Tensor& in, const ActivationFunction& function);
 
 // Routing; see router.h.
-at::Tensor ChooseExperts(const at::Tensor& logits, int64_t top_k);
-at::Tensor ExpertWeights(const at::Tensor& logits, const at::Tensor& experts, bool normalize);
+at::Tensor ChooseExperts(const at::Tensor& logits, const Router& router);
+at::Tensor ExpertWeights(const at::Tensor& logits, const at::Tensor& experts, const Router& router);
 
 // Returns the weighted sums of rows [.., size] at places [num_tokens, top_k]; see expert_rows.h.
 at::Tensor CombineRows(const at::Tensor& results, const at::Tensor& weights,

@@ -8,12 +8,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/model/families/expert_config.h"
 #include "common/model/families/family_table.h"
+#include "common/model/families/row_experts.h"
 #include "common/model/families/row_latent.h"
 #include "common/model/families/row_layers.h"
 #include "common/model/families/row_value.h"
 #include "common/model/families/row_weights.h"
+#include "common/model/stored_name.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::model {
@@ -147,6 +148,7 @@ absl::Status ParseAttention(const v1::FamilyRow& row, const RowValues& values,
   ASSIGN_OR_RETURN(spec.scale, values.Positive(row.attention_scale(), 0.0));
   ASSIGN_OR_RETURN(spec.softcap, values.Limit(row.attention_softcap()));
   ASSIGN_OR_RETURN(spec.alibi_scale, values.Positive(row.alibi_scale(), 0.0));
+  ASSIGN_OR_RETURN(spec.sinks, values.Flag(row.sinks(), false));
   return absl::OkStatus();
 }
 
@@ -159,6 +161,10 @@ absl::Status ParseFeedForward(const v1::FamilyRow& row, const RowValues& values,
   if (spec.gated && spec.activation == Activation::kXielu) {
     const RowValues::Source source = values.SourceOf(row.activation());
     return source.object.Unsupported(source.key.c_str(), "another one, as the layer has a gate");
+  }
+  if (!spec.gated && spec.activation == Activation::kClampedSwiglu) {
+    const RowValues::Source source = values.SourceOf(row.activation());
+    return source.object.Unsupported(source.key.c_str(), "another one, as the layer has no gate");
   }
   return absl::OkStatus();
 }
@@ -206,35 +212,12 @@ absl::Status ParseEnds(const v1::FamilyRow& row, const RowValues& values, ModelS
   return absl::OkStatus();
 }
 
-absl::StatusOr<ModelSpec> AddExperts(v1::Experts kind, const ConfigReader& config,
-                                     ModelSpec dense) {
-  switch (kind) {
-    case v1::EXPERTS_MIXTRAL:
-      return ParseMixtralExperts(config, std::move(dense));
-    case v1::EXPERTS_QWEN2_MOE:
-      return ParseQwenExperts(config,
-                              {.num_experts = 60,
-                               .top_k = 4,
-                               .intermediate_size = 1408,
-                               .shared_intermediate_size = 5632},
-                              std::move(dense));
-    case v1::EXPERTS_QWEN3_MOE:
-      return ParseQwenExperts(config, {.num_experts = 128, .top_k = 8, .intermediate_size = 768},
-                              std::move(dense));
-    default:
-      return dense;
-  }
-}
-
-absl::Status CheckExperts(const ModelSpec& spec, const ConfigReader& config) {
-  for (const LayerSpec& layer : spec.layers) {
-    const FeedForwardSpec& dense = layer.feed_forward;
-    if (!layer.experts.has_value()) continue;
-    if (dense.activation == Activation::kSilu && dense.gated && !dense.bias) continue;
-    return absl::UnimplementedError(
-        absl::StrCat(config.place(),
-                     ": layers of experts have the activation silu, a gate and no biases; found "
-                     "another activation, no gate or biases"));
+// Adds patterns for the tensors of layers behind the last one.
+absl::Status IgnoreExtraLayers(const v1::FamilyRow& row, const RowValues& values, ModelSpec& spec) {
+  ASSIGN_OR_RETURN(const int64_t count, values.Count(row.extra_layers(), kMaxLayers, 0));
+  for (int64_t i = 0; i < count; ++i) {
+    spec.ignored_tensors.push_back(
+        FillStoredName(LayerPrefixOf(row), {.layer = spec.num_layers() + i}) + "*");
   }
   return absl::OkStatus();
 }
@@ -277,8 +260,8 @@ absl::StatusOr<ModelSpec> ParseRow(const v1::FamilyRow& of_table, const ConfigRe
   spec.stored_rules = StoredRulesOf(row);
   spec.ignored_tensors.assign(row.ignored_tensors().begin(), row.ignored_tensors().end());
   spec.optional_prefixes.assign(row.optional_prefixes().begin(), row.optional_prefixes().end());
-  ASSIGN_OR_RETURN(spec, AddExperts(row.experts(), config, std::move(spec)));
-  RETURN_IF_ERROR(CheckExperts(spec, config));
+  RETURN_IF_ERROR(IgnoreExtraLayers(row, values, spec));
+  RETURN_IF_ERROR(ParseExperts(row, values, spec));
   return spec;
 }
 

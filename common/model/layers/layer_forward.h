@@ -75,17 +75,17 @@ typename Ops::Tensor FeedForwardForward(Ops& ops, const FeedForwardSpec& spec,
 // normed, result: [num_tokens, hidden]. Each expert computes the rows of the tokens that the router
 // sends it.
 template <typename Ops>
-typename Ops::Tensor ExpertsForward(Ops& ops, const ExpertParameters& at,
+typename Ops::Tensor ExpertsForward(Ops& ops, const ExpertSpec& spec, const ExpertParameters& at,
                                     const typename Ops::Tensor& normed) {
-  const auto routing = ops.Route(normed, at.router, at.routing);
+  const auto routing = ops.Route(normed, spec.routing, at.router);
   const auto rows = ops.Dispatch(normed, routing);  // [num_tokens * top_k, hidden], by expert
-  const auto gate_up = ops.ExpertProducts(rows, at.gate_up, routing);
-  const FeedForwardSpec silu;  // gated, without biases: each expert, and the shared one
-  const auto activated = ops.Activate(gate_up, silu, /*alphas=*/-1);
-  const auto results = ops.ExpertProducts(activated, at.down, routing);
+  const auto gate_up = ops.ExpertColumnParallel(rows, at.gate_up, routing);
+  const auto activated = ops.Activate(gate_up, spec.Expert(), /*alphas=*/-1);
+  const auto results = ops.ExpertRowParallel(activated, at.down, routing);
   const auto combined = ops.Combine(results, routing);
   if (!at.shared.has_value()) return combined;
-  const auto shared = FeedForwardForward(ops, silu, *at.shared, normed);
+  const auto shared = FeedForwardForward(ops, spec.Shared(), *at.shared, normed);
+  if (!spec.shared_gate) return ops.Sum({combined, shared});
   return ops.AddGated(combined, shared, normed, at.shared_gate);
 }
 
@@ -112,7 +112,7 @@ template <typename Ops>
 typename Ops::Tensor DenseOrExperts(Ops& ops, const LayerSpec& spec, const LayerParameters& at,
                                     const typename Ops::Tensor& normed) {
   return at.experts.has_value()
-             ? ExpertsForward(ops, *at.experts, normed)
+             ? ExpertsForward(ops, *spec.experts, *at.experts, normed)
              : FeedForwardForward(ops, spec.feed_forward, at.feed_forward, normed);
 }
 

@@ -194,13 +194,24 @@ at::Tensor TensorOps::Activate(const at::Tensor& gate_up, const FeedForwardSpec&
   return activated;
 }
 
-TensorOps::Routing TensorOps::Route(const at::Tensor& x, int router, const RoutingSpec& spec) {
+TensorOps::Routing TensorOps::Route(const at::Tensor& x, const RoutingSpec& spec,
+                                    const RouterParameters& at) {
   const ParameterProvider& params = context_.params;
-  const at::Tensor& weight = params.Get(router);
-  const at::Tensor logits = LinearInFloat32(x, weight, params.Packed(router));
-  const at::Tensor experts = ChooseExperts(logits, spec.top_k);
-  const at::Tensor weights = ExpertWeights(logits, experts, spec.normalize);
-  return {weights, GroupByExpert(experts, weight.size(0))};
+  const at::Tensor& weight = params.Get(at.weight);
+  at::Tensor logits = LinearInFloat32(x, weight, params.Packed(at.weight));
+  const at::ScalarType wide = logits.scalar_type();
+  if (at.bias >= 0) logits = at::add(logits, params.Get(at.bias).to(wide));
+  Router router{spec, {}};
+  if (at.correction_bias >= 0) {
+    router.correction_bias = params.Get(at.correction_bias).detach().to(wide);
+  }
+  const at::Tensor experts = ChooseExperts(logits, router);
+  const at::Tensor weights = ExpertWeights(logits, experts, router);
+  Routing routing{weights, GroupByExpert(experts, weight.size(0))};
+  if (context_.expert_load != nullptr) {
+    context_.expert_load->Add(attention_.layer, routing.rows);
+  }
+  return routing;
 }
 
 at::Tensor TensorOps::Dispatch(const at::Tensor& x, const Routing& routing) {
@@ -215,15 +226,38 @@ at::Tensor TensorOps::Dispatch(const at::Tensor& x, const Routing& routing) {
   return rows;
 }
 
-at::Tensor TensorOps::ExpertProducts(const at::Tensor& rows, const std::vector<int>& weights,
-                                     const Routing& routing) {
-  std::vector<at::Tensor> plain;
+at::Tensor TensorOps::ExpertProducts(const at::Tensor& rows, const ExpertMatrices& at,
+                                     const std::vector<at::Tensor>& biases,
+                                     const Routing& routing) const {
+  std::vector<at::Tensor> weights;
   std::vector<const kernels::PackedMatrix*> packed;
-  for (const int weight : weights) {
-    plain.push_back(context_.params.Get(weight));
+  for (const int weight : at.weights) {
+    weights.push_back(context_.params.Get(weight));
     packed.push_back(context_.params.Packed(weight));
   }
-  return GroupedLinear(rows, routing.rows, plain, packed);
+  return GroupedLinear(rows, routing.rows, weights, biases, packed);
+}
+
+at::Tensor TensorOps::ExpertColumnParallel(const at::Tensor& rows, const ExpertMatrices& at,
+                                           const Routing& routing) {
+  std::vector<at::Tensor> biases;
+  for (const int bias : at.biases) biases.push_back(context_.params.Get(bias));
+  return ExpertProducts(rows, at, biases, routing);
+}
+
+at::Tensor TensorOps::ExpertRowParallel(const at::Tensor& rows, const ExpertMatrices& at,
+                                        const Routing& routing) {
+  std::vector<at::Tensor> biases;
+  for (const int bias : at.biases) biases.push_back(context_.params.Get(bias));
+  if (!biases.empty() && IsSplit(context_.tensor_group)) {
+    // Ranks other than the first add zeros, so that all have the same graph.
+    const double factor = context_.tensor_group->rank() == 0 ? 1.0 : 0.0;
+    biases =
+        at::mul(CopyToRanks(at::stack(biases), context_.tensor_group, "experts' biases, backward"),
+                factor)
+            .unbind();
+  }
+  return ExpertProducts(rows, at, biases, routing);
 }
 
 at::Tensor TensorOps::Combine(const at::Tensor& results, const Routing& routing) {

@@ -11,6 +11,7 @@
 
 #include "common/comm/process_group.h"
 #include "common/model/attention.h"
+#include "common/model/expert_load.h"
 #include "common/model/expert_rows.h"
 #include "common/model/latent_heads.h"
 #include "common/model/layers/attention_spec.h"
@@ -30,6 +31,7 @@ struct OpContext {
   comm::ProcessGroup* tensor_group = nullptr;  // null: the layer is not split
   // Receives the inputs of products and of attention that can be recomputed; null: all are kept.
   Recomputation* recomputation = nullptr;
+  ExpertLoad* expert_load = nullptr;  // null: not counted
 };
 
 // A layer's attention. `attention` provides the past tokens: whole sequences in the trainer, a
@@ -107,15 +109,20 @@ class TensorOps {
   at::Tensor Activate(const at::Tensor& gate_up, const FeedForwardSpec& spec, int alphas);
 
   // Returns the experts of each token of x [num_tokens, hidden], identical on every rank.
-  Routing Route(const at::Tensor& x, int router, const RoutingSpec& spec);
+  Routing Route(const at::Tensor& x, const RoutingSpec& spec, const RouterParameters& at);
 
   // Returns x's rows by expert, [num_tokens * top_k, hidden].
   at::Tensor Dispatch(const at::Tensor& x, const Routing& routing);
 
-  // Returns rows [num_tokens * top_k, in], by expert, times this rank's part of each expert's
+  // Returns rows [num_tokens * top_k, hidden], by expert, times this rank's rows of each expert's
   // weight.
-  at::Tensor ExpertProducts(const at::Tensor& rows, const std::vector<int>& weights,
-                            const Routing& routing);
+  at::Tensor ExpertColumnParallel(const at::Tensor& rows, const ExpertMatrices& at,
+                                  const Routing& routing);
+
+  // Returns rows [num_tokens * top_k, this rank's inputs] times its columns of each expert's weight:
+  // its part of a sum over ranks, to which the first one adds the biases.
+  at::Tensor ExpertRowParallel(const at::Tensor& rows, const ExpertMatrices& at,
+                               const Routing& routing);
 
   // Returns the weighted sum of each token's results, [num_tokens, hidden], over experts and ranks.
   at::Tensor Combine(const at::Tensor& results, const Routing& routing);
@@ -128,6 +135,8 @@ class TensorOps {
   std::optional<at::Tensor> Optional(int index) const;
   at::Tensor Project(const at::Tensor& x, int weight, int bias) const;
   TensorParallel Parallel() const;
+  at::Tensor ExpertProducts(const at::Tensor& rows, const ExpertMatrices& at,
+                            const std::vector<at::Tensor>& biases, const Routing& routing) const;
   HeadRotation RotationOf(const AttentionParameters& at) const;
   LatentShape ShapeOfLatent() const;
   RotaryAngles AnglesOfLayer() const;  // undefined without a rotation

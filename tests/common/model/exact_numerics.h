@@ -110,9 +110,30 @@ inline const std::vector<ExactShape>& ExpertShapes() {
                                   .intermediate_size = 19,
                                   .routing = {.top_k = 5},
                                   .shared_intermediate_size = 50};
+  // As DeepSeek-V3's.
+  static const ExpertSpec grouped = {.num_experts = 24,
+                                     .intermediate_size = 24,
+                                     .routing = {.top_k = 4,
+                                                 .normalize = true,
+                                                 .score = RoutingSpec::Score::kSigmoid,
+                                                 .correction_bias = true,
+                                                 .num_groups = 4,
+                                                 .top_groups = 2,
+                                                 .group_score = RoutingSpec::GroupScore::kSumOfTwo,
+                                                 .scale = 2.5},
+                                     .shared_intermediate_size = 30,
+                                     .shared_gate = false};
+  // As gpt-oss'.
+  static const ExpertSpec with_biases = {.num_experts = 8,
+                                         .intermediate_size = 37,
+                                         .routing = {.top_k = 3, .normalize = true, .bias = true},
+                                         .activation = Activation::kClampedSwiglu,
+                                         .bias = true};
   static const std::vector<ExactShape> shapes = {
       {"experts6_top2", 4, 2, 32, 48, 80, 131, false, true, false, 0, few},
       {"experts64_top5_shared", 7, 1, 64, 56, 72, 515, true, false, true, 0, many},
+      {"experts24_in_groups", 4, 2, 32, 48, 80, 131, false, true, false, 0, grouped},
+      {"experts8_with_biases", 4, 2, 32, 48, 80, 131, true, false, false, 20, with_biases},
   };
   return shapes;
 }

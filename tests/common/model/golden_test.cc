@@ -28,8 +28,11 @@
 #include "common/model/paged_attention.h"
 #include "common/model/stored_layout.h"
 #include "common/model/stored_view.h"
+#include "common/model/stored_writer.h"
+#include "common/model/torch_dtype.h"
 #include "common/model/transformer.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/temp_folder.h"
 
 namespace tandem::model {
 namespace {
@@ -121,12 +124,14 @@ class Golden : public ::testing::TestWithParam<std::string> {
     EXPECT_LT(difference.max().item<double>(), tolerance);
   }
 
+  bool IsTrainable(int index) const { return model_->table().parameter(index).trainable; }
+
   // Zeros for an expert that no token reached, which has none.
   at::Tensor GradientOf(int index) const {
     const at::Tensor& parameter = arena_->Get(index);
-    const bool is_expert =
-        model_->table().parameter(index).name.find(".experts.") != std::string::npos;
-    EXPECT_TRUE(is_expert || parameter.grad().defined()) << model_->table().parameter(index).name;
+    const std::string& name = model_->table().parameter(index).name;
+    const bool is_expert = name.find(".experts.") != std::string::npos;
+    EXPECT_TRUE(is_expert || !IsTrainable(index) || parameter.grad().defined()) << name;
     return parameter.grad().defined() ? parameter.grad() : at::zeros_like(parameter);
   }
 
@@ -285,6 +290,8 @@ TEST_P(Golden, GradientsAreThoseOfTransformers) {
                        StoredLayout::Create(model_->table(), folder_.get()));
   size_t compared = 0;
   for (const StoredTensor& tensor : layout.tensors()) {
+    const size_t first = tensor.parts.front().parameter;
+    if (!IsTrainable(model_->table().segments()[first].parameter)) continue;
     ASSERT_TRUE(golden_["gradients"].contains(tensor.name)) << tensor.name;
     const json& expected = golden_["gradients"][tensor.name];
     const at::Tensor found = StoredGradient(layout, tensor);
@@ -300,6 +307,37 @@ TEST_P(Golden, GradientsAreThoseOfTransformers) {
     ++compared;
   }
   EXPECT_EQ(compared, golden_["gradients"].size());
+}
+
+TEST_P(Golden, IsExportedAsItWas) {
+  ASSERT_OK_AND_ASSIGN(const StoredLayout layout,
+                       StoredLayout::Create(model_->table(), folder_.get()));
+  ASSERT_OK_AND_ASSIGN(const io::TensorView first, folder_->Find(layout.tensors()[0].name));
+  Arena arena(model_->table(), TorchDType(first.dtype).value());
+  ASSERT_OK(LoadParameters(*folder_, arena));
+  const tandem::testing::TempFolder out;
+  io::ModelFolderWriter::Options options;
+  options.source_folder = folder_->path();
+  ASSERT_OK_AND_ASSIGN(StoredWriter writer, StoredWriter::Create(out / "model", layout, first.dtype,
+                                                                 folder_.get(), options));
+  ASSERT_OK(ForStoredPieces(layout, 100, [&](const StoredPiece& piece) {
+    const int64_t size = io::SizeOf(first.dtype);
+    return writer.Append(
+        piece, arena.SegmentBytes(piece.parameter).subspan(piece.first * size, piece.count * size));
+  }));
+  ASSERT_OK(writer.Commit());
+  ASSERT_OK_AND_ASSIGN(const io::ModelFolder written, io::ModelFolder::Open(out / "model"));
+  size_t compared = 0;
+  for (const std::string& name : folder_->names()) {
+    if (layout.Ignores(name)) continue;
+    ASSERT_OK_AND_ASSIGN(const io::TensorView before, folder_->Find(name));
+    ASSERT_OK_AND_ASSIGN(const io::TensorView after, written.Find(name));
+    EXPECT_EQ(after.shape, before.shape) << name;
+    EXPECT_EQ(after.dtype, before.dtype) << name;
+    EXPECT_TRUE(after.bytes == before.bytes) << name;
+    ++compared;
+  }
+  EXPECT_EQ(written.names().size(), compared);
 }
 
 // A rank without samples takes part in every step all the same.

@@ -44,11 +44,15 @@ using namespace model_names;
 extern int64_t num_heads;
 }  // namespace tandem::model::device_attention_example
 
+namespace tandem::model::expert_load_example {
+using namespace model_names;
+}  // namespace tandem::model::expert_load_example
+
 namespace tandem::model::expert_rows_example {
 using namespace model_names;
 extern at::Tensor experts, token_weights;
 extern int64_t num_experts;
-extern std::vector<at::Tensor> weights;
+extern std::vector<at::Tensor> weights, biases;
 extern std::vector<const kernels::PackedMatrix*> packed;
 }  // namespace tandem::model::expert_rows_example
 
@@ -131,6 +135,13 @@ using namespace model_names;
 extern Transformer transformer;
 extern at::Tensor y;
 }  // namespace tandem::model::recomputation_example
+
+namespace tandem::model::router_rows_example {
+extern RoutingSpec spec;
+extern int64_t num_experts;
+extern float *logits, *weights;
+extern int64_t* chosen;
+}  // namespace tandem::model::router_rows_example
 
 namespace tandem::model::sequence_parallel_attention_example {
 using namespace model_names;

@@ -361,8 +361,20 @@ CountedTensor CountedOps::Activate(const Tensor& gate_up, const model::FeedForwa
   return out;
 }
 
-CountedOps::Routing CountedOps::Route(const Tensor& x, int router, const model::RoutingSpec& spec) {
-  const Tensor logits = LinearInFloat32(x, router);
+CountedTensor CountedOps::AddRouterBias(const Tensor& logits, int bias) {
+  const Tensor sum = New(logits.bytes());
+  Record([this, bias, logits = logits.gradient(), gradient = sum.gradient()] {
+    const Size grad = gradient->Take();
+    AddMatrixGradient(bias);
+    logits->Give(grad);
+  });
+  return sum;
+}
+
+CountedOps::Routing CountedOps::Route(const Tensor& x, const model::RoutingSpec& spec,
+                                      const model::RouterParameters& at) {
+  const Tensor products = LinearInFloat32(x, at.weight);
+  const Tensor logits = at.bias < 0 ? products : AddRouterBias(products, at.bias);
   const int64_t rows = batch_.tokens * spec.top_k;
   const Tensor experts = New(rows * kIndex);
   // The plain operations keep the softmax, and sort all logits.
@@ -390,17 +402,26 @@ CountedTensor CountedOps::Dispatch(const Tensor& x, const Routing& routing) {
   return out;
 }
 
-CountedTensor CountedOps::ExpertProducts(const Tensor& rows, const std::vector<int>& weights,
-                                         const Routing& routing) {
-  const int64_t columns = table_.parameter(weights.front()).shape[0];
+CountedTensor CountedOps::ExpertColumnParallel(const Tensor& rows, const model::ExpertMatrices& at,
+                                               const Routing& routing) {
+  const int64_t columns = table_.parameter(at.weights.front()).shape[0];
   const Tensor out = New(routing.num_rows * columns * batch_.element_bytes);
-  Record([this, rows, weights, num_rows = routing.num_rows, gradient = out.gradient()] {
+  Record([this, rows, at, num_rows = routing.num_rows, gradient = out.gradient()] {
     const Size grad = gradient->Take();
     if (rows.gradient() != nullptr) rows.gradient()->Give(Take(rows.bytes()));
-    const auto reached = std::min(static_cast<int64_t>(weights.size()), num_rows);
-    for (int64_t e = 0; e < reached; ++e) AddMatrixGradient(weights[e]);
+    const auto reached = std::min(static_cast<int64_t>(at.weights.size()), num_rows);
+    for (int64_t e = 0; e < reached; ++e) {
+      AddMatrixGradient(at.weights[e]);
+      if (!at.biases.empty()) AddMatrixGradient(at.biases[e]);
+    }
   });
   return out;
+}
+
+// Split over ranks, it copies the biases, which are small beside the rows.
+CountedTensor CountedOps::ExpertRowParallel(const Tensor& rows, const model::ExpertMatrices& at,
+                                            const Routing& routing) {
+  return ExpertColumnParallel(rows, at, routing);
 }
 
 CountedTensor CountedOps::Combine(const Tensor& results, const Routing& routing) {

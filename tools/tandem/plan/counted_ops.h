@@ -97,10 +97,12 @@ class CountedOps {
   Tensor Columns(const Tensor& x, int64_t begin, int64_t size);
   Tensor AttendLatent(const Tensor& q, const Tensor& shared, const Tensor& kv);
   Tensor Activate(const Tensor& gate_up, const model::FeedForwardSpec& spec, int alphas);
-  Routing Route(const Tensor& x, int router, const model::RoutingSpec& spec);
+  Routing Route(const Tensor& x, const model::RoutingSpec& spec, const model::RouterParameters& at);
   Tensor Dispatch(const Tensor& x, const Routing& routing);
-  Tensor ExpertProducts(const Tensor& rows, const std::vector<int>& weights,
-                        const Routing& routing);
+  Tensor ExpertColumnParallel(const Tensor& rows, const model::ExpertMatrices& at,
+                              const Routing& routing);
+  Tensor ExpertRowParallel(const Tensor& rows, const model::ExpertMatrices& at,
+                           const Routing& routing);
   Tensor Combine(const Tensor& results, const Routing& routing);
   Tensor AddGated(const Tensor& routed, const Tensor& shared, const Tensor& x, int gate);
 
@@ -130,6 +132,7 @@ class CountedOps {
 
   Tensor Linear(const Tensor& x, int weight, int bias);
   Tensor LinearInFloat32(const Tensor& x, int weight);
+  Tensor AddRouterBias(const Tensor& logits, int bias);
   // x, whose gradient is summed over the ranks in a tensor of its own.
   Tensor CopyToRanks(const Tensor& x);
   Tensor SumOverRanks(const Tensor& x);
