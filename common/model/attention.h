@@ -4,6 +4,7 @@
 #define TANDEM_COMMON_MODEL_ATTENTION_H_
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/Exception.h>
 
 #include <cstdint>
 #include <optional>
@@ -28,12 +29,25 @@ class Attention {
   virtual ~Attention() = default;
 
   // Computes causal attention of layer `layer` for the tokens of the batch.
-  //   q [num_tokens, num_heads, head_dim], k and v [num_tokens, num_kv_heads, head_dim], rotated,
-  //   which may be strided views of one fused tensor, last dim contiguous.
-  // Returns [num_tokens, num_heads * head_dim] in q's dtype; the softmax is float32. The trainer's
+  //   q [num_tokens, num_heads, head_dim] and k [num_tokens, num_kv_heads, head_dim], rotated, and
+  //   v [num_tokens, num_kv_heads, v_head_dim], which may be strided views of one fused tensor, last
+  //   dim contiguous.
+  // Returns [num_tokens, num_heads * v_head_dim] in q's dtype; the softmax is float32. The trainer's
   // implementation is differentiable in grad mode, also with respect to the sinks.
   virtual at::Tensor Forward(int64_t layer, const at::Tensor& q, const at::Tensor& k,
                              const at::Tensor& v, const AttentionParams& params) = 0;
+
+  // Whether the cache holds latents (LatentCache): layers with a latent then call ForwardLatents().
+  virtual bool CachesLatents() const { return false; }
+
+  // Like Forward() with one key-value head for all query heads. latents: [num_tokens, kv_rank +
+  // rope_dim], the latent and the rotated key part of each token: its key; its value is the latent.
+  // q: [num_tokens, num_heads, kv_rank + rope_dim]. Returns [num_tokens, num_heads * kv_rank].
+  // Only if CachesLatents(); not differentiable.
+  virtual at::Tensor ForwardLatents(int64_t layer, const at::Tensor& q, const at::Tensor& latents,
+                                    const AttentionParams& params) {
+    TORCH_CHECK(false, "this attention has no cache of latents");
+  }
 
   // Like Forward(), but takes a fused projection (rotary.h) whose heads are not rotated yet, for
   // callers that do not keep q, k and v. Rotates, then attends; an implementation may fuse the two.

@@ -21,7 +21,8 @@ static_assert(kMaxHeadDim == cuda::kMaxPlainHeadDim);
 
 bool PackedAttentionTakes(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
   return CurrentNumerics() == Numerics::kExact && KernelsTake({q, k, v}) &&
-         q.size(2) <= kMaxHeadDim && q.size(0) <= std::numeric_limits<int32_t>::max() / 4;
+         q.size(2) <= kMaxHeadDim && v.size(2) == q.size(2) &&
+         q.size(0) <= std::numeric_limits<int32_t>::max() / 4;
 }
 
 // Layout: the sequence of each row, its position, its block, and then the start of each sequence's

@@ -148,8 +148,8 @@ Qkv RotateQkv(const at::Tensor& qkv, const HeadRotation& rotation) {
   out.k = at::empty({rows, shape.num_kv_heads, shape.head_dim}, in.options());
   const int64_t k_column = shape.num_heads * shape.head_dim;
   const int64_t v_column = k_column + shape.num_kv_heads * shape.head_dim;
-  out.v = in.narrow(1, v_column, shape.num_kv_heads * shape.head_dim)
-              .unflatten(1, {shape.num_kv_heads, shape.head_dim});
+  out.v =
+      in.narrow(1, v_column, shape.v_size()).unflatten(1, {shape.num_kv_heads, shape.value_dim()});
   if (rotation.IsPlain()) {
     RotatePlainly(in, rotation, out);
   } else {

@@ -12,7 +12,7 @@
 
 namespace tandem::model::device {
 
-// The largest head_dim that the kernel supports.
+// The largest head_dim that the kernel supports; that of values has to be the same.
 inline constexpr int64_t kMaxHeadDim = 512;
 
 // Returns true if numerics are exact, q, k and v are on one CUDA device and share float32 or

@@ -2,12 +2,15 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/argsort.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/expm1.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/isnan.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/relu.h>
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/sigmoid.h>
@@ -16,6 +19,7 @@
 #include <ATen/ops/sort.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tanh.h>
+#include <ATen/ops/topk.h>
 #include <ATen/ops/where.h>
 
 #include <limits>
@@ -95,6 +99,8 @@ at::Tensor Activated(const at::Tensor& x, const ActivationFunction& function) {
           (at::expm1(x.clamp_max(kernels::kXieluEps)) - x) * (slopes[1] + kernels::kXieluBeta);
       return at::where(x > 0, above, below) + kernels::kXieluBeta * x;
     }
+    case Activation::kClampedSwiglu:
+      break;  // has no value without `up`
   }
   TORCH_INTERNAL_ASSERT(false, "unknown activation");
 }
@@ -117,6 +123,41 @@ at::Tensor Hidden(int64_t length, int64_t window, const at::Device& device) {
   return hidden;
 }
 
+// Returns the indices of the `count` largest of each row, by descending rank.
+at::Tensor Largest(const at::Tensor& ranks, int64_t count) {
+  // Stable: equal ones stay in order.
+  const at::Tensor order = std::get<1>(at::sort(ranks, /*stable=*/true, 1, /*descending=*/true));
+  return order.narrow(1, 0, count);
+}
+
+// Mask: true for experts outside the groups that can be chosen. ranks: without NaN.
+at::Tensor OutsideGroups(const at::Tensor& ranks, const RoutingSpec& spec) {
+  const at::Tensor by_group = ranks.view({ranks.size(0), spec.num_groups, -1});
+  const bool of_two =
+      spec.group_score == RoutingSpec::GroupScore::kSumOfTwo && by_group.size(2) > 1;
+  const at::Tensor best = std::get<0>(at::topk(by_group, of_two ? 2 : 1, 2)).sum(2);
+  at::Tensor outside = at::ones_like(best, at::kBool);
+  outside.scatter_(1, Largest(best, spec.top_groups), false);
+  return outside.unsqueeze(2).expand_as(by_group).reshape(ranks.sizes());
+}
+
+// SparseMixer's weights of the chosen experts, one choice after another.
+at::Tensor SparsemixerWeights(const at::Tensor& logits, const at::Tensor& experts, double jitter) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const at::Tensor values = logits.detach();
+  const at::Tensor order = Largest(values.gather(1, experts), experts.size(1));
+  at::Tensor left = logits;  // experts chosen before have a logit of -infinity
+  std::vector<at::Tensor> by_choice;
+  for (int64_t i = 0; i < experts.size(1); ++i) {
+    const at::Tensor expert = experts.gather(1, order.narrow(1, i, 1));
+    const at::Tensor largest = values.gather(1, expert);
+    const at::Tensor far = ((largest - values) / at::maximum(values.abs(), largest)).gt(2 * jitter);
+    by_choice.push_back(at::softmax(left.masked_fill(far, -kInfinity), 1).gather(1, expert));
+    left = left.scatter(1, expert, -kInfinity);
+  }
+  return at::cat(by_choice, 1).gather(1, at::argsort(order, int64_t{1}));
+}
+
 }  // namespace
 
 at::Tensor Wide(const at::Tensor& x) {
@@ -130,30 +171,85 @@ at::Tensor Normalize(const at::Tensor& x, const Norm& norm) {
 Qkv RotateQkv(const at::Tensor& qkv, const HeadRotation& rotation) {
   const QkvShape& shape = rotation.shape;
   const int64_t q_size = shape.num_heads * shape.head_dim;
-  const int64_t kv_size = shape.num_kv_heads * shape.head_dim;
-  const std::vector<at::Tensor> parts = qkv.split_with_sizes({q_size, kv_size, kv_size}, -1);
+  const int64_t k_size = shape.num_kv_heads * shape.head_dim;
+  const std::vector<at::Tensor> parts = qkv.split_with_sizes({q_size, k_size, shape.v_size()}, -1);
   return {NormAndRotate(parts[0], shape.num_heads, rotation, rotation.q_norm, rotation.query_scale),
           NormAndRotate(parts[1], shape.num_kv_heads, rotation, rotation.k_norm, {}),
-          parts[2].view({-1, shape.num_kv_heads, shape.head_dim})};
+          parts[2].view({-1, shape.num_kv_heads, shape.value_dim()})};
+}
+
+Qkv JoinLatentHeads(const LatentProjections& projections, const LatentShape& shape,
+                    const RotaryAngles& angles) {
+  const auto rotated = [&](const at::Tensor& heads) {
+    return Rotate(Wide(heads), angles).to(heads.scalar_type());
+  };
+  const at::Tensor q = projections.q.view({-1, shape.num_heads, shape.head_dim()});
+  const std::vector<at::Tensor> of_query = q.split_with_sizes({shape.nope_dim, shape.rope_dim}, -1);
+  const at::Tensor kv = projections.kv.view({-1, shape.num_heads, shape.nope_dim + shape.v_dim});
+  const std::vector<at::Tensor> of_kv = kv.split_with_sizes({shape.nope_dim, shape.v_dim}, -1);
+  const at::Tensor shared =
+      rotated(projections.shared.unsqueeze(1)).expand({-1, shape.num_heads, -1});
+  return {at::cat({of_query[0], rotated(of_query[1])}, -1), at::cat({of_kv[0], shared}, -1),
+          of_kv[1].contiguous()};
 }
 
 at::Tensor Activate(const at::Tensor& in, const ActivationFunction& function) {
   if (!function.gated) return Activated(Wide(in), function).to(in.scalar_type());
   const std::vector<at::Tensor> halves = in.chunk(2, -1);
+  if (function.activation == Activation::kClampedSwiglu) {
+    const at::Tensor gate = Wide(halves[0]).clamp_max(kernels::kSwigluLimit);
+    const at::Tensor up = Wide(halves[1]).clamp(-kernels::kSwigluLimit, kernels::kSwigluLimit);
+    return (gate * at::sigmoid(gate * kernels::kSwigluSlope) * (up + 1)).to(in.scalar_type());
+  }
   return (Activated(Wide(halves[0]), function) * Wide(halves[1])).to(in.scalar_type());
 }
 
-at::Tensor ChooseExperts(const at::Tensor& logits, int64_t top_k) {
-  const at::Tensor ranks =
-      logits.masked_fill(at::isnan(logits), -std::numeric_limits<double>::infinity());
-  // Stable: equal logits stay in the order of experts.
-  const at::Tensor order = std::get<1>(at::sort(ranks, /*stable=*/true, 1, /*descending=*/true));
-  return std::get<0>(at::sort(order.narrow(1, 0, top_k), 1, /*descending=*/false));
+at::Tensor ChooseExperts(const at::Tensor& logits, const Router& router) {
+  const RoutingSpec& spec = router.spec;
+  at::Tensor ranks = logits;
+  if (spec.score == RoutingSpec::Score::kSigmoid) {
+    ranks = at::sigmoid(logits);
+  } else if (spec.score == RoutingSpec::Score::kSoftmax && router.correction_bias.defined()) {
+    ranks = at::softmax(logits, 1);
+  }
+  if (router.correction_bias.defined()) ranks = ranks + router.correction_bias;
+  ranks = ranks.masked_fill(at::isnan(ranks), -std::numeric_limits<double>::infinity());
+  if (spec.HasGroups()) {
+    ranks = ranks.masked_fill(OutsideGroups(ranks, spec), -std::numeric_limits<double>::infinity());
+  }
+  const at::Tensor chosen = Largest(ranks, spec.top_k);
+  return std::get<0>(at::sort(chosen, 1, /*descending=*/false));
 }
 
-at::Tensor ExpertWeights(const at::Tensor& logits, const at::Tensor& experts, bool normalize) {
-  const at::Tensor chosen = at::softmax(logits, 1).gather(1, experts);
-  return normalize ? chosen / chosen.sum(1, /*keepdim=*/true) : chosen;
+at::Tensor ExpertWeights(const at::Tensor& logits, const at::Tensor& experts,
+                         const Router& router) {
+  const RoutingSpec& spec = router.spec;
+  at::Tensor weights;
+  switch (spec.score) {
+    case RoutingSpec::Score::kSoftmax:
+      // A correction may choose experts whose shares are all 0.
+      weights = spec.normalize && router.correction_bias.defined()
+                    ? at::softmax(logits.gather(1, experts), 1)
+                    : at::softmax(logits, 1).gather(1, experts);
+      break;
+    case RoutingSpec::Score::kSigmoid:
+      weights = at::sigmoid(logits.gather(1, experts));
+      break;
+    case RoutingSpec::Score::kSparsemixer:
+      weights = SparsemixerWeights(logits, experts, spec.jitter);
+      break;
+  }
+  if (spec.normalize) {
+    const double least = spec.score == RoutingSpec::Score::kSigmoid ? 1e-20 : 0.0;
+    const at::Tensor sum = weights.sum(1, /*keepdim=*/true);
+    weights = weights / (least > 0 ? sum + least : sum);
+  }
+  if (spec.scale != 1.0) weights = weights * spec.scale;
+  at::Tensor damaged = at::isnan(logits).any(1, /*keepdim=*/true);
+  if (router.correction_bias.defined()) {
+    damaged = damaged.logical_or(at::isnan(router.correction_bias).any());
+  }
+  return weights.masked_fill(damaged, std::numeric_limits<double>::quiet_NaN());
 }
 
 at::Tensor CombineRows(const at::Tensor& results, const at::Tensor& weights,
@@ -197,7 +293,7 @@ at::Tensor PackedAttention(const at::Tensor& q, const at::Tensor& k, const at::T
                            const at::Tensor& cu_seqlens, const AttentionParams& params) {
   const int64_t num_heads = q.size(1);
   const int64_t num_kv_heads = k.size(1);
-  const int64_t head_dim = q.size(2);
+  const int64_t width = num_heads * v.size(2);
   const int64_t* const starts = cu_seqlens.const_data_ptr<int64_t>();
   std::vector<at::Tensor> outputs;
   for (int64_t i = 0; i + 1 < cu_seqlens.numel(); ++i) {
@@ -208,11 +304,11 @@ at::Tensor PackedAttention(const at::Tensor& q, const at::Tensor& k, const at::T
         AttentionProbabilities(q.narrow(0, start, length), k.narrow(0, start, length), params)
             .view({num_kv_heads, num_heads / num_kv_heads, length, length});
     const at::Tensor values = Wide(v.narrow(0, start, length)).permute({1, 0, 2}).unsqueeze(1);
-    const at::Tensor output = probabilities.matmul(values);  // [kv heads, group, length, head_dim]
-    outputs.push_back(
-        output.permute({2, 0, 1, 3}).reshape({length, num_heads * head_dim}).to(q.scalar_type()));
+    const at::Tensor output =
+        probabilities.matmul(values);  // [kv heads, group, length, v_head_dim]
+    outputs.push_back(output.permute({2, 0, 1, 3}).reshape({length, width}).to(q.scalar_type()));
   }
-  if (outputs.empty()) return q.reshape({0, num_heads * head_dim});
+  if (outputs.empty()) return v.reshape({0, width});
   return at::cat(outputs, 0);
 }
 

@@ -11,8 +11,10 @@
 
 #include "common/model/activation.h"
 #include "common/model/attention.h"
+#include "common/model/latent_heads.h"
 #include "common/model/norm.h"
 #include "common/model/rotary.h"
+#include "common/model/router.h"
 
 namespace tandem::model::eager {
 
@@ -25,12 +27,16 @@ at::Tensor Normalize(const at::Tensor& x, const Norm& norm);
 // Splits and rotates fused projections [num_tokens, q + 2 kv]; see rotary.h.
 Qkv RotateQkv(const at::Tensor& qkv, const HeadRotation& rotation);
 
+// See latent_heads.h.
+Qkv JoinLatentHeads(const LatentProjections& projections, const LatentShape& shape,
+                    const RotaryAngles& angles);
+
 // See activation.h.
 at::Tensor Activate(const at::Tensor& in, const ActivationFunction& function);
 
 // Routing; see router.h.
-at::Tensor ChooseExperts(const at::Tensor& logits, int64_t top_k);
-at::Tensor ExpertWeights(const at::Tensor& logits, const at::Tensor& experts, bool normalize);
+at::Tensor ChooseExperts(const at::Tensor& logits, const Router& router);
+at::Tensor ExpertWeights(const at::Tensor& logits, const at::Tensor& experts, const Router& router);
 
 // Returns the weighted sums of rows [.., size] at places [num_tokens, top_k]; see expert_rows.h.
 at::Tensor CombineRows(const at::Tensor& results, const at::Tensor& weights,

@@ -3,7 +3,7 @@
 //
 //   const ExpertRows rows = GroupByExpert(experts, num_experts);
 //   const at::Tensor by_expert = DispatchRows(x, rows);
-//   const at::Tensor results = GroupedLinear(by_expert, rows, weights, packed);
+//   const at::Tensor results = GroupedLinear(by_expert, rows, weights, biases, packed);
 //   const at::Tensor out = CombineRows(results, token_weights, rows);
 #ifndef TANDEM_COMMON_MODEL_EXPERT_ROWS_H_
 #define TANDEM_COMMON_MODEL_EXPERT_ROWS_H_

@@ -78,7 +78,7 @@ absl::Status CheckFrozenParameters(const ModelSpec& spec,
   for (const Parameter& parameter : table.parameters()) {
     const absl::Status whole = CheckParameter(parameter, patterns);
     if (!whole.ok()) return whole;
-    trains |= !IsFrozen(parameter, patterns);
+    trains |= parameter.trainable && !IsFrozen(parameter, patterns);
   }
   if (trains) return absl::OkStatus();
   return absl::InvalidArgumentError(

@@ -68,11 +68,11 @@ at::Tensor Transformed(const at::Tensor& qkv, const kernels::HeadOps& ops, int64
 Qkv RotateContiguous(const at::Tensor& in, const HeadRotation& rotation) {
   const QkvShape& shape = rotation.shape;
   const int64_t k_column = shape.num_heads * shape.head_dim;
-  const int64_t kv_size = shape.num_kv_heads * shape.head_dim;
+  const int64_t v_column = k_column + shape.num_kv_heads * shape.head_dim;
   return {
       Transformed(in, OpsOf(in, rotation, true), 0),
       Transformed(in, OpsOf(in, rotation, false), k_column),
-      in.narrow(1, k_column + kv_size, kv_size).unflatten(1, {shape.num_kv_heads, shape.head_dim})};
+      in.narrow(1, v_column, shape.v_size()).unflatten(1, {shape.num_kv_heads, shape.value_dim()})};
 }
 
 // Writes the heads' columns of grad_qkv; returns the gradients of the norm's tensors.
@@ -129,7 +129,7 @@ struct RotateGenerallyFunction : torch::autograd::Function<RotateGenerallyFuncti
                             rotation.angles.cos, rotation.angles.sin, rotation.query_scale});
     const QkvShape& shape = rotation.shape;
     ctx->saved_data["shape"] =
-        std::vector<int64_t>{shape.num_heads, shape.num_kv_heads, shape.head_dim};
+        std::vector<int64_t>{shape.num_heads, shape.num_kv_heads, shape.head_dim, shape.v_head_dim};
     ctx->saved_data["interleaved"] = rotation.angles.interleaved;
     ctx->saved_data["normed"] = rotation.norm.has_value();
     const QkNormSpec norm = rotation.norm.value_or(QkNormSpec{});
@@ -144,7 +144,7 @@ struct RotateGenerallyFunction : torch::autograd::Function<RotateGenerallyFuncti
   static HeadRotation Saved(AutogradContext* ctx, const variable_list& saved) {
     HeadRotation rotation;
     const std::vector<int64_t> shape = ctx->saved_data["shape"].toIntVector();
-    rotation.shape = {shape[0], shape[1], shape[2]};
+    rotation.shape = {shape[0], shape[1], shape[2], shape[3]};
     if (ctx->saved_data["normed"].toBool()) {
       const std::vector<int64_t> norm = ctx->saved_data["norm"].toIntVector();
       QkNormSpec& spec = rotation.norm.emplace();
@@ -166,7 +166,7 @@ struct RotateGenerallyFunction : torch::autograd::Function<RotateGenerallyFuncti
     const HeadRotation rotation = Saved(ctx, saved);
     const QkvShape& shape = rotation.shape;
     const int64_t k_column = shape.num_heads * shape.head_dim;
-    const int64_t kv_size = shape.num_kv_heads * shape.head_dim;
+    const int64_t v_column = k_column + shape.num_kv_heads * shape.head_dim;
     at::TensorOptions options;
     int64_t rows = 0;
     for (const at::Tensor& grad : grads) {
@@ -174,12 +174,12 @@ struct RotateGenerallyFunction : torch::autograd::Function<RotateGenerallyFuncti
       options = grad.options();
       rows = grad.size(0);
     }
-    const at::Tensor grad_qkv = at::empty({rows, k_column + 2 * kv_size}, options);
+    const at::Tensor grad_qkv = at::empty({rows, v_column + shape.v_size()}, options);
     const NormTensors q = TransformedBack(grads[0], saved[0], rotation, true, 0, grad_qkv);
     const NormTensors k = TransformedBack(grads[1], saved[0], rotation, false, k_column, grad_qkv);
-    at::Tensor grad_v = grad_qkv.narrow(1, k_column + kv_size, kv_size);
+    at::Tensor grad_v = grad_qkv.narrow(1, v_column, shape.v_size());
     if (grads[2].defined()) {
-      grad_v.copy_(grads[2].reshape({-1, kv_size}));
+      grad_v.copy_(grads[2].reshape({-1, shape.v_size()}));
     } else {
       grad_v.zero_();
     }

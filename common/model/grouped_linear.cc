@@ -28,28 +28,34 @@ void ForExperts(const at::Tensor& first, const Body& body) {
 }
 
 at::Tensor Forward(const at::Tensor& x, const at::Tensor& first,
-                   const std::vector<at::Tensor>& weights,
+                   const std::vector<at::Tensor>& weights, const std::vector<at::Tensor>& biases,
                    const std::vector<const kernels::PackedMatrix*>& packed) {
   at::Tensor out =
       EmptyTensor({x.size(0), weights.front().size(0)}, x.options().requires_grad(false));
   ForExperts(first, [&](int64_t e, int64_t begin, int64_t count) {
     at::Tensor of_expert = out.narrow(0, begin, count);
     const at::Tensor weight = packed[e] == nullptr ? weights[e].contiguous() : weights[e];
-    MultiplyTransposed(x.narrow(0, begin, count), weight, of_expert, packed[e]);
+    MultiplyTransposed(x.narrow(0, begin, count), weight, of_expert, packed[e],
+                       biases.empty() ? at::Tensor() : biases[e].contiguous());
   });
   return out;
 }
 
 struct GroupedLinearFunction : torch::autograd::Function<GroupedLinearFunction> {
-  // inputs: x, then the weights.
+  // inputs: x, then the weights, then the biases. `first`, which has no graph, is no input.
   static at::Tensor forward(AutogradContext* ctx, at::TensorList inputs, const at::Tensor& first) {
     variable_list saved = inputs.vec();
-    const std::vector<at::Tensor> weights(saved.begin() + 1, saved.end());
+    const int64_t num_experts = first.numel() - 1;
+    const auto end_of_weights = saved.begin() + 1 + num_experts;
+    const std::vector<at::Tensor> weights(saved.begin() + 1, end_of_weights);
+    const std::vector<at::Tensor> biases(end_of_weights, saved.end());
     const at::Tensor out =
-        Forward(saved[0], first, weights,
+        Forward(saved[0], first, weights, biases,
                 std::vector<const kernels::PackedMatrix*>(weights.size(), nullptr));
+    saved.erase(end_of_weights, saved.end());
     saved.push_back(first);
     ctx->save_for_backward(std::move(saved));
+    ctx->saved_data["has_biases"] = !biases.empty();
     return out;
   }
 
@@ -58,7 +64,10 @@ struct GroupedLinearFunction : torch::autograd::Function<GroupedLinearFunction> 
     const at::Tensor& x = saved.front();
     const at::Tensor& first = saved.back();
     const at::Tensor grad = grads[0].contiguous();
-    variable_list result(saved.size());
+    const bool has_biases = ctx->saved_data["has_biases"].toBool();
+    const int64_t num_experts = first.numel() - 1;
+    // Of x, the weights, the biases and `first`.
+    variable_list result(2 + num_experts * (has_biases ? 2 : 1));
     if (ctx->needs_input_grad(0)) result[0] = at::empty_like(x);
     ForExperts(first, [&](int64_t e, int64_t begin, int64_t count) {
       const at::Tensor weight = saved[e + 1].contiguous();
@@ -71,6 +80,9 @@ struct GroupedLinearFunction : torch::autograd::Function<GroupedLinearFunction> 
         result[e + 1] = at::empty_like(weight);
         MultiplyOverRows(of_expert, x.narrow(0, begin, count), result[e + 1]);
       }
+      if (const int64_t bias = 1 + num_experts + e; has_biases && ctx->needs_input_grad(bias)) {
+        result[bias] = SumOfRows(of_expert);
+      }
     });
     return result;
   }
@@ -80,15 +92,17 @@ struct GroupedLinearFunction : torch::autograd::Function<GroupedLinearFunction> 
 
 at::Tensor GroupedLinear(const at::Tensor& x, const ExpertRows& rows,
                          const std::vector<at::Tensor>& weights,
+                         const std::vector<at::Tensor>& biases,
                          const std::vector<const kernels::PackedMatrix*>& packed) {
   const at::Tensor in = x.contiguous();
   variable_list inputs = {in};
   inputs.insert(inputs.end(), weights.begin(), weights.end());
+  inputs.insert(inputs.end(), biases.begin(), biases.end());
   const bool records =
       at::GradMode::is_enabled() &&
       std::any_of(inputs.begin(), inputs.end(), [](const auto& t) { return t.requires_grad(); });
   if (records) return GroupedLinearFunction::apply(at::TensorList(inputs), rows.first);
-  return Forward(in, rows.first, weights, packed);
+  return Forward(in, rows.first, weights, biases, packed);
 }
 
 }  // namespace tandem::model

@@ -11,12 +11,13 @@
 
 namespace tandem::model {
 
-// Returns, for the rows of expert e, x weights[e]^T: [num_rows, out]. x: [num_rows, in] by expert;
-// weights: of each expert, [out, in]. packed: the weights' packed forms or nulls, used as in
-// Linear(), whose bits a row has. Differentiable; the weight of an expert without rows has no
-// gradient, which counts as zero.
+// Returns, for the rows of expert e, x weights[e]^T + biases[e]: [num_rows, out]. x: [num_rows, in]
+// by expert; weights: of each expert, [out, in]; biases: of each, [out], or none at all. packed: the
+// weights' packed forms or nulls, used as in Linear(), whose bits a row has. Differentiable; the
+// weight and bias of an expert without rows have no gradient, which counts as zero.
 at::Tensor GroupedLinear(const at::Tensor& x, const ExpertRows& rows,
                          const std::vector<at::Tensor>& weights,
+                         const std::vector<at::Tensor>& biases,
                          const std::vector<const kernels::PackedMatrix*>& packed);
 
 }  // namespace tandem::model

@@ -125,18 +125,20 @@ at::Tensor LinearInFloat32(const at::Tensor& x, const at::Tensor& weight,
 }
 
 void MultiplyTransposed(const at::Tensor& x, const at::Tensor& weight, at::Tensor& out,
-                        const kernels::PackedMatrix* packed) {
+                        const kernels::PackedMatrix* packed, const at::Tensor& bias) {
   if (device::ProductsTake({x, weight})) {
-    device::RowProduct(x, weight, at::Tensor(), out);
+    device::RowProduct(x, weight, bias, out);
     return;
   }
   if (!OursTake(x, weight)) {
-    out.copy_(at::mm(x.to(weight.scalar_type()), weight.t()));
+    const at::Tensor in = x.to(weight.scalar_type());
+    out.copy_(bias.defined() ? at::addmm(bias, in, weight.t()) : at::mm(in, weight.t()));
     return;
   }
   kernels::Product product = Into(out, x.size(1));
   product.a = View(x, false);
   SetRightSide(weight, packed, product);
+  if (bias.defined()) product.bias = bias.const_data_ptr();
   Multiply(product);
 }
 

@@ -26,9 +26,9 @@ at::Tensor LinearInFloat32(const at::Tensor& x, const at::Tensor& weight,
                            const kernels::PackedMatrix* packed = nullptr);
 
 // Plain products without autograd, in float32 arithmetic; `out` determines the result type.
-// x weight^T: [rows, in] x [out, in]. packed: see Linear().
+// x weight^T + bias: [rows, in] x [out, in]. packed: see Linear(); bias: [out], or undefined.
 void MultiplyTransposed(const at::Tensor& x, const at::Tensor& weight, at::Tensor& out,
-                        const kernels::PackedMatrix* packed = nullptr);
+                        const kernels::PackedMatrix* packed = nullptr, const at::Tensor& bias = {});
 // grad weight: [rows, out] x [out, in]; the gradient of x.
 void MultiplyPlain(const at::Tensor& grad, const at::Tensor& weight, at::Tensor& out);
 // grad^T x: [rows, out] x [rows, in]; the gradient of the weight. accumulate: adds to float32

@@ -61,12 +61,13 @@ int64_t ModelSpec::num_active_parameters() const {
   return num_parameters() - num_idle_parameters();
 }
 
-int64_t ModelCacheElementsPerToken(const ModelSpec& spec, int tensor_ranks, bool on_gpu) {
+int64_t ModelCacheElementsPerToken(const ModelSpec& spec, int tensor_ranks, bool on_gpu,
+                                   LatentCache latents) {
   int64_t of_layer = 0;
   for (const LayerSpec& layer : spec.layers) {
-    const int64_t heads = MostKvHeads(layer.attention, tensor_ranks);
-    of_layer = std::max(of_layer,
-                        CacheElementsPerToken(CacheSpec{heads, layer.attention.head_dim}, on_gpu));
+    CacheSpec cache = CacheOf(layer.attention, {}, latents);
+    if (!cache.shared) cache.num_kv_heads = MostKvHeads(layer.attention, tensor_ranks);
+    of_layer = std::max(of_layer, CacheElementsPerToken(cache, on_gpu));
   }
   const CacheGroups groups = GroupLayers(LayerWindows(spec));
   return groups.num_groups() * groups.layers_per_block * of_layer;

@@ -106,7 +106,8 @@ ModelSpec ValueModelSpec(ModelSpec policy);
 // Returns the elements of KV cache that a token takes in all layers together, on the rank of
 // `tensor_ranks` with the most heads. Times the element size these are bytes. With sliding windows,
 // this is the share of one block of each group (cache_groups.h), until the token leaves a window.
-int64_t ModelCacheElementsPerToken(const ModelSpec& spec, int tensor_ranks, bool on_gpu);
+int64_t ModelCacheElementsPerToken(const ModelSpec& spec, int tensor_ranks, bool on_gpu,
+                                   LatentCache latents = LatentCache::kExpanded);
 
 // Reads a config.json of one of the families (families/family_table.h). `place` names the file in
 // errors. INVALID_ARGUMENT names the key: a missing or non-positive size, heads that do not divide,

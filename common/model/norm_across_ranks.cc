@@ -42,8 +42,9 @@ at::Tensor NormAcrossRanks(const at::Tensor& qkv, const HeadRotation& rotation,
                            const AttentionSpec& spec, comm::ProcessGroup& group) {
   const NormSpec& norm = rotation.norm->norm;
   const int64_t q_size = rotation.shape.num_heads * rotation.shape.head_dim;
-  const int64_t kv_size = rotation.shape.num_kv_heads * rotation.shape.head_dim;
-  const std::vector<at::Tensor> parts = qkv.split_with_sizes({q_size, kv_size, kv_size}, -1);
+  const int64_t k_size = rotation.shape.num_kv_heads * rotation.shape.head_dim;
+  const std::vector<at::Tensor> parts =
+      qkv.split_with_sizes({q_size, k_size, rotation.shape.v_size()}, -1);
   const at::Tensor q = eager::Wide(parts[0]);
   const at::Tensor k = eager::Wide(parts[1]);
   const at::Tensor own = at::stack(

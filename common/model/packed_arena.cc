@@ -23,8 +23,9 @@ PackedArena::PackedArena(const ParameterTable& table, at::ScalarType dtype, bool
       arena_(table, dtype, at::kCPU,
              [&](int index) {
                // A tied embedding lies here too: its rows are looked up besides being multiplied
-               // by.
-               return packs && IsPacked(table, dtype, index) && index != table.embedding();
+               // by. So do parameters of which parts are multiplied by.
+               return packs && IsPacked(table, dtype, index) && index != table.embedding() &&
+                      !table.parameter(index).read_by_row;
              }),
       matrices_(table.parameters().size()) {
   if (!packs) return;

@@ -45,6 +45,7 @@ kernels::AttentionShape ShapeOf(const AttentionTensors& tensors, const Attention
   shape.num_heads = q.size(1);
   shape.num_kv_heads = k.size(1);
   shape.head_dim = q.size(2);
+  shape.v_head_dim = v.size(2);
   shape.scale = static_cast<float>(params.scale);
   shape.softcap = static_cast<float>(params.softcap);
   shape.alibi = params.alibi;
@@ -84,7 +85,7 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
                             const AttentionParams& params) {
     const AttentionTensors tensors{
         q, k, v, cu_seqlens, shared.value_or(at::Tensor()), FloatsOf(sinks)};
-    at::Tensor out = at::empty({q.size(0), q.size(1) * q.size(2)}, q.options());
+    at::Tensor out = at::empty({q.size(0), q.size(1) * v.size(2)}, q.options());
     at::Tensor log_sum_exp = at::empty({q.size(0), q.size(1)}, at::kFloat);
     kernels::AttentionForward(ShapeOf(tensors, params), out.mutable_data_ptr(),
                               log_sum_exp.mutable_data_ptr<float>(), at::get_num_threads(),
@@ -120,7 +121,7 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
     const at::Tensor grad_out = grads[0].contiguous();
     at::Tensor grad_q = at::empty(q.sizes(), q.options());
     at::Tensor grad_k = at::empty(k.sizes(), k.options());
-    at::Tensor grad_v = at::empty(k.sizes(), k.options());
+    at::Tensor grad_v = at::empty(saved[2].sizes(), k.options());
     at::Tensor grad_sinks;
     kernels::AttentionGradients gradients;
     gradients.out = saved[6].const_data_ptr();
@@ -179,7 +180,7 @@ at::Tensor PackedAttention::Forward(int64_t layer, const at::Tensor& q, const at
     return AttentionFunction::apply(queries, keys, values, params.sinks, cu_seqlens_, shared,
                                     params);
   }
-  at::Tensor out = at::empty({q.size(0), q.size(1) * q.size(2)}, q.options());
+  at::Tensor out = at::empty({q.size(0), q.size(1) * v.size(2)}, q.options());
   kernels::AttentionForward(
       ShapeOf({queries, keys, values, cu_seqlens_, prefixes_, FloatsOf(params.sinks)}, params),
       out.mutable_data_ptr(), nullptr, at::get_num_threads(), Threads());

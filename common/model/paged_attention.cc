@@ -16,6 +16,9 @@ namespace {
 
 // Rows of q (tokens times heads of a group) that share one pass over the keys.
 constexpr int64_t kRowsPerTile = 32;
+// Query heads of a task over latents: enough that reading the latents costs little beside the
+// products, few enough that a single sequence keeps several threads busy.
+constexpr int64_t kHeadsOfLatent = 16;
 // Below this many pairs of query row and key, waking other threads costs more than it saves.
 constexpr int64_t kMinParallelScores = 4096;
 
@@ -62,7 +65,8 @@ class ProjectedHeads {
       : data_(static_cast<const T*>(qkv.const_data_ptr())),
         row_stride_(qkv.stride(0)),
         k_column_(rotation.shape.num_heads * rotation.shape.head_dim),
-        v_column_(k_column_ + rotation.shape.num_kv_heads * rotation.shape.head_dim) {
+        v_column_(k_column_ + rotation.shape.num_kv_heads * rotation.shape.head_dim),
+        value_dim_(rotation.shape.value_dim()) {
     forward_.type = ElementOf(qkv);
     forward_.head_dim = rotation.shape.head_dim;
     forward_.in_row_stride = row_stride_;
@@ -81,7 +85,7 @@ class ProjectedHeads {
     return room;
   }
   const T* Value(int64_t row, int64_t kv_head) const {
-    return data_ + row * row_stride_ + v_column_ + kv_head * forward_.head_dim;
+    return data_ + row * row_stride_ + v_column_ + kv_head * value_dim_;
   }
   HeadsView<T> Queries(int64_t row, int64_t count, int64_t head, int64_t num_heads) const {
     const int64_t width = num_heads * forward_.head_dim;
@@ -112,6 +116,7 @@ class ProjectedHeads {
   int64_t row_stride_;
   int64_t k_column_;
   int64_t v_column_;
+  int64_t value_dim_;
   kernels::RotateForward forward_;  // except heads, location and norm
   const void* q_norm_ = nullptr;
   const void* k_norm_ = nullptr;
@@ -123,13 +128,16 @@ struct LayerCache {
   LayerCache(const PagedKvCache& cache, int64_t layer)
       : block_size(cache.options().block_size),
         head_dim(cache.options().head_dim),
-        padded_head_dim(cache.padded_head_dim()),
+        value_dim(cache.options().value_dim()),
+        padded_value_dim(cache.padded_value_dim()),
+        shared(cache.options().shared),
+        value_stride(shared ? head_dim : padded_value_dim),
         num_groups(cache.groups().num_groups()),
         group(cache.groups().layers[layer].group),
         keys(static_cast<T*>(cache.keys(layer).mutable_data_ptr())),
         values(static_cast<T*>(cache.values(layer).mutable_data_ptr())),
         key_block_stride(cache.options().num_kv_heads * block_size * head_dim),
-        value_block_stride(cache.options().num_kv_heads * block_size * padded_head_dim) {}
+        value_block_stride(cache.options().num_kv_heads * block_size * value_stride) {}
 
   // Returns the block that holds a position.
   int64_t BlockOf(const PagedSequence& sequence, int64_t position) const {
@@ -137,13 +145,17 @@ struct LayerCache {
   }
 
   void Write(int64_t block, int64_t within, int64_t kv_head, const T* k, const T* v) const {
+    if (shared) {
+      std::memcpy(keys + block * key_block_stride + within * head_dim, k, head_dim * sizeof(T));
+      return;
+    }
     T* key = keys + block * key_block_stride + kv_head * block_size * head_dim +
              within / kKvTile * kKvTile * head_dim + within % kKvTile;
     for (int64_t i = 0; i < head_dim; ++i) key[i * kKvTile] = k[i];
     T* value =
-        values + block * value_block_stride + (kv_head * block_size + within) * padded_head_dim;
-    std::memcpy(value, v, head_dim * sizeof(T));
-    std::memset(value + head_dim, 0, (padded_head_dim - head_dim) * sizeof(T));
+        values + block * value_block_stride + (kv_head * block_size + within) * padded_value_dim;
+    std::memcpy(value, v, value_dim * sizeof(T));
+    std::memset(value + value_dim, 0, (padded_value_dim - value_dim) * sizeof(T));
   }
 
   // Prefetches the first tile of keys that a sequence sees and the tile that is being written.
@@ -164,7 +176,10 @@ struct LayerCache {
 
   int64_t block_size;
   int64_t head_dim;
-  int64_t padded_head_dim;
+  int64_t value_dim;
+  int64_t padded_value_dim;
+  bool shared;           // CacheSpec::shared
+  int64_t value_stride;  // from token to token
   int64_t num_groups;
   int64_t group;  // of the layer
   T* keys;
@@ -232,13 +247,18 @@ void PagedAttention::Run(int64_t layer, const auto& heads, const AttentionParams
   const LayerCache<T> cache(cache_, layer);
   const int64_t kv_heads = cache_.options().num_kv_heads;
   const int64_t width = out.size(1);
-  const int64_t group = width / cache.head_dim / kv_heads;
-  const auto num_tasks = static_cast<int64_t>(tiles_.size()) * kv_heads;
+  const int64_t num_heads = width / cache.value_dim;
+  // Query heads of one task: those of a key-value head, or some of the many that share a latent.
+  const int64_t group = cache.shared ? std::min(kHeadsOfLatent, num_heads) : num_heads / kv_heads;
+  const int64_t num_groups = (num_heads + group - 1) / group;
+  const bool writes_alone = decode_only_ && !cache.shared;
+  const auto num_tasks = static_cast<int64_t>(tiles_.size()) * num_groups;
 
   // Writes all tokens first: a tile of a prompt reads keys that other tiles write. A decoding
   // sequence has one tile per head, which writes its own keys below.
-  if (!decode_only_) {
-    ForSome(num_tasks, parallel, [&](int64_t begin, int64_t end) {
+  if (!writes_alone) {
+    const auto num_writes = static_cast<int64_t>(tiles_.size()) * kv_heads;
+    ForSome(num_writes, parallel, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const Tile& tile = tiles_[i / kv_heads];
         WriteTokens(cache, sequences_[tile.sequence], tile.first_token, tile.num_tokens,
@@ -247,26 +267,30 @@ void PagedAttention::Run(int64_t layer, const auto& heads, const AttentionParams
     });
   }
   const auto attend = [&](int64_t i) {
-    const Tile& tile = tiles_[i / kv_heads];
+    const Tile& tile = tiles_[i / num_groups];
     const PagedSequence& sequence = sequences_[tile.sequence];
-    const int64_t kv_head = i % kv_heads;
-    if (decode_only_) WriteTokens(cache, sequence, 0, 1, kv_head, heads);
+    const int64_t first_head = i % num_groups * group;
+    const int64_t count = std::min(group, num_heads - first_head);
+    const int64_t kv_head = cache.shared ? 0 : i % num_groups;
+    if (writes_alone) WriteTokens(cache, sequence, 0, 1, kv_head, heads);
     const int64_t row = sequence.first_token + tile.first_token;
-    const HeadsView<T> q = heads.Queries(row, tile.num_tokens, kv_head * group, group);
+    const HeadsView<T> q = heads.Queries(row, tile.num_tokens, first_head, count);
     AttendArgs<T> args;
     args.q = q.data;
     args.q_token_stride = q.token_stride;
     args.q_head_stride = q.head_stride;
     args.out_token_stride = width;
-    args.out =
-        static_cast<T*>(out.mutable_data_ptr()) + row * width + kv_head * group * cache.head_dim;
+    args.out = static_cast<T*>(out.mutable_data_ptr()) + row * width + first_head * cache.value_dim;
     args.num_tokens = tile.num_tokens;
-    args.heads_per_kv_head = group;
+    args.heads_per_kv_head = count;
     args.head_dim = cache.head_dim;
-    args.padded_head_dim = cache.padded_head_dim;
+    args.value_dim = cache.value_dim;
+    args.padded_value_dim = cache.padded_value_dim;
     args.first_position = sequence.context_length - sequence.num_tokens + tile.first_token;
     args.keys = cache.keys + kv_head * cache.block_size * cache.head_dim;
-    args.values = cache.values + kv_head * cache.block_size * cache.padded_head_dim;
+    args.values = cache.values + kv_head * cache.block_size * cache.value_stride;
+    args.value_stride = cache.value_stride;
+    args.shared = cache.shared;
     args.key_block_stride = cache.key_block_stride;
     args.value_block_stride = cache.value_block_stride;
     args.block_size = cache.block_size;
@@ -275,16 +299,16 @@ void PagedAttention::Run(int64_t layer, const auto& heads, const AttentionParams
     args.scale = static_cast<float>(params.scale);
     args.softcap = static_cast<float>(params.softcap);
     args.alibi = params.alibi;
-    args.alibi.first_head += kv_head * group;
+    args.alibi.first_head += first_head;
     args.window = params.window;
-    if (sinks.defined()) args.sinks = sinks.const_data_ptr<float>() + kv_head * group;
+    if (sinks.defined()) args.sinks = sinks.const_data_ptr<float>() + first_head;
     Attend(args);
   };
   ForSome(num_tasks, parallel, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       if (i + 1 < end) {
-        const PagedSequence& next = sequences_[tiles_[(i + 1) / kv_heads].sequence];
-        cache.FetchSoon(next, (i + 1) % kv_heads, params.window);
+        const PagedSequence& next = sequences_[tiles_[(i + 1) / num_groups].sequence];
+        cache.FetchSoon(next, cache.shared ? 0 : (i + 1) % num_groups, params.window);
       }
       attend(i);
     }
@@ -295,8 +319,11 @@ template <template <typename> typename Heads>
 at::Tensor PagedAttention::Attended(int64_t layer, int64_t num_tokens, int64_t num_heads,
                                     const AttentionParams& params, const auto&... from) {
   const PagedKvCacheOptions& options = cache_.options();
-  if (tiles_.empty()) MakeTiles(num_heads / options.num_kv_heads);
-  at::Tensor out = EmptyTensor({num_tokens, num_heads * options.head_dim}, options.dtype);
+  if (tiles_.empty()) {
+    MakeTiles(options.shared ? std::min(kHeadsOfLatent, num_heads)
+                             : num_heads / options.num_kv_heads);
+  }
+  at::Tensor out = EmptyTensor({num_tokens, num_heads * options.value_dim()}, options.dtype);
   at::Tensor sinks;
   if (params.sinks.has_value()) sinks = params.sinks->to(at::kFloat).contiguous();
   const bool parallel = num_scores_ * num_heads >= kMinParallelScores;
@@ -311,6 +338,13 @@ at::Tensor PagedAttention::Attended(int64_t layer, int64_t num_tokens, int64_t n
 at::Tensor PagedAttention::Forward(int64_t layer, const at::Tensor& q, const at::Tensor& k,
                                    const at::Tensor& v, const AttentionParams& params) {
   return Attended<GivenHeads>(layer, q.size(0), q.size(1), params, q, k, v);
+}
+
+at::Tensor PagedAttention::ForwardLatents(int64_t layer, const at::Tensor& q,
+                                          const at::Tensor& latents,
+                                          const AttentionParams& params) {
+  const at::Tensor keys = latents.unsqueeze(1);
+  return Attended<GivenHeads>(layer, q.size(0), q.size(1), params, q, keys, keys);
 }
 
 at::Tensor PagedAttention::ForwardProjected(int64_t layer, const at::Tensor& qkv,

@@ -43,6 +43,9 @@ class PagedAttention : public Attention {
   // Writes the new tokens' k and v into the cache, then attends.
   at::Tensor Forward(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                      const AttentionParams& params) override;
+  bool CachesLatents() const override { return cache_.options().shared; }
+  at::Tensor ForwardLatents(int64_t layer, const at::Tensor& q, const at::Tensor& latents,
+                            const AttentionParams& params) override;
   // Like Forward(); for a plain rotation in one pass, which rotates heads where they are written and
   // read. All tensors have the cache's type; norms are contiguous.
   at::Tensor ForwardProjected(int64_t layer, const at::Tensor& qkv, const HeadRotation& rotation,

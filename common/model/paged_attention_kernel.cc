@@ -114,10 +114,56 @@ HWY_INLINE void TileScores(const float* q, int64_t head_dim, const T* const* key
   }
 }
 
+// Keys whose scores RowScores() computes at once, as many as the rows of q: their sums fill the
+// registers and hide the latency.
+constexpr int kRowKeys = 4;
+
+// scores[r * kRun + j] = q_r . k_j for kTile keys that are rows of `dim` elements, for kRows rows of
+// q. Sums over lanes are few beside the products of a long row.
+template <int kRows, typename T>
+HWY_INLINE void RowScores(const float* q, int64_t dim, const T* keys, float* scores) {
+  const DF d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const shared::OneFloat one;
+  for (int64_t first = 0; first < kTile; first += kRowKeys) {
+    const T* const rows = keys + first * dim;
+    hn::Vec<DF> sums[kRows][kRowKeys];
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+      for (int k = 0; k < kRowKeys; ++k) sums[r][k] = hn::Zero(d);
+    }
+    int64_t i = 0;
+    for (; i + lanes <= dim; i += lanes) {
+      hn::Vec<DF> key[kRowKeys];
+#pragma GCC unroll 4
+      for (int k = 0; k < kRowKeys; ++k) key[k] = LoadFloats(d, rows + k * dim + i);
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) {
+        const auto qr = hn::LoadU(d, q + r * dim + i);
+#pragma GCC unroll 4
+        for (int k = 0; k < kRowKeys; ++k) sums[r][k] = hn::MulAdd(qr, key[k], sums[r][k]);
+      }
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+      for (int k = 0; k < kRowKeys; ++k) {
+        float score = hn::GetLane(hn::SumOfLanes(d, sums[r][k]));
+        for (int64_t rest = i; rest < dim; ++rest) {
+          score += q[r * dim + rest] *
+                   hn::GetLane(shared::LoadFloats(one, Elements(rows + k * dim + rest)));
+        }
+        scores[r * kRun + first + k] = score;
+      }
+    }
+  }
+}
+
 // acc[r, 0 .. kVectors * lanes) += sum over n keys of p[r, j] * values[j, ..], for kRows rows.
 template <int kRows, int kVectors, typename T>
-HWY_INLINE void AddColumns(const float* p, int64_t n, const T* values, int64_t padded_head_dim,
-                           float* acc) {
+HWY_INLINE void AddColumns(const float* p, int64_t n, const T* values, int64_t value_stride,
+                           int64_t padded_value_dim, float* acc) {
   const DF d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   hn::Vec<DF> sums[kRows][kVectors];
@@ -125,10 +171,10 @@ HWY_INLINE void AddColumns(const float* p, int64_t n, const T* values, int64_t p
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
-      sums[r][v] = hn::LoadU(d, acc + r * padded_head_dim + v * lanes);
+      sums[r][v] = hn::LoadU(d, acc + r * padded_value_dim + v * lanes);
     }
   }
-  for (int64_t j = 0; j < n; ++j, values += padded_head_dim) {
+  for (int64_t j = 0; j < n; ++j, values += value_stride) {
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
       const auto value = LoadFloats(d, values + v * lanes);
@@ -142,28 +188,28 @@ HWY_INLINE void AddColumns(const float* p, int64_t n, const T* values, int64_t p
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
-      hn::StoreU(sums[r][v], d, acc + r * padded_head_dim + v * lanes);
+      hn::StoreU(sums[r][v], d, acc + r * padded_value_dim + v * lanes);
     }
   }
 }
 
 // The same for all columns, in groups of as many sums as hide the latency.
 template <int kRows, typename T>
-HWY_INLINE void AddValues(const float* p, int64_t n, const T* values, int64_t padded_head_dim,
-                          float* acc) {
+HWY_INLINE void AddValues(const float* p, int64_t n, const T* values, int64_t value_stride,
+                          int64_t padded_value_dim, float* acc) {
   constexpr int kVectors = kRows <= 2 ? 8 / kRows : 2;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(DF()));
   int64_t i = 0;
-  for (; i + kVectors * lanes <= padded_head_dim; i += kVectors * lanes) {
-    AddColumns<kRows, kVectors>(p, n, values + i, padded_head_dim, acc + i);
+  for (; i + kVectors * lanes <= padded_value_dim; i += kVectors * lanes) {
+    AddColumns<kRows, kVectors>(p, n, values + i, value_stride, padded_value_dim, acc + i);
   }
   if constexpr (kVectors > 4) {
-    for (; i + 4 * lanes <= padded_head_dim; i += 4 * lanes) {
-      AddColumns<kRows, 4>(p, n, values + i, padded_head_dim, acc + i);
+    for (; i + 4 * lanes <= padded_value_dim; i += 4 * lanes) {
+      AddColumns<kRows, 4>(p, n, values + i, value_stride, padded_value_dim, acc + i);
     }
   }
-  for (; i < padded_head_dim; i += lanes) {
-    AddColumns<kRows, 1>(p, n, values + i, padded_head_dim, acc + i);
+  for (; i < padded_value_dim; i += lanes) {
+    AddColumns<kRows, 1>(p, n, values + i, value_stride, padded_value_dim, acc + i);
   }
 }
 
@@ -183,11 +229,12 @@ class Attender {
   void Run() {
     const int64_t rows = a_.num_tokens * a_.heads_per_kv_head;
     thread_local std::vector<float> scratch;
-    scratch.resize(rows * (a_.head_dim + a_.padded_head_dim + 2) + 4 * kRun + a_.heads_per_kv_head);
+    scratch.resize(rows * (a_.head_dim + a_.padded_value_dim + 2) + 4 * kRun +
+                   a_.heads_per_kv_head);
     q_ = scratch.data();
     acc_ = q_ + rows * a_.head_dim;
-    running_ = reinterpret_cast<shared::Running*>(acc_ + rows * a_.padded_head_dim);
-    scores_ = acc_ + rows * (a_.padded_head_dim + 2);
+    running_ = reinterpret_cast<shared::Running*>(acc_ + rows * a_.padded_value_dim);
+    scores_ = acc_ + rows * (a_.padded_value_dim + 2);
     slopes_ = scores_ + 4 * kRun;
     Start(rows);
     const int64_t end = a_.first_position + a_.num_tokens;  // one past the last visible key
@@ -213,20 +260,20 @@ class Attender {
       running_[r] = shared::InitialOf(a_.sinks, head);
     }
     for (int64_t g = 0; g < a_.heads_per_kv_head; ++g) slopes_[g] = SlopeOf(a_.alibi, g);
-    std::fill_n(acc_, rows * a_.padded_head_dim, 0.0f);
+    std::fill_n(acc_, rows * a_.padded_value_dim, 0.0f);
   }
 
   int64_t BlockOf(int64_t position) const {
     return a_.blocks[position / a_.block_size * a_.blocks_stride];
   }
-  // Returns the tile of keys that begins at a position.
+  // Returns the tile of keys that begins at a position; their rows, in a cache with shared values.
   const T* KeysOf(int64_t position) const {
     return a_.keys + BlockOf(position) * a_.key_block_stride +
            position % a_.block_size * a_.head_dim;
   }
   const T* ValuesOf(int64_t position) const {
     return a_.values + BlockOf(position) * a_.value_block_stride +
-           position % a_.block_size * a_.padded_head_dim;
+           position % a_.block_size * a_.value_stride;
   }
   // Returns the first position that row `row` sees.
   int64_t OldestOf(int64_t row) const {
@@ -259,9 +306,12 @@ class Attender {
     // their blocks may belong to other sequences by now.
     const int64_t skipped = std::max<int64_t>(0, OldestOf(row) - run) / kTile * kTile;
     if (n <= skipped) return;
-    float* acc = acc_ + row * a_.padded_head_dim;
+    float* acc = acc_ + row * a_.padded_value_dim;
     const int64_t whole_tiles = (n + kTile - 1) / kTile * kTile;
     int64_t j = skipped;
+    for (; a_.shared && j < whole_tiles; j += kTile) {
+      RowScores<kRows>(q_ + row * a_.head_dim, a_.head_dim, KeysOf(run + j), scores_ + j);
+    }
     constexpr int kMost = kScoreSums / kRows;
     if constexpr (kMost >= 8) j = ScoreTiles<kRows, 8>(row, run, j, whole_tiles);
     if constexpr (kMost >= 4) j = ScoreTiles<kRows, 4>(row, run, j, whole_tiles);
@@ -276,13 +326,14 @@ class Attender {
       const auto visible = shared::VisibleOf(position, run, n, a_.window);
       const float shrunk =
           shared::SoftmaxBlock(scores_ + r * kRun, whole_tiles, visible, running_[row + r]);
-      if (shrunk != 1.0f) ScaleRow(acc + r * a_.padded_head_dim, a_.padded_head_dim, shrunk);
+      if (shrunk != 1.0f) ScaleRow(acc + r * a_.padded_value_dim, a_.padded_value_dim, shrunk);
     }
     for (j = skipped; j < n;) {
       const int64_t position = run + j;
       const int64_t within = position % a_.block_size;
       const int64_t count = std::min(n - j, a_.block_size - within);
-      AddValues<kRows>(scores_ + j, count, ValuesOf(position), a_.padded_head_dim, acc);
+      AddValues<kRows>(scores_ + j, count, ValuesOf(position), a_.value_stride, a_.padded_value_dim,
+                       acc);
       j += count;
     }
   }
@@ -290,14 +341,14 @@ class Attender {
   void Finish(int64_t rows) {
     for (int64_t r = 0; r < rows; ++r) {
       T* out = a_.out + r / a_.heads_per_kv_head * a_.out_token_stride +
-               r % a_.heads_per_kv_head * a_.head_dim;
-      ScaleTo(acc_ + r * a_.padded_head_dim, a_.head_dim, 1.0f / running_[r].sum, Elements(out));
+               r % a_.heads_per_kv_head * a_.value_dim;
+      ScaleTo(acc_ + r * a_.padded_value_dim, a_.value_dim, 1.0f / running_[r].sum, Elements(out));
     }
   }
 
   const AttendArgs<T>& a_;
   float* q_;                  // [rows, head_dim], scaled
-  float* acc_;                // [rows, padded_head_dim]
+  float* acc_;                // [rows, padded_value_dim]
   shared::Running* running_;  // [rows]
   float* scores_;             // [4, kRun]
   float* slopes_;             // [heads_per_kv_head]

@@ -15,18 +15,23 @@ struct AttendArgs {
   const T* q = nullptr;  // first token, first head of the group
   int64_t q_token_stride = 0;
   int64_t q_head_stride = 0;
-  T* out = nullptr;  // [num_tokens, .., heads_per_kv_head, head_dim]
+  T* out = nullptr;  // [num_tokens, .., heads_per_kv_head, value_dim]
   int64_t out_token_stride = 0;
   int64_t num_tokens = 0;
   int64_t heads_per_kv_head = 0;
   int64_t head_dim = 0;
-  int64_t padded_head_dim = 0;
+  int64_t value_dim = 0;
+  int64_t padded_value_dim = 0;
   int64_t first_position = 0;  // position of the first token, which sees keys 0 .. first_position
 
   const T* keys = nullptr;    // of the KV head, in block 0
   const T* values = nullptr;  // of the KV head, in block 0
   int64_t key_block_stride = 0;
   int64_t value_block_stride = 0;
+  // From one token's value to the next: padded_value_dim, but in a cache with shared values, whose
+  // keys are rows too and not tiles: head_dim.
+  int64_t value_stride = 0;
+  bool shared = false;
   int64_t block_size = 0;
   // Blocks of tokens 0 .. first_position + num_tokens - 1; those that have left the first token's
   // window are not read.

@@ -35,17 +35,31 @@ void CopyRow(at::Tensor& blocks, int64_t from, int64_t to) {
 }  // namespace
 
 int64_t PagedKvCache::BytesPerBlock(const PagedKvCacheOptions& options) {
-  const CacheSpec layer{options.num_kv_heads, options.head_dim};
+  const CacheSpec layer{.num_kv_heads = options.num_kv_heads,
+                        .head_dim = options.head_dim,
+                        .v_head_dim = options.value_dim(),
+                        .shared = options.shared};
   const int64_t elements = CacheElementsPerToken(layer, /*on_gpu=*/!options.device.is_cpu());
   return GroupsOf(options).layers_per_block * options.block_size * elements *
          (options.dtype == at::kFloat ? 4 : 2);
 }
 
 absl::StatusOr<PagedKvCache> PagedKvCache::Create(const PagedKvCacheOptions& o) {
-  if (o.num_layers < 1 || o.num_blocks < 1 || o.num_kv_heads < 1 || o.head_dim < 1) {
+  if (o.num_layers < 1 || o.num_blocks < 1 || o.num_kv_heads < 1 || o.head_dim < 1 ||
+      o.v_head_dim < 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         "KV cache: expected positive sizes, found ", o.num_layers, " layers, ", o.num_blocks,
         " blocks, ", o.num_kv_heads, " KV heads, head_dim ", o.head_dim));
+  }
+  if (o.shared && (o.num_kv_heads != 1 || o.value_dim() > o.head_dim)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "KV cache with shared values: expected 1 KV head whose value is part of its key, found ",
+        o.num_kv_heads, " with ", o.value_dim(), " of ", o.head_dim, " elements"));
+  }
+  if (!o.device.is_cpu() && (o.shared || o.value_dim() != o.head_dim)) {
+    return absl::UnimplementedError(
+        absl::StrCat("KV cache on ", o.device.str(), ": expected values as large as keys, found ",
+                     o.value_dim(), " and ", o.head_dim, " elements; use rollout.device=cpu"));
   }
   if (o.block_size < kKvTile || o.block_size % kKvTile != 0) {
     return absl::InvalidArgumentError(
@@ -62,7 +76,7 @@ absl::StatusOr<PagedKvCache> PagedKvCache::Create(const PagedKvCacheOptions& o) 
   PagedKvCache cache;
   cache.options_ = o;
   cache.groups_ = GroupsOf(o);
-  cache.padded_head_dim_ = RoundUp(o.head_dim, kKvTile);
+  cache.padded_value_dim_ = RoundUp(o.value_dim(), kKvTile);
   RETURN_IF_ERROR(cache.Allocate());
   return cache;
 }
@@ -79,10 +93,19 @@ absl::Status PagedKvCache::Allocate() {
         }
         continue;
       }
+      if (o.shared) {
+        // Values are read in whole registers, beyond the last row too.
+        const int64_t elements = o.num_blocks * o.block_size * o.head_dim;
+        keys_.push_back(at::empty({elements + kKvTile}, type)
+                            .narrow(0, 0, elements)
+                            .view({o.num_blocks, 1, o.block_size, o.head_dim}));
+        values_.push_back(keys_.back());
+        continue;
+      }
       keys_.push_back(at::empty(
           {o.num_blocks, o.num_kv_heads, o.block_size / kKvTile, o.head_dim, kKvTile}, type));
       values_.push_back(
-          at::empty({o.num_blocks, o.num_kv_heads, o.block_size, padded_head_dim_}, type));
+          at::empty({o.num_blocks, o.num_kv_heads, o.block_size, padded_value_dim_}, type));
     }
   } catch (const std::exception&) {
     keys_.clear();
@@ -103,7 +126,7 @@ absl::StatusOr<bool> PagedKvCache::TakeMemory() {
 void PagedKvCache::CopyBlock(int64_t from, int64_t to) {
   for (int64_t i = 0; i < groups_.layers_per_block; ++i) {
     CopyRow(keys_[i], from, to);
-    CopyRow(values_[i], from, to);
+    if (!options_.shared) CopyRow(values_[i], from, to);
   }
 }
 

@@ -22,11 +22,15 @@ struct PagedKvCacheOptions {
   int64_t num_blocks = 0;
   int64_t block_size = kKvTile;  // tokens; a multiple of kKvTile
   int64_t num_kv_heads = 0;
-  int64_t head_dim = 0;
+  int64_t head_dim = 0;               // of keys
+  int64_t v_head_dim = 0;             // of values; 0: head_dim
+  bool shared = false;                // CacheSpec::shared; on the CPU alone
   at::ScalarType dtype = at::kFloat;  // float32 or bfloat16, like the model's activations
   at::Device device = at::kCPU;       // like the model's activations
   // Of each layer, in tokens (LayerWindows()); empty: every layer sees all tokens.
   std::vector<int64_t> windows;
+
+  int64_t value_dim() const { return v_head_dim > 0 ? v_head_dim : head_dim; }
 };
 
 // Owns the storage; the block manager assigns blocks to sequences. Thread-compatible. On the CPU
@@ -34,7 +38,8 @@ struct PagedKvCacheOptions {
 // plus padding_block(), an extra block that takes the writes of tokens that pad a batch.
 class PagedKvCache {
  public:
-  // INVALID_ARGUMENT for invalid sizes; RESOURCE_EXHAUSTED if the allocation fails.
+  // INVALID_ARGUMENT for invalid sizes; UNIMPLEMENTED for values of another size than keys on a GPU;
+  // RESOURCE_EXHAUSTED if the allocation fails.
   static absl::StatusOr<PagedKvCache> Create(const PagedKvCacheOptions& options);
 
   // Bytes of one block, in all layers that share it.
@@ -42,15 +47,16 @@ class PagedKvCache {
 
   const PagedKvCacheOptions& options() const { return options_; }
   const CacheGroups& groups() const { return groups_; }
-  int64_t padded_head_dim() const { return padded_head_dim_; }
+  int64_t padded_value_dim() const { return padded_value_dim_; }
 
   // Layers of different groups may get one tensor: they use different blocks of it.
   // [num_blocks, num_kv_heads, block_size / kKvTile, head_dim, kKvTile]; on a GPU
   // [num_blocks + 1, num_kv_heads, block_size, head_dim]
   // On the CPU dimensions come before the tokens of a tile: a register holds one dimension of
-  // several keys, so their scores need no sum over lanes.
+  // several keys, so their scores need no sum over lanes. With shared values, which are read as rows:
+  // [num_blocks, 1, block_size, head_dim], keys and values in one.
   const at::Tensor& keys(int64_t layer) const { return keys_[groups_.layers[layer].index]; }
-  // [num_blocks, num_kv_heads, block_size, padded_head_dim]; on a GPU like the keys
+  // [num_blocks, num_kv_heads, block_size, padded_value_dim]; on a GPU like the keys
   // The padding fills whole registers, so that rows are read without tails.
   const at::Tensor& values(int64_t layer) const { return values_[groups_.layers[layer].index]; }
 
@@ -74,7 +80,7 @@ class PagedKvCache {
 
   PagedKvCacheOptions options_;
   CacheGroups groups_;
-  int64_t padded_head_dim_ = 0;
+  int64_t padded_value_dim_ = 0;
   // One tensor for each layer's place in a block.
   std::vector<at::Tensor> keys_;
   std::vector<at::Tensor> values_;

@@ -100,6 +100,20 @@ absl::Status CheckSequenceParallel(const ModelSpec& spec, int tensor_ranks, int 
 
 namespace {
 
+absl::Status CheckValueDims(const ModelSpec& spec, const std::string& device) {
+  for (const LayerSpec& layer : spec.layers) {
+    const AttentionSpec& attention = layer.attention;
+    if (!attention.latent.has_value() && attention.value_dim() == attention.head_dim) continue;
+    return absl::UnimplementedError(absl::StrCat(
+        "rollout.device: ", device, ": the model has ",
+        attention.latent.has_value() ? std::string("latent attention")
+                                     : absl::StrCat("values of ", attention.value_dim(),
+                                                    " elements and keys of ", attention.head_dim),
+        ", which a rollout on a GPU does not support; use rollout.device=cpu"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckWindows(const ModelSpec& spec, const std::string& device) {
   for (const int64_t window : LayerWindows(spec)) {
     if (window == 0) continue;
@@ -117,6 +131,7 @@ absl::Status CheckRolloutDevice(const ModelSpec& spec, const std::string& device
   if (device.empty() || device == "auto" || device == "cpu") return absl::OkStatus();
   const auto layer = std::find_if(spec.layers.begin(), spec.layers.end(),
                                   [](const LayerSpec& l) { return l.experts.has_value(); });
+  RETURN_IF_ERROR(CheckValueDims(spec, device));
   if (layer == spec.layers.end()) return CheckWindows(spec, device);
   return absl::UnimplementedError(
       absl::StrCat("rollout.device: ", device, ": layer ", layer - spec.layers.begin(), " has ",

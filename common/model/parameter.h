@@ -59,7 +59,9 @@ struct Parameter {
   std::vector<int64_t> shape;
   std::vector<Segment> segments;  // in row order; at least one
   ParameterRole role = ParameterRole::kMatrix;
-  Placement tensor_parallel;   // over the tensor-parallel axis
+  Placement tensor_parallel;  // over the tensor-parallel axis
+  // Products with parts of it read it row by row: a rollout on the CPU keeps it so too.
+  bool read_by_row = false;
   bool trainable = true;       // a frozen one has no gradient and no optimizer state
   std::string group = "base";  // "base", "adapter NAME", "vision"
   // Set by the table.

@@ -107,9 +107,10 @@ at::Tensor RotateBack(const at::Tensor& grad_out, const at::Tensor& qkv, const a
 struct RotateQkvFunction : torch::autograd::Function<RotateQkvFunction> {
   static variable_list forward(AutogradContext* ctx, const at::Tensor& qkv, const at::Tensor& cos,
                                const at::Tensor& sin, int64_t num_heads, int64_t num_kv_heads,
-                               int64_t head_dim, const std::optional<at::Tensor>& q_norm,
+                               int64_t head_dim, int64_t v_head_dim,
+                               const std::optional<at::Tensor>& q_norm,
                                const std::optional<at::Tensor>& k_norm, double eps) {
-    const QkvShape shape{num_heads, num_kv_heads, head_dim};
+    const QkvShape shape{num_heads, num_kv_heads, head_dim, v_head_dim};
     const at::Tensor q_weight = q_norm.value_or(at::Tensor());
     const at::Tensor k_weight = k_norm.value_or(at::Tensor());
     const at::Tensor in = qkv.contiguous();
@@ -119,23 +120,23 @@ struct RotateQkvFunction : torch::autograd::Function<RotateQkvFunction> {
     // Only the gradient of a norm needs the projection itself.
     ctx->save_for_backward({cos, sin, q_weight.defined() ? in : at::Tensor(), q_weight, k_weight,
                             q.inverse_rms, k.inverse_rms});
-    ctx->saved_data["shape"] = std::vector<int64_t>{num_heads, num_kv_heads, head_dim};
+    ctx->saved_data["shape"] = std::vector<int64_t>{num_heads, num_kv_heads, head_dim, v_head_dim};
     ctx->set_materialize_grads(false);
     const int64_t v_column = (num_heads + num_kv_heads) * head_dim;
     const at::Tensor v =
-        in.narrow(1, v_column, num_kv_heads * head_dim).unflatten(1, {num_kv_heads, head_dim});
+        in.narrow(1, v_column, shape.v_size()).unflatten(1, {num_kv_heads, shape.value_dim()});
     return {q.out, k.out, v};
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const variable_list saved = ctx->get_saved_variables();
     const std::vector<int64_t> sizes = ctx->saved_data["shape"].toIntVector();
-    const QkvShape shape{sizes[0], sizes[1], sizes[2]};
+    const QkvShape shape{sizes[0], sizes[1], sizes[2], sizes[3]};
     const Heads q_heads{shape.num_heads, 0};
     const Heads k_heads{shape.num_kv_heads, shape.num_heads * shape.head_dim};
     const int64_t v_column = k_heads.column + shape.num_kv_heads * shape.head_dim;
-    const int64_t v_size = shape.num_kv_heads * shape.head_dim;
-    variable_list result(9);
+    const int64_t v_size = shape.v_size();
+    variable_list result(10);
     at::TensorOptions options;
     for (const at::Tensor& grad : grads) {
       if (grad.defined()) options = grad.options();
@@ -152,8 +153,8 @@ struct RotateQkvFunction : torch::autograd::Function<RotateQkvFunction> {
       grad_v.zero_();
     }
     result[0] = grad_qkv;
-    result[6] = grad_q_norm;
-    result[7] = grad_k_norm;
+    result[7] = grad_q_norm;
+    result[8] = grad_k_norm;
     return result;
   }
 };
@@ -189,10 +190,10 @@ Qkv RotateQkvRecorded(const at::Tensor& qkv, const HeadRotation& rotation) {
         return variable_list{std::move(out.q), std::move(out.k)};
       });
   const QkvShape& shape = rotation.shape;
-  const int64_t v_size = shape.num_kv_heads * shape.head_dim;
+  const int64_t v_size = shape.v_size();
   return {std::move(rotated[0]), std::move(rotated[1]),
           qkv.narrow(1, qkv.size(1) - v_size, v_size)
-              .unflatten(1, {shape.num_kv_heads, shape.head_dim})};
+              .unflatten(1, {shape.num_kv_heads, shape.value_dim()})};
 }
 
 bool IsFloat(const at::Tensor& tensor) {
@@ -268,17 +269,17 @@ Qkv RotateQkv(const at::Tensor& qkv, const HeadRotation& rotation) {
   if (NeedsGraph(tensors)) {
     variable_list out =
         RotateQkvFunction::apply(qkv, cos, sin, shape.num_heads, shape.num_kv_heads, shape.head_dim,
-                                 OptionalOf(q_weight), OptionalOf(k_weight), eps);
+                                 shape.v_head_dim, OptionalOf(q_weight), OptionalOf(k_weight), eps);
     return {std::move(out[0]), std::move(out[1]), std::move(out[2])};
   }
   const at::Tensor in = qkv.contiguous();
   const int64_t k_column = shape.num_heads * shape.head_dim;
-  const int64_t kv_size = shape.num_kv_heads * shape.head_dim;
+  const int64_t v_column = k_column + shape.num_kv_heads * shape.head_dim;
   Rotated q = Rotate(in, cos, sin, shape, {shape.num_heads, 0}, q_weight, eps, false);
   Rotated k = Rotate(in, cos, sin, shape, {shape.num_kv_heads, k_column}, k_weight, eps, false);
   return {
       std::move(q.out), std::move(k.out),
-      in.narrow(1, k_column + kv_size, kv_size).unflatten(1, {shape.num_kv_heads, shape.head_dim})};
+      in.narrow(1, v_column, shape.v_size()).unflatten(1, {shape.num_kv_heads, shape.value_dim()})};
 }
 
 }  // namespace tandem::model

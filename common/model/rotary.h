@@ -39,12 +39,16 @@ struct QkvShape {
   int64_t num_heads = 0;
   int64_t num_kv_heads = 0;
   int64_t head_dim = 0;
+  int64_t v_head_dim = 0;  // of values; 0: head_dim
+
+  int64_t value_dim() const { return v_head_dim > 0 ? v_head_dim : head_dim; }
+  int64_t v_size() const { return num_kv_heads * value_dim(); }
 };
 
 struct Qkv {
   at::Tensor q;  // [num_tokens, num_heads, head_dim]
   at::Tensor k;  // [num_tokens, num_kv_heads, head_dim]
-  at::Tensor v;  // [num_tokens, num_kv_heads, head_dim], a view of the projection
+  at::Tensor v;  // [num_tokens, num_kv_heads, value_dim()], a view of the projection
 };
 
 // A norm's tensors, of the shapes that QkNormSpec::Over says; undefined for those that it lacks.
@@ -67,7 +71,7 @@ struct HeadRotation {
   bool IsPlain() const;
 };
 
-// qkv: [num_tokens, (num_heads + 2 num_kv_heads) * head_dim]. Differentiable. The bits of a token's
+// qkv: [num_tokens, (num_heads + num_kv_heads) * head_dim + v_size()]. Differentiable. The bits of a token's
 // heads depend on nothing but the token.
 Qkv RotateQkv(const at::Tensor& qkv, const HeadRotation& rotation);
 

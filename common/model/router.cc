@@ -5,12 +5,12 @@
 #include <ATen/ops/sigmoid.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include <algorithm>
-#include <cmath>
-#include <limits>
+#include <utility>
 
 #include "common/model/cpu_dispatch.h"
 #include "common/model/eager_ops.h"
+#include "common/model/optional_tensor.h"
+#include "common/model/router_rows.h"
 #include "common/model/step_memory.h"
 
 namespace tandem::model {
@@ -25,122 +25,86 @@ bool RowsTake(const at::Tensor& logits) {
   return logits.is_cpu() && logits.scalar_type() == at::kFloat;
 }
 
-float Rank(float logit) {
-  return std::isnan(logit) ? -std::numeric_limits<float>::infinity() : logit;
+// Calls body(row_router, i) for each row.
+template <typename Body>
+void ForRoutedRows(const at::Tensor& logits, const Router& router, const Body& body) {
+  const int64_t size = logits.size(1);
+  const at::Tensor bias = ContiguousOrUndefined(router.correction_bias);
+  ForRows(logits.size(0), size, [&](int64_t begin, int64_t end) {
+    RowRouter rows(router.spec, size, DataOrNull<float>(bias));
+    for (int64_t i = begin; i < end; ++i) body(rows, i);
+  });
 }
 
-void ChooseRow(const float* logits, int64_t num_experts, int64_t top_k, int64_t* chosen) {
-  int64_t count = 0;  // chosen[0, count): by descending logit
-  for (int64_t e = 0; e < num_experts; ++e) {
-    const float rank = Rank(logits[e]);
-    if (count == top_k && !(rank > Rank(logits[chosen[count - 1]]))) continue;
-    int64_t place = count < top_k ? count++ : count - 1;
-    for (; place > 0 && rank > Rank(logits[chosen[place - 1]]); --place) {
-      chosen[place] = chosen[place - 1];
-    }
-    chosen[place] = e;
-  }
-  std::sort(chosen, chosen + count);
-}
-
-// The softmax of a row: weight(e) = exp(logits[e] - largest) / sum.
-struct RowSoftmax {
-  float largest = -std::numeric_limits<float>::infinity();
-  float sum = 0;
-
-  RowSoftmax(const float* logits, int64_t num_experts) {
-    for (int64_t e = 0; e < num_experts; ++e) largest = std::max(largest, Rank(logits[e]));
-    for (int64_t e = 0; e < num_experts; ++e) sum += std::exp(logits[e] - largest);
-  }
-  float Share(float logit) const { return std::exp(logit - largest) / sum; }
-};
-
-void WeighRow(const float* logits, int64_t num_experts, const int64_t* chosen, int64_t top_k,
-              bool normalize, float* weights) {
-  RowSoftmax softmax(logits, num_experts);
-  // A NaN of an expert that was not chosen shows here.
-  if (normalize && !std::isnan(softmax.sum)) {
-    softmax.sum = 0;
-    for (int64_t j = 0; j < top_k; ++j)
-      softmax.sum += std::exp(logits[chosen[j]] - softmax.largest);
-  }
-  for (int64_t j = 0; j < top_k; ++j) weights[j] = softmax.Share(logits[chosen[j]]);
-}
-
-// With p the softmax over the experts that count, all or the chosen ones, and g the gradients of
-// the weights: grad = p (g - sum of p g), where g is 0 for experts that were not chosen.
-void WeighRowBackward(const float* logits, int64_t num_experts, const int64_t* chosen,
-                      int64_t top_k, bool normalize, const float* weights, const float* grad,
-                      float* grad_logits) {
-  float sum = 0;
-  for (int64_t j = 0; j < top_k; ++j) sum += weights[j] * grad[j];
-  if (normalize) {
-    std::fill(grad_logits, grad_logits + num_experts, 0.0f);
-  } else {
-    const RowSoftmax softmax(logits, num_experts);
-    for (int64_t e = 0; e < num_experts; ++e) grad_logits[e] = -softmax.Share(logits[e]) * sum;
-  }
-  for (int64_t j = 0; j < top_k; ++j) grad_logits[chosen[j]] = weights[j] * (grad[j] - sum);
-}
-
-at::Tensor WeightsOf(const at::Tensor& logits, const at::Tensor& experts, bool normalize) {
+at::Tensor WeightsOf(const at::Tensor& logits, const at::Tensor& experts, const Router& router) {
   at::Tensor weights = EmptyTensor(experts.sizes(), logits.options().requires_grad(false));
   const int64_t size = logits.size(1);
   const int64_t top_k = experts.size(1);
   const float* const from = logits.const_data_ptr<float>();
   const int64_t* const chosen = experts.const_data_ptr<int64_t>();
   float* const to = weights.mutable_data_ptr<float>();
-  ForRows(logits.size(0), size, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      WeighRow(from + i * size, size, chosen + i * top_k, top_k, normalize, to + i * top_k);
-    }
+  ForRoutedRows(logits, router, [&](RowRouter& rows, int64_t i) {
+    rows.Weigh(from + i * size, chosen + i * top_k, to + i * top_k);
   });
   return weights;
 }
 
+at::Tensor LogitGradients(const at::Tensor& logits, const at::Tensor& experts,
+                          const at::Tensor& weights, const at::Tensor& grad, const Router& router) {
+  const int64_t size = logits.size(1);
+  const int64_t top_k = experts.size(1);
+  at::Tensor grad_logits = at::empty_like(logits);
+  const float* const from = logits.const_data_ptr<float>();
+  const int64_t* const chosen = experts.const_data_ptr<int64_t>();
+  const float* const weighed = weights.const_data_ptr<float>();
+  const float* const given = grad.const_data_ptr<float>();
+  float* const to = grad_logits.mutable_data_ptr<float>();
+  ForRoutedRows(logits, router, [&](RowRouter& rows, int64_t i) {
+    rows.WeighBackward(from + i * size, chosen + i * top_k, weighed + i * top_k, given + i * top_k,
+                       to + i * size);
+  });
+  return grad_logits;
+}
+
 struct WeightsFunction : torch::autograd::Function<WeightsFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& logits,
-                            const at::Tensor& experts, bool normalize) {
-    const at::Tensor weights = WeightsOf(logits, experts, normalize);
+                            const at::Tensor& experts, const Router& router) {
+    const at::Tensor weights = WeightsOf(logits, experts, router);
     ctx->save_for_backward({logits, experts, weights});
-    ctx->saved_data["normalize"] = normalize;
+    const RoutingSpec& spec = router.spec;
+    ctx->saved_data["top_k"] = spec.top_k;
+    ctx->saved_data["normalize"] = spec.normalize;
+    ctx->saved_data["score"] = static_cast<int64_t>(spec.score);
+    ctx->saved_data["scale"] = spec.scale;
+    ctx->saved_data["jitter"] = spec.jitter;
     return weights;
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const variable_list saved = ctx->get_saved_variables();
-    const at::Tensor& logits = saved[0];
-    const int64_t size = logits.size(1);
-    const int64_t top_k = saved[1].size(1);
-    const bool normalize = ctx->saved_data["normalize"].toBool();
-    const at::Tensor grad = grads[0].contiguous();
-    at::Tensor grad_logits = at::empty_like(logits);
-    const float* const from = logits.const_data_ptr<float>();
-    const int64_t* const chosen = saved[1].const_data_ptr<int64_t>();
-    const float* const weights = saved[2].const_data_ptr<float>();
-    const float* const given = grad.const_data_ptr<float>();
-    float* const to = grad_logits.mutable_data_ptr<float>();
-    ForRows(logits.size(0), size, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        WeighRowBackward(from + i * size, size, chosen + i * top_k, top_k, normalize,
-                         weights + i * top_k, given + i * top_k, to + i * size);
-      }
-    });
-    return {grad_logits, at::Tensor(), at::Tensor()};
+    // Without what matters to the choice alone.
+    const Router router{{.top_k = ctx->saved_data["top_k"].toInt(),
+                         .normalize = ctx->saved_data["normalize"].toBool(),
+                         .score = static_cast<RoutingSpec::Score>(ctx->saved_data["score"].toInt()),
+                         .scale = ctx->saved_data["scale"].toDouble(),
+                         .jitter = ctx->saved_data["jitter"].toDouble()},
+                        {}};
+    return {LogitGradients(saved[0], saved[1], saved[2], grads[0].contiguous(), router),
+            at::Tensor(), at::Tensor()};
   }
 };
 
-at::Tensor SigmoidOf(const at::Tensor& logits) {
+at::Tensor SigmoidsOf(const at::Tensor& logits) {
   at::Tensor out = EmptyTensor(logits.sizes(), logits.options().requires_grad(false));
   const float* const from = logits.const_data_ptr<float>();
   float* const to = out.mutable_data_ptr<float>();
-  for (int64_t i = 0; i < logits.numel(); ++i) to[i] = 1.0f / (1.0f + std::exp(-from[i]));
+  for (int64_t i = 0; i < logits.numel(); ++i) to[i] = SigmoidOf(from[i]);
   return out;
 }
 
 struct GateFunction : torch::autograd::Function<GateFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& logits) {
-    const at::Tensor weights = SigmoidOf(logits);
+    const at::Tensor weights = SigmoidsOf(logits);
     ctx->save_for_backward({weights});
     return weights;
   }
@@ -153,31 +117,31 @@ struct GateFunction : torch::autograd::Function<GateFunction> {
 
 }  // namespace
 
-at::Tensor ChooseExperts(const at::Tensor& logits, int64_t top_k) {
-  if (!RowsTake(logits)) return eager::ChooseExperts(logits.detach(), top_k);
+at::Tensor ChooseExperts(const at::Tensor& logits, const Router& router) {
+  if (!RowsTake(logits)) return eager::ChooseExperts(logits.detach(), router);
   const at::Tensor rows = logits.detach().contiguous();
+  const int64_t top_k = router.spec.top_k;
   at::Tensor experts = EmptyTensor({rows.size(0), top_k}, at::kLong);
   const int64_t size = rows.size(1);
   const float* const from = rows.const_data_ptr<float>();
   int64_t* const to = experts.mutable_data_ptr<int64_t>();
-  ForRows(rows.size(0), size, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) ChooseRow(from + i * size, size, top_k, to + i * top_k);
+  ForRoutedRows(rows, router, [&](RowRouter& of_rows, int64_t i) {
+    of_rows.Choose(from + i * size, to + i * top_k);
   });
   return experts;
 }
 
-at::Tensor ExpertWeights(const at::Tensor& logits, const at::Tensor& experts, bool normalize) {
-  if (!RowsTake(logits)) return eager::ExpertWeights(logits, experts, normalize);
-  if (NeedsGraph({logits})) {
-    return WeightsFunction::apply(logits.contiguous(), experts, normalize);
-  }
-  return WeightsOf(logits.contiguous(), experts, normalize);
+at::Tensor ExpertWeights(const at::Tensor& logits, const at::Tensor& experts,
+                         const Router& router) {
+  if (!RowsTake(logits)) return eager::ExpertWeights(logits, experts, router);
+  if (NeedsGraph({logits})) return WeightsFunction::apply(logits.contiguous(), experts, router);
+  return WeightsOf(logits.contiguous(), experts, router);
 }
 
 at::Tensor GateWeights(const at::Tensor& logits) {
   if (!RowsTake(logits)) return at::sigmoid(logits);
   if (NeedsGraph({logits})) return GateFunction::apply(logits.contiguous());
-  return SigmoidOf(logits.contiguous());
+  return SigmoidsOf(logits.contiguous());
 }
 
 }  // namespace tandem::model

@@ -9,15 +9,20 @@
 
 namespace tandem::model {
 
-// Returns the experts with the largest logits, int64 [num_tokens, top_k], in ascending order. Of
-// equal logits the lower expert's counts first; NaN is less than any number. logits: float32
-// (float64 for float64 models) [num_tokens, num_experts].
-at::Tensor ChooseExperts(const at::Tensor& logits, int64_t top_k);
+struct Router {
+  RoutingSpec spec;
+  // [num_experts], of the logits' type, without a graph; undefined unless the spec has it.
+  at::Tensor correction_bias;
+};
 
-// Returns the chosen experts' weights, [num_tokens, top_k] of the logits' type: their share of a
-// softmax over all logits, or over the chosen ones if `normalize`. A row with a NaN among its
-// logits has weights of NaN. Differentiable.
-at::Tensor ExpertWeights(const at::Tensor& logits, const at::Tensor& experts, bool normalize);
+// Returns the experts that the spec chooses, int64 [num_tokens, top_k], in ascending order. Of equal
+// ones the lower counts first; NaN is less than any number. logits: float32 (float64 for float64
+// models) [num_tokens, num_experts].
+at::Tensor ChooseExperts(const at::Tensor& logits, const Router& router);
+
+// Returns the chosen experts' weights, [num_tokens, top_k] of the logits' type. A row with a NaN among
+// its logits, or every row if one is in the correction bias, has weights of NaN. Differentiable.
+at::Tensor ExpertWeights(const at::Tensor& logits, const at::Tensor& experts, const Router& router);
 
 // Returns the sigmoid of the logits, element by element: the weight of a shared expert.
 // Differentiable.

@@ -151,6 +151,7 @@ absl::StatusOr<StoredPlacement> PlaceInTensor(const ModelSpec& spec, const Match
   if (HoldsExperts(match)) {
     view.tensor_shape.insert(view.tensor_shape.begin(), num_experts);
   }
+  if (match.rule.leading_one) view.tensor_shape.insert(view.tensor_shape.begin(), 1);
   view.offset = expert * rows * columns + (skip + part.before) * row_stride;
   view.sizes = {blocks, part.own, columns};
   view.strides = {part.block * row_stride, row_stride, transposed ? rows : 1};
@@ -165,8 +166,8 @@ absl::StatusOr<StoredPlacement> PlaceInTensor(const ModelSpec& spec, const Match
 // A tensor for each row of the parameter.
 absl::StatusOr<std::vector<StoredPlacement>> PlaceHeads(Match match) {
   const StoredRule& rule = match.rule;
-  if (rule.fusion != StoredFusion::kNone || rule.transposed || rule.skip_rows != 0 ||
-      match.shape.size() < 2) {
+  if (rule.fusion != StoredFusion::kNone || rule.transposed || rule.leading_one ||
+      rule.skip_rows != 0 || match.shape.size() < 2) {
     return match.Error(
         "a rule with \"{head}\" takes a parameter [heads, head_dim], neither fused nor transposed");
   }

@@ -27,8 +27,9 @@ struct StoredRule {
   StoredFusion fusion = StoredFusion::kNone;
   // The names that share the tensor, in order, this one among them; empty for kNone.
   std::vector<std::string> parts;
-  bool transposed = false;  // the folder has [in, out]; a bias is as it is
-  int skip_rows = 0;        // rows of the tensor before the parameter's, which belong to none
+  bool transposed = false;   // the folder has [in, out]; a bias is as it is
+  int skip_rows = 0;         // rows of the tensor before the parameter's, which belong to none
+  bool leading_one = false;  // the tensor has a first dimension of 1 before the parameter's
 
   friend bool operator==(const StoredRule&, const StoredRule&) = default;
 };

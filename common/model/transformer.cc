@@ -48,7 +48,8 @@ Transformer::Transformer(ModelSpec spec, const UnitLimits& limits, comm::Process
       rotary_tables_(spec_) {
   for (const LayerSpec& layer : spec_.layers) {
     const AttentionPart part = PartOf(layer.attention, table_.tensor_parallel());
-    heads_.push_back({part.heads.size(), part.kv_heads.size(), layer.attention.head_dim});
+    heads_.push_back({part.heads.size(), part.kv_heads.size(), layer.attention.head_dim,
+                      layer.attention.v_head_dim});
   }
 }
 
@@ -85,14 +86,14 @@ at::Tensor Transformer::Embed(const ParameterProvider& params, const at::Tensor&
 
 at::Tensor Transformer::Block(const ParameterProvider& params, int64_t layer, const at::Tensor& x,
                               const Rotary& rotary, Attention& attention,
-                              Recomputation* recomputation) const {
-  return Sum(Block(params, layer, Residual{x, {}}, rotary, attention, recomputation));
+                              Recomputation* recomputation, ExpertLoad* load) const {
+  return Sum(Block(params, layer, Residual{x, {}}, rotary, attention, recomputation, load));
 }
 
 Residual Transformer::Block(const ParameterProvider& params, int64_t layer, const Residual& in,
                             const Rotary& rotary, Attention& attention,
-                            Recomputation* recomputation) const {
-  const OpContext context{params, tensor_group_, recomputation};
+                            Recomputation* recomputation, ExpertLoad* load) const {
+  const OpContext context{params, tensor_group_, recomputation, load};
   const LayerSpec& spec = spec_.layers[layer];
   const LayerAttention at{spec.attention, heads_[layer], layer, rotary, attention};
   TensorOps ops(context, at);

@@ -31,6 +31,7 @@
 
 #include "common/comm/process_group.h"
 #include "common/model/attention.h"
+#include "common/model/expert_load.h"
 #include "common/model/head.h"
 #include "common/model/model_spec.h"
 #include "common/model/norm.h"
@@ -64,14 +65,14 @@ class Transformer {
 
   // `in`, result: [num_tokens, hidden]. Registers with `recomputation`, if given, the inputs of
   // products and attention that norms, rotary embedding and activations produce; the backward pass then
-  // keeps only results of products and of attention.
+  // keeps only results of products and of attention. `load`: counts the rows of experts; may be null.
   Residual Block(const ParameterProvider& params, int64_t layer, const Residual& in,
-                 const Rotary& rotary, Attention& attention,
-                 Recomputation* recomputation = nullptr) const;
+                 const Rotary& rotary, Attention& attention, Recomputation* recomputation = nullptr,
+                 ExpertLoad* load = nullptr) const;
   // The same with the residual stream as one tensor; the same bits.
   at::Tensor Block(const ParameterProvider& params, int64_t layer, const at::Tensor& x,
                    const Rotary& rotary, Attention& attention,
-                   Recomputation* recomputation = nullptr) const;
+                   Recomputation* recomputation = nullptr, ExpertLoad* load = nullptr) const;
 
   // Returns x itself if the model has no final norm.
   at::Tensor FinalNorm(const ParameterProvider& params, const at::Tensor& x) const;

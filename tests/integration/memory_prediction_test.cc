@@ -42,6 +42,14 @@ std::string WriteModel(const TempFolder& folder, const std::string& architecture
     config["num_experts"] = 8;
     config["moe_intermediate_size"] = 96;
   }
+  if (architecture == "MiniCPM3ForCausalLM") {
+    config.update({{"num_key_value_heads", 8},
+                   {"kv_lora_rank", 48},
+                   {"q_lora_rank", 64},
+                   {"qk_nope_head_dim", 16},
+                   {"qk_rope_head_dim", 8},
+                   {"v_head_dim", 20}});
+  }
   folder.Write("model/config.json", config.dump());
   return path;
 }
@@ -165,6 +173,21 @@ INSTANTIATE_TEST_SUITE_P(
              512,
              "bfloat16",
              {"trainer.activation_checkpointing=selective"}},
+        Case{"Latents", "MiniCPM3ForCausalLM", 1, 4, 512, "float32", {}},
+        Case{"LatentsInBfloat16OnTwoRanks",
+             "MiniCPM3ForCausalLM",
+             2,
+             2,
+             512,
+             "bfloat16",
+             {"trainer.activation_checkpointing=selective"}},
+        Case{"LatentsOfSharedSequences",
+             "MiniCPM3ForCausalLM",
+             2,
+             2,
+             512,
+             "float32",
+             {"trainer.ulysses_sequence_parallel_size=2"}},
         Case{"LargeUnits",
              "LlamaForCausalLM",
              2,

@@ -30,6 +30,11 @@ LONGROPE = dict(ROPE, rope_type="longrope", partial_rotary_factor=0.5,
 SCALES = dict(embedding_multiplier=2.0, logits_scaling=0.5, residual_multiplier=0.7,
               attention_multiplier=0.3)
 EXPERTS = dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16)
+LATENT = dict(num_key_value_heads=4, kv_lora_rank=12, q_lora_rank=10, qk_nope_head_dim=8,
+              qk_rope_head_dim=4, v_head_dim=6)
+SCALED_YARN = dict(YARN, mscale=0.7, mscale_all_dim=0.8)
+ROUTED = dict(num_experts_per_tok=2, n_shared_experts=2, moe_intermediate_size=16,
+              first_k_dense_replace=1)
 SLIDING, FULL = "sliding_attention", "full_attention"
 
 CASES = {
@@ -90,9 +95,40 @@ CASES = {
                         attn_config=dict(clip_qkv=2.0, softmax_scale=0.3))),
     "helium": ("helium", EIGHT),
     "cwm": ("cwm", dict(FOUR, head_dim=8, sliding_window=8)),
+    "minicpm3": ("minicpm3", dict(BASE, **dict(LATENT, v_head_dim=8), rope_parameters=SCALED_YARN,
+                                  scale_emb=2, scale_depth=1.4, dim_model_base=16)),
+    "minicpm3-direct": ("minicpm3", dict(BASE, **dict(LATENT, q_lora_rank=None),
+                                         attention_bias=True)),
     "mixtral": ("mixtral", dict(BASE, num_local_experts=4)),
     "qwen2_moe": ("qwen2_moe", dict(BASE, **EXPERTS, shared_expert_intermediate_size=24)),
     "qwen3_moe": ("qwen3_moe", dict(BASE, **EXPERTS, head_dim=16)),
+    "olmoe": ("olmoe", dict(BASE, num_experts=4, num_experts_per_tok=2)),
+    "phimoe": ("phimoe", dict(BASE, num_local_experts=4, attention_bias=True, lm_head_bias=True)),
+    "granitemoe": ("granitemoe", dict(BASE, **SCALES, num_local_experts=4)),
+    "granitemoeshared": ("granitemoeshared", dict(BASE, **SCALES, num_local_experts=4,
+                                                  shared_intermediate_size=24)),
+    "gpt_oss": ("gpt_oss", dict(EIGHT, num_local_experts=4, num_experts_per_tok=2,
+                                sliding_window=8)),
+    "ernie4_5_moe": ("ernie4_5_moe", dict(BASE, moe_intermediate_size=16, moe_k=2,
+                                          moe_num_experts=4)),
+    "hunyuan_moe": ("hunyuan_v1_moe", dict(EIGHT, num_experts=4, moe_topk=2, rope_parameters=dict(
+        ROPE, rope_type="dynamic", alpha=10.0, factor=1.0))),
+    "glm4_moe": ("glm4_moe", dict(EIGHT, **ROUTED, n_routed_experts=4, n_group=2, topk_group=1,
+                                  use_qk_norm=True, num_mtp_layers=0)),
+    "deepseek_v2": ("deepseek_v2", dict(BASE, **LATENT, **ROUTED, n_routed_experts=4, n_group=2,
+                                        topk_group=1, topk_method="group_limited_greedy",
+                                        routed_scaling_factor=2.0, rope_parameters=SCALED_YARN)),
+    "deepseek_v2-lite": ("deepseek_v2", dict(BASE, **dict(LATENT, q_lora_rank=None), **ROUTED,
+                                             n_routed_experts=4)),
+    "deepseek_v3": ("deepseek_v3", dict(BASE, **LATENT, **ROUTED, n_routed_experts=8, n_group=2,
+                                        topk_group=1, num_mtp_layers=0,
+                                        rope_parameters=SCALED_YARN)),
+    "glm4_moe_lite": ("glm4_moe_lite", dict(BASE, **LATENT, num_experts_per_tok=2,
+                                            moe_intermediate_size=16, n_routed_experts=4)),
+    "dots1": ("dots1", dict(EIGHT, **ROUTED, n_routed_experts=4, norm_topk_prob=True)),
+    "exaone_moe": ("exaone_moe", dict(FOUR, **EXPERTS, head_dim=8, sliding_window=8)),
+    "minimax_m2": ("minimax_m2", dict(EIGHT, num_local_experts=4, num_experts_per_tok=2,
+                                      rope_parameters=dict(ROPE, partial_rotary_factor=0.5))),
 }
 
 

@@ -33,9 +33,15 @@ GPT = dict(OLD, n_positions=24, n_embd=16, n_layer=2, n_head=4, n_inner=20)
 DEFAULT_ROPE = dict(rope_type="default", rope_theta=10000.0)
 HALF_ROPE = dict(DEFAULT_ROPE, partial_rotary_factor=0.5)
 YARN = dict(rope_type="yarn", rope_theta=10000.0, factor=2.0, original_max_position_embeddings=16)
+LATENT = dict(num_key_value_heads=4, kv_lora_rank=12, q_lora_rank=10, qk_nope_head_dim=6,
+              qk_rope_head_dim=4, v_head_dim=5)
+SCALED_YARN = dict(YARN, mscale=0.7, mscale_all_dim=0.8)
 WINDOW_THEN_FULL = ["sliding_attention", "full_attention"]
 MULTIPLIERS = dict(embedding_multiplier=2.0, logits_scaling=0.5, residual_multiplier=0.7,
                    attention_multiplier=0.3)
+# The first layer is dense.
+DEEPSEEK = dict(num_experts_per_tok=2, n_shared_experts=1, moe_intermediate_size=10,
+                first_k_dense_replace=1)
 
 
 def tiny(**keys):
@@ -153,16 +159,81 @@ CASES = {
     # Six heads: the slopes of ALiBi are those of a power of two.
     "mpt": ("mpt", dict(OLD, d_model=12, n_heads=6, n_layers=2, expansion_ratio=1, max_seq_len=48)),
     "helium": ("helium", tiny(head_dim=4)),
+    "minicpm3": ("minicpm3", tiny(**LATENT, rope_parameters=SCALED_YARN, scale_emb=2, scale_depth=1.4,
+                                  dim_model_base=8)),
+    # Queries are projected at once; biases of the other projections.
+    "minicpm3-direct": ("minicpm3", tiny(**dict(LATENT, q_lora_rank=None), attention_bias=True,
+                                         rope_parameters=DEFAULT_ROPE)),
     "cwm": ("cwm", tiny(head_dim=8, sliding_window=8,
                         layer_types=["full_attention", "sliding_attention"],
                         rope_parameters=DEFAULT_ROPE)),
+    "olmoe": ("olmoe", tiny(num_experts=6, num_experts_per_tok=2, intermediate_size=12)),
+    # transformers takes the short factors for any length, so no sequence is longer.
+    "phimoe": ("phimoe", tiny(
+        num_local_experts=5, intermediate_size=12, attention_bias=True, lm_head_bias=True,
+        router_jitter_noise=0.3, rope_parameters=dict(
+            rope_type="longrope", rope_theta=10000.0, short_factor=[1.0, 1.5],
+            long_factor=[2.0, 4.0], short_mscale=1.2, long_mscale=1.3,
+            original_max_position_embeddings=24))),
+    "granitemoe": ("granitemoe", tiny(**MULTIPLIERS, num_local_experts=5, intermediate_size=12)),
+    "granitemoeshared": ("granitemoeshared", tiny(
+        **MULTIPLIERS, num_local_experts=4, intermediate_size=12, shared_intermediate_size=10)),
+    "gpt-oss": ("gpt_oss", tiny(
+        head_dim=8, num_local_experts=4, num_experts_per_tok=2, intermediate_size=12,
+        sliding_window=8, rope_parameters=dict(YARN, truncate=False))),
+    # The first layer is dense.
+    "ernie4-5-moe": ("ernie4_5_moe", tiny(
+        num_hidden_layers=3, moe_intermediate_size=10, moe_k=2, moe_num_experts=5,
+        moe_num_shared_experts=2, use_bias=True)),
+    "hunyuan-moe": ("hunyuan_v1_moe", tiny(
+        head_dim=8, num_experts=4, moe_topk=2, intermediate_size=12, rope_parameters=dict(
+            DEFAULT_ROPE, rope_type="dynamic", alpha=10.0, factor=1.0))),
+    # Of two groups of four experts, one counts.
+    "glm4-moe": ("glm4_moe", tiny(
+        **DEEPSEEK, head_dim=8, attention_bias=True, use_qk_norm=True, n_routed_experts=8,
+        n_group=2, topk_group=1, routed_scaling_factor=1.5, num_mtp_layers=0)),
+    # The best expert of each group of three decides which of two groups counts.
+    "deepseek-v2": ("deepseek_v2", tiny(
+        **LATENT, **DEEPSEEK, n_routed_experts=6, n_group=2, topk_group=1,
+        topk_method="group_limited_greedy", routed_scaling_factor=2.0,
+        rope_parameters=SCALED_YARN)),
+    # As DeepSeek-V2-Lite.
+    "deepseek-v2-lite": ("deepseek_v2", tiny(
+        **dict(LATENT, q_lora_rank=None), **dict(DEEPSEEK, n_shared_experts=2),
+        n_routed_experts=5, attention_bias=True)),
+    "deepseek-v3": ("deepseek_v3", tiny(
+        **LATENT, **DEEPSEEK, n_routed_experts=8, n_group=2, topk_group=1, num_mtp_layers=0,
+        rope_parameters=SCALED_YARN)),
+    "glm4-moe-lite": ("glm4_moe_lite", tiny(
+        **LATENT, **without(DEEPSEEK, "first_k_dense_replace"), n_routed_experts=5,
+        attention_bias=True)),
+    "dots1": ("dots1", tiny(
+        **DEEPSEEK, head_dim=8, n_routed_experts=5, norm_topk_prob=False,
+        routed_scaling_factor=0.7, sliding_window=8, layer_types=WINDOW_THEN_FULL)),
+    "exaone-moe": ("exaone_moe", tiny(
+        **without(DEEPSEEK, "n_shared_experts"), num_shared_experts=1, head_dim=8, num_experts=5,
+        sliding_window=8, layer_types=WINDOW_THEN_FULL)),
+    "minimax-m2": ("minimax_m2", tiny(
+        head_dim=8, num_local_experts=5, num_experts_per_tok=2, intermediate_size=12,
+        rope_parameters=HALF_ROPE)),
 }
+
+
+CORRECTION = "e_score_correction_bias"  # of a router: a tensor of the folder that is not trained
+
+
+def tensors(model):
+    """What the folder has: parameters, and the buffers that correct routers."""
+    yield from model.named_parameters()
+    yield from ((name, b) for name, b in model.named_buffers() if CORRECTION in name)
 
 
 def randomize(model):
     """Larger weights than the initial ones, and biases and norms that are not all alike."""
-    for name, parameter in model.named_parameters():
-        if (parameter == 1).all():  # a norm's
+    for name, parameter in tensors(model):
+        if CORRECTION in name:
+            torch.nn.init.normal_(parameter, 0.0, 0.1)
+        elif (parameter == 1).all():  # a norm's
             torch.nn.init.normal_(parameter, 1.0, 0.2)
         elif "act_fn.alpha" in name:
             torch.nn.init.normal_(parameter, parameter.item(), 0.2)
@@ -172,8 +243,8 @@ def randomize(model):
 
 def round_weights(model, dtype):
     with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.copy_(parameter.to(dtype))
+        for _, tensor in tensors(model):
+            tensor.copy_(tensor.to(dtype))
 
 
 def quantize(folder, settings):
@@ -227,7 +298,7 @@ def gradients_of(model):
         saved = load_file(os.path.join(folder, "model.safetensors"))
     return {
         name: [g.double().sum().item(), g.double().square().sum().item(), g.flatten()[:8].tolist()]
-        for name, g in saved.items() if name not in buffers
+        for name, g in saved.items() if name not in buffers and CORRECTION not in name
     }
 
 

@@ -16,6 +16,7 @@ inline nlohmann::json TinyModelConfig(const std::string& architecture = "LlamaFo
                            {"model_type", architecture == "LlamaForCausalLM"      ? "llama"
                                           : architecture == "Qwen2ForCausalLM"    ? "qwen2"
                                           : architecture == "Qwen3MoeForCausalLM" ? "qwen3_moe"
+                                          : architecture == "MiniCPM3ForCausalLM" ? "minicpm3"
                                                                                   : "qwen3"},
                            {"hidden_size", 32},
                            {"intermediate_size", 64},
@@ -37,6 +38,14 @@ inline nlohmann::json TinyModelConfig(const std::string& architecture = "LlamaFo
                    {"num_experts_per_tok", 2},
                    {"moe_intermediate_size", 24},
                    {"norm_topk_prob", true}});
+  }
+  if (architecture == "MiniCPM3ForCausalLM") {
+    config.update({{"num_key_value_heads", 4},
+                   {"kv_lora_rank", 12},
+                   {"q_lora_rank", 10},
+                   {"qk_nope_head_dim", 8},
+                   {"qk_rope_head_dim", 4},
+                   {"v_head_dim", 6}});
   }
   return config;
 }

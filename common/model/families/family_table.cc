@@ -30,6 +30,18 @@ constexpr const char* kNeeded[] = {"model_type",        "vocab_size",    "hidden
                                    "head_dim",          "norm_eps",      "activation",
                                    "intermediate_size", "max_positions", "initializer_range"};
 
+// Of its experts, if it states any.
+constexpr const char* kNeededOfExperts[] = {"num_experts", "top_k", "intermediate_size"};
+// Fields that a complete row's latent attention has.
+constexpr const char* kNeededOfLatent[] = {"kv_rank", "nope_dim", "rope_dim"};
+
+void CheckLatent(const v1::Latent& latent, const std::string& path, FamilyChecker& checker) {
+  for (const char* needed : kNeededOfLatent) {
+    if (FamilyChecker::IsSet(latent, *latent.GetDescriptor()->FindFieldByName(needed))) continue;
+    checker.Add(path, needed, "expected a value, in this row or in one that it is like");
+  }
+}
+
 // Puts the elements of a list before those of another.
 template <typename T>
 void Prepend(const google::protobuf::RepeatedPtrField<T>& list,
@@ -186,6 +198,20 @@ v1::FamilyRow FamilyTable::Complete(const v1::FamilyTable& table, int i, const s
   for (const char* needed : kNeeded) {
     if (FamilyChecker::IsSet(row, *row.GetDescriptor()->FindFieldByName(needed))) continue;
     checker.Add(path, needed, "expected a value, in this row or in one that it is like");
+  }
+  for (const char* needed : kNeededOfExperts) {
+    const v1::Experts& experts = row.experts();
+    if (!row.has_experts()) break;
+    if (FamilyChecker::IsSet(experts, *experts.GetDescriptor()->FindFieldByName(needed))) continue;
+    checker.Add(path + ".experts", needed,
+                "expected a value, in this row or in one that it is like");
+  }
+  if (row.has_latent()) CheckLatent(row.latent(), absl::StrCat(path, ".latent"), checker);
+  for (int v = 0; v < row.variants_size(); ++v) {
+    if (!row.variants(v).has_latent()) continue;
+    v1::Latent latent = row.latent();
+    latent.MergeFrom(row.variants(v).latent());
+    CheckLatent(latent, absl::StrCat(path, ".variants[", v, "].latent"), checker);
   }
   return row;
 }

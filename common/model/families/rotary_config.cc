@@ -251,4 +251,16 @@ absl::StatusOr<RopeSpec> ParseRotary(const ConfigReader& config, const RotaryDef
   return rope;
 }
 
+absl::StatusOr<double> ScoreMagnitude(const ConfigReader& config) {
+  const char* const key = config.Has("rope_parameters") ? "rope_parameters" : "rope_scaling";
+  if (!config.Has(key) || !config.At(key).is_object()) return 1.0;
+  const ConfigReader scaling(config.At(key), absl::StrCat(config.place(), ": ", key));
+  ASSIGN_OR_RETURN(const std::string type,
+                   scaling.Text(scaling.Has("rope_type") ? "rope_type" : "type", "default"));
+  ASSIGN_OR_RETURN(const double of_all, scaling.NonNegative("mscale_all_dim", 0.0));
+  if (type == "default" || of_all == 0.0) return 1.0;
+  ASSIGN_OR_RETURN(const double factor, Factor(scaling));
+  return YarnMagnitude(factor, of_all);
+}
+
 }  // namespace tandem::model

@@ -47,6 +47,11 @@ struct RotaryDefaults {
 absl::StatusOr<RopeSpec> ParseRotary(const ConfigReader& config, const RotaryDefaults& defaults,
                                      std::string_view layer_type = "");
 
+// Returns the magnitude of YaRN's paper for "mscale_all_dim" of the rope parameters, whose square
+// DeepSeek's families have in the scale of scores; 1 without that key or without a rope type other
+// than default.
+absl::StatusOr<double> ScoreMagnitude(const ConfigReader& config);
+
 }  // namespace tandem::model
 
 #endif  // TANDEM_COMMON_MODEL_FAMILIES_ROTARY_CONFIG_H_

@@ -8,12 +8,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/model/families/expert_config.h"
 #include "common/model/families/family_table.h"
+#include "common/model/families/row_experts.h"
+#include "common/model/families/row_latent.h"
 #include "common/model/families/row_layers.h"
 #include "common/model/families/row_value.h"
 #include "common/model/families/row_weights.h"
 #include "common/model/quantization/quantization.h"
+#include "common/model/stored_name.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::model {
@@ -56,6 +58,21 @@ absl::Status CheckRequirements(const v1::FamilyRow& row, const RowValues& values
   return absl::OkStatus();
 }
 
+// Elements of a head of values.
+absl::Status ParseValueDim(const v1::FamilyRow& row, const RowValues& values, AttentionSpec& spec) {
+  if (row.v_head_dim().empty()) return absl::OkStatus();
+  int64_t dim = values.sizes.hidden / spec.num_heads;
+  if (!values.IsNull(row.v_head_dim())) {
+    ASSIGN_OR_RETURN(dim, values.Size(row.v_head_dim(), kMaxHeadDim));
+  }
+  if (dim < 1 || dim > kMaxHeadDim) {
+    return values.SourceOf(row.v_head_dim())
+        .Invalid(absl::StrCat("an integer from 1 to ", kMaxHeadDim));
+  }
+  spec.v_head_dim = dim == spec.head_dim ? 0 : dim;
+  return absl::OkStatus();
+}
+
 absl::Status ParseHeads(const v1::FamilyRow& row, RowValues& values, AttentionSpec& spec) {
   ASSIGN_OR_RETURN(spec.num_heads, values.Size(row.num_heads(), kMaxHeads));
   values.sizes.num_heads = spec.num_heads;
@@ -65,6 +82,11 @@ absl::Status ParseHeads(const v1::FamilyRow& row, RowValues& values, AttentionSp
   if (spec.num_heads % spec.num_kv_heads != 0) {
     return values.SourceOf(kv_heads).Invalid(absl::StrCat(
         "a divisor of \"", values.SourceOf(row.num_heads()).key, "\", ", spec.num_heads));
+  }
+  if (row.has_latent()) {
+    RETURN_IF_ERROR(ParseLatent(row, values, spec));
+    values.sizes.head_dim = spec.head_dim;
+    return ParseValueDim(row, values, spec);
   }
   const int64_t hidden = values.sizes.hidden;
   const bool quotient =
@@ -89,7 +111,7 @@ absl::Status ParseHeads(const v1::FamilyRow& row, RowValues& values, AttentionSp
                      ": \"head_dim\" must be even, for rotary embeddings; found ", spec.head_dim));
   }
   values.sizes.head_dim = spec.head_dim;
-  return absl::OkStatus();
+  return ParseValueDim(row, values, spec);
 }
 
 absl::StatusOr<NormSpec> ParseNorm(const v1::FamilyRow& row, const RowValues& values) {
@@ -119,12 +141,15 @@ absl::Status ParseQkNorm(const v1::FamilyRow& row, const RowValues& values, cons
 
 absl::Status ParseAttention(const v1::FamilyRow& row, const RowValues& values,
                             AttentionSpec& spec) {
-  ASSIGN_OR_RETURN(spec.qkv_bias, values.Flag(row.qkv_bias(), false));
+  if (!spec.latent.has_value()) {
+    ASSIGN_OR_RETURN(spec.qkv_bias, values.Flag(row.qkv_bias(), false));
+  }
   ASSIGN_OR_RETURN(spec.output_bias, values.Flag(row.output_bias(), false));
   ASSIGN_OR_RETURN(spec.clip_qkv, values.Limit(row.clip_qkv()));
   ASSIGN_OR_RETURN(spec.scale, values.Positive(row.attention_scale(), 0.0));
   ASSIGN_OR_RETURN(spec.softcap, values.Limit(row.attention_softcap()));
   ASSIGN_OR_RETURN(spec.alibi_scale, values.Positive(row.alibi_scale(), 0.0));
+  ASSIGN_OR_RETURN(spec.sinks, values.Flag(row.sinks(), false));
   return absl::OkStatus();
 }
 
@@ -138,11 +163,16 @@ absl::Status ParseFeedForward(const v1::FamilyRow& row, const RowValues& values,
     const RowValues::Source source = values.SourceOf(row.activation());
     return source.object.Unsupported(source.key.c_str(), "another one, as the layer has a gate");
   }
+  if (!spec.gated && spec.activation == Activation::kClampedSwiglu) {
+    const RowValues::Source source = values.SourceOf(row.activation());
+    return source.object.Unsupported(source.key.c_str(), "another one, as the layer has no gate");
+  }
   return absl::OkStatus();
 }
 
 // What all layers have, but for experts, windows and rotations.
-absl::StatusOr<LayerSpec> ParseLayer(const v1::FamilyRow& row, RowValues& values) {
+absl::StatusOr<LayerSpec> ParseLayer(const v1::FamilyRow& row, int64_t num_layers,
+                                     RowValues& values) {
   LayerSpec layer;
   RETURN_IF_ERROR(ParseHeads(row, values, layer.attention));
   RETURN_IF_ERROR(ParseAttention(row, values, layer.attention));
@@ -156,6 +186,8 @@ absl::StatusOr<LayerSpec> ParseLayer(const v1::FamilyRow& row, RowValues& values
   ASSIGN_OR_RETURN(layer.parallel, values.Flag(row.parallel(), false));
   ASSIGN_OR_RETURN(layer.shared_norm, values.Flag(row.shared_norm(), false));
   ASSIGN_OR_RETURN(layer.residual_multiplier, values.Positive(row.residual_multiplier(), 1.0));
+  ASSIGN_OR_RETURN(const bool by_depth, values.Flag(row.residual_by_depth(), false));
+  if (by_depth) layer.residual_multiplier /= std::sqrt(static_cast<double>(num_layers));
   return layer;
 }
 
@@ -177,39 +209,18 @@ absl::Status ParseEnds(const v1::FamilyRow& row, const RowValues& values, ModelS
   ASSIGN_OR_RETURN(spec.tie_word_embeddings, values.Flag(row.tie_word_embeddings(), false));
   ASSIGN_OR_RETURN(spec.head_bias, values.Flag(row.head_bias(), false));
   ASSIGN_OR_RETURN(spec.logit_scale, values.Positive(row.logit_scale(), 1.0));
+  ASSIGN_OR_RETURN(const bool by_width, values.Flag(row.logit_by_width(), false));
+  if (by_width) spec.logit_scale /= static_cast<double>(spec.hidden_size);
   ASSIGN_OR_RETURN(spec.logit_softcap, values.Limit(row.logit_softcap()));
   return absl::OkStatus();
 }
 
-absl::StatusOr<ModelSpec> AddExperts(v1::Experts kind, const ConfigReader& config,
-                                     ModelSpec dense) {
-  switch (kind) {
-    case v1::EXPERTS_MIXTRAL:
-      return ParseMixtralExperts(config, std::move(dense));
-    case v1::EXPERTS_QWEN2_MOE:
-      return ParseQwenExperts(config,
-                              {.num_experts = 60,
-                               .top_k = 4,
-                               .intermediate_size = 1408,
-                               .shared_intermediate_size = 5632},
-                              std::move(dense));
-    case v1::EXPERTS_QWEN3_MOE:
-      return ParseQwenExperts(config, {.num_experts = 128, .top_k = 8, .intermediate_size = 768},
-                              std::move(dense));
-    default:
-      return dense;
-  }
-}
-
-absl::Status CheckExperts(const ModelSpec& spec, const ConfigReader& config) {
-  for (const LayerSpec& layer : spec.layers) {
-    const FeedForwardSpec& dense = layer.feed_forward;
-    if (!layer.experts.has_value()) continue;
-    if (dense.activation == Activation::kSilu && dense.gated && !dense.bias) continue;
-    return absl::UnimplementedError(
-        absl::StrCat(config.place(),
-                     ": layers of experts have the activation silu, a gate and no biases; found "
-                     "another activation, no gate or biases"));
+// Adds patterns for the tensors of layers behind the last one.
+absl::Status IgnoreExtraLayers(const v1::FamilyRow& row, const RowValues& values, ModelSpec& spec) {
+  ASSIGN_OR_RETURN(const int64_t count, values.Count(row.extra_layers(), kMaxLayers, 0));
+  for (int64_t i = 0; i < count; ++i) {
+    spec.ignored_tensors.push_back(
+        FillStoredName(LayerPrefixOf(row), {.layer = spec.num_layers() + i}) + "*");
   }
   return absl::OkStatus();
 }
@@ -231,7 +242,7 @@ absl::StatusOr<ModelSpec> ParseRow(const v1::FamilyRow& of_table, const ConfigRe
   RETURN_IF_ERROR(CheckRequirements(row, values));
   ASSIGN_OR_RETURN(const int64_t num_layers, values.Size(row.num_layers(), kMaxLayers));
   ASSIGN_OR_RETURN(spec.max_position_embeddings, values.Size(row.max_positions(), kMaxPositions));
-  ASSIGN_OR_RETURN(const LayerSpec layer, ParseLayer(row, values));
+  ASSIGN_OR_RETURN(const LayerSpec layer, ParseLayer(row, num_layers, values));
   spec.layers.assign(static_cast<size_t>(num_layers), layer);
   RETURN_IF_ERROR(ParseEnds(row, values, spec));
   RETURN_IF_ERROR(ParseWindows(row, values, spec));
@@ -248,8 +259,8 @@ absl::StatusOr<ModelSpec> ParseRow(const v1::FamilyRow& of_table, const ConfigRe
   spec.stored_constants = StoredConstantsOf(row);
   spec.ignored_tensors.assign(row.ignored_tensors().begin(), row.ignored_tensors().end());
   spec.optional_prefixes.assign(row.optional_prefixes().begin(), row.optional_prefixes().end());
-  ASSIGN_OR_RETURN(spec, AddExperts(row.experts(), config, std::move(spec)));
-  RETURN_IF_ERROR(CheckExperts(spec, config));
+  RETURN_IF_ERROR(IgnoreExtraLayers(row, values, spec));
+  RETURN_IF_ERROR(ParseExperts(row, values, spec));
   return spec;
 }
 

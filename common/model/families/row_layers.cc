@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/model/families/rotary_config.h"
+#include "common/model/families/row_latent.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::model {
@@ -141,7 +142,8 @@ absl::Status ParseRopesOf(const v1::FamilyRow& row, const RowValues& values,
                           ModelSpec& spec) {
   spec.ropes.clear();
   RotaryDefaults defaults;
-  defaults.head_dim = values.sizes.head_dim;
+  const std::optional<LatentSpec>& latent = spec.layers.front().attention.latent;
+  defaults.head_dim = latent.has_value() ? latent->rope_dim : values.sizes.head_dim;
   defaults.max_position_embeddings = spec.max_position_embeddings;
   ASSIGN_OR_RETURN(defaults.theta, values.Positive(row.rope_theta(), defaults.theta));
   ASSIGN_OR_RETURN(defaults.sliding_theta, values.Positive(row.window_rope_theta(), 0.0));
@@ -171,10 +173,18 @@ absl::Status ParseRopesOf(const v1::FamilyRow& row, const RowValues& values,
                                   : attention.window > 0 ? "sliding_attention"
                                                          : "full_attention";
     ASSIGN_OR_RETURN(RopeSpec rope, ParseRotary(config, defaults, type));
+    if (latent.has_value()) {
+      if (rope.rotary_dim != 0) {
+        return config.Unsupported("partial_rotary_factor",
+                                  "1, with heads whose rotating part has a size of its own");
+      }
+      rope.rotary_dim = latent->rope_dim;
+    }
     const auto same = std::find(spec.ropes.begin(), spec.ropes.end(), rope);
     attention.rope = static_cast<int>(same - spec.ropes.begin());
     if (same == spec.ropes.end()) spec.ropes.push_back(std::move(rope));
   }
+  RETURN_IF_ERROR(ScaleLatentScores(config, spec));
   ASSIGN_OR_RETURN(const bool scales, values.Flag(row.query_position_scale(), false));
   return scales ? ParseQueryScale(config, spec) : absl::OkStatus();
 }

@@ -18,7 +18,7 @@ using nlohmann::json;
 
 constexpr absl::string_view kInverse = "1 / ";
 constexpr absl::string_view kInverseRoot = " ^ -0.5";
-constexpr char kActivations[] = "silu, gelu, gelu_pytorch_tanh, relu, relu2, xielu";
+constexpr char kActivations[] = "silu, gelu, gelu_pytorch_tanh, relu, relu2, xielu, clamped_swiglu";
 
 // By the names of transformers' ACT2FN.
 std::optional<Activation> ActivationNamed(absl::string_view name) {
@@ -31,6 +31,7 @@ std::optional<Activation> ActivationNamed(absl::string_view name) {
   if (name == "relu") return Activation::kRelu;
   if (name == "relu2") return Activation::kRelu2;
   if (name == "xielu") return Activation::kXielu;
+  if (name == "clamped_swiglu") return Activation::kClampedSwiglu;
   return std::nullopt;
 }
 

@@ -12,10 +12,6 @@ namespace {
 
 constexpr char kLayer[] = "model.layers.{layer}.";
 
-std::string LayerPrefixOf(const v1::FamilyRow& row) {
-  return row.layer_prefix().empty() ? kLayer : row.layer_prefix();
-}
-
 StoredFusion FusionOf(v1::Fusion fusion) {
   switch (fusion) {
     case v1::FUSION_STACKED:
@@ -24,6 +20,8 @@ StoredFusion FusionOf(v1::Fusion fusion) {
       return StoredFusion::kPerHead;
     case v1::FUSION_PER_GROUP:
       return StoredFusion::kPerGroup;
+    case v1::FUSION_ALTERNATING:
+      return StoredFusion::kAlternating;
     default:
       return StoredFusion::kNone;
   }
@@ -35,7 +33,8 @@ void AddRules(const v1::StoredWeight& stored, const std::string& name_prefix,
               std::set<std::string>& named, std::vector<StoredRule>& rules) {
   StoredRule rule{.tensor = absl::StrCat(tensor_prefix, stored.tensor(), suffix),
                   .fusion = FusionOf(stored.fusion()),
-                  .transposed = transposed};
+                  .transposed = transposed,
+                  .leading_one = stored.leading_one()};
   std::vector<std::string> names;
   for (const std::string& name : stored.name()) {
     names.push_back(absl::StrCat(name_prefix, name, suffix));
@@ -55,7 +54,7 @@ void AddAll(const v1::StoredWeight& stored, const std::string& name_prefix,
   const auto add = [&](const std::string& suffix, bool transposed) {
     AddRules(stored, name_prefix, tensor_prefix, suffix, transposed, named, rules);
   };
-  if (absl::EndsWith(name, ".weight") || absl::EndsWith(name, ".bias")) {
+  if (absl::EndsWith(name, "weight") || absl::EndsWith(name, "bias")) {
     add("", stored.transposed());
   } else {
     add(".weight", stored.transposed());
@@ -64,6 +63,10 @@ void AddAll(const v1::StoredWeight& stored, const std::string& name_prefix,
 }
 
 }  // namespace
+
+std::string LayerPrefixOf(const v1::FamilyRow& row) {
+  return row.layer_prefix().empty() ? kLayer : row.layer_prefix();
+}
 
 std::vector<StoredConstant> StoredConstantsOf(const v1::FamilyRow& row) {
   std::vector<StoredConstant> constants;

@@ -139,6 +139,36 @@ HWY_INLINE ValueAndSlope<D> ActivatedWithSlope(D d, hn::Vec<D> x, const XieluSlo
   }
 }
 
+// The clamped SwiGLU and its slopes, 0 beyond the limits.
+template <class D>
+struct SwigluValue {
+  hn::Vec<D> value;
+  hn::Vec<D> gate_slope;
+  hn::Vec<D> up_slope;
+};
+
+template <class D>
+HWY_INLINE SwigluValue<D> ClampedSwiglu(D d, hn::Vec<D> gate, hn::Vec<D> up) {
+  const auto zero = hn::Zero(d);
+  const auto one = hn::Set(d, 1.0f);
+  const auto most = hn::Set(d, kSwigluLimit);
+  const auto least = hn::Set(d, -kSwigluLimit);
+  const auto slope = hn::Set(d, kSwigluSlope);
+  // Comparisons with NaN are false, so that NaN stays NaN.
+  const auto gate_is_over = hn::Gt(gate, most);
+  const auto up_is_over = hn::Gt(up, most);
+  const auto up_is_under = hn::Lt(up, least);
+  const auto x = hn::IfThenElse(gate_is_over, most, gate);
+  const auto y =
+      hn::Add(hn::IfThenElse(up_is_over, most, hn::IfThenElse(up_is_under, least, up)), one);
+  const auto s = Sigmoid(d, hn::Mul(x, slope));
+  const auto gated = hn::Mul(x, s);
+  // (x s)' = s + slope x s (1 - s)
+  const auto bend = hn::MulAdd(hn::Mul(gated, slope), hn::Sub(one, s), s);
+  return {hn::Mul(gated, y), hn::IfThenElse(gate_is_over, zero, hn::Mul(y, bend)),
+          hn::IfThenElse(up_is_over, zero, hn::IfThenElse(up_is_under, zero, gated))};
+}
+
 }  // namespace tandem::model::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

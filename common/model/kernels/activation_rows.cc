@@ -18,9 +18,13 @@ namespace tandem::model::kernels::HWY_NAMESPACE {
 // `up` is null without a gate.
 template <Activation kActivation, class D, typename T>
 HWY_INLINE void ActivateAt(D d, const T* in, const T* up, const XieluSlopes& xielu, T* out) {
-  auto value = Activated<kActivation>(d, LoadFloats(d, in), xielu);
-  if (up != nullptr) value = hn::Mul(value, LoadFloats(d, up));
-  StoreFloats(d, value, out);
+  if constexpr (kActivation == Activation::kClampedSwiglu) {
+    StoreFloats(d, ClampedSwiglu(d, LoadFloats(d, in), LoadFloats(d, up)).value, out);
+  } else {
+    auto value = Activated<kActivation>(d, LoadFloats(d, in), xielu);
+    if (up != nullptr) value = hn::Mul(value, LoadFloats(d, up));
+    StoreFloats(d, value, out);
+  }
 }
 
 template <Activation kActivation, typename T>
@@ -41,14 +45,20 @@ void ActivateRow(const ActivationForward& args, const T* in, T* out) {
 template <Activation kActivation, class D, typename T>
 HWY_INLINE void ActivateBackwardAt(D d, const T* in, const T* up, const T* grad,
                                    const XieluSlopes& xielu, T* grad_in, T* grad_up) {
-  const auto of = ActivatedWithSlope<kActivation>(d, LoadFloats(d, in), xielu);
   const auto dy = LoadFloats(d, grad);
-  if (up == nullptr) {
-    StoreFloats(d, hn::Mul(dy, of.slope), grad_in);
-    return;
+  if constexpr (kActivation == Activation::kClampedSwiglu) {
+    const auto of = ClampedSwiglu(d, LoadFloats(d, in), LoadFloats(d, up));
+    StoreFloats(d, hn::Mul(dy, of.gate_slope), grad_in);
+    StoreFloats(d, hn::Mul(dy, of.up_slope), grad_up);
+  } else {
+    const auto of = ActivatedWithSlope<kActivation>(d, LoadFloats(d, in), xielu);
+    if (up == nullptr) {
+      StoreFloats(d, hn::Mul(dy, of.slope), grad_in);
+      return;
+    }
+    StoreFloats(d, hn::Mul(hn::Mul(dy, LoadFloats(d, up)), of.slope), grad_in);
+    StoreFloats(d, hn::Mul(dy, of.value), grad_up);
   }
-  StoreFloats(d, hn::Mul(hn::Mul(dy, LoadFloats(d, up)), of.slope), grad_in);
-  StoreFloats(d, hn::Mul(dy, of.value), grad_up);
 }
 
 template <Activation kActivation, typename T>
@@ -140,6 +150,8 @@ void ForActivation(Activation activation, const Body& body) {
       return body(std::integral_constant<Activation, Activation::kRelu2>());
     case Activation::kXielu:
       return body(std::integral_constant<Activation, Activation::kXielu>());
+    case Activation::kClampedSwiglu:
+      return body(std::integral_constant<Activation, Activation::kClampedSwiglu>());
   }
 }
 

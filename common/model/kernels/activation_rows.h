@@ -20,6 +20,11 @@ struct XieluSlopes {
 inline constexpr float kXieluBeta = 0.5f;
 inline constexpr float kXieluEps = -1e-6f;
 
+// Constants of the clamped SwiGLU:
+//   gate' sigmoid(slope gate') (up' + 1), gate' = min(gate, limit), up' = up in [-limit, limit]
+inline constexpr float kSwigluLimit = 7.0f;
+inline constexpr float kSwigluSlope = 1.702f;
+
 struct ActivationForward {
   Element type = Element::kFloat32;
   Activation activation = Activation::kSilu;

@@ -32,8 +32,10 @@ struct Extent {
   int64_t length;        // tokens of the sequence
   int64_t padded;        // length rounded up to whole panels
   int64_t group;         // query heads of the key-value head
-  int64_t dim;
+  int64_t dim;           // of q and k
   int64_t width;         // dim rounded up to whole panels
+  int64_t v_dim;         // of v and the result
+  int64_t v_width;       // v_dim rounded up to whole panels
   int64_t block_tokens;  // of a block of queries
 };
 
@@ -47,6 +49,8 @@ inline Extent ExtentOf(const AttentionShape& shape, int64_t sequence) {
   e.group = shape.num_heads / shape.num_kv_heads;
   e.dim = shape.head_dim;
   e.width = RoundUp(e.dim, kWidth);
+  e.v_dim = shape.v_head_dim;
+  e.v_width = RoundUp(e.v_dim, kWidth);
   // All heads of the group share a block: a panel of keys that is in the cache serves them all.
   e.block_tokens = std::max<int64_t>(1, kQueryRows / e.group);
   return e;
@@ -57,48 +61,49 @@ inline int64_t RowOf(const Extent& e, int64_t t) {
   return t < e.prefix ? e.prefix_first + t : e.first + t;
 }
 
-// Copies rows of a sequence's k or v: to[t * width + j], with zeros beyond dim. `from` is row 0 of
-// the batch.
+// Copies rows of a sequence's k or v, of `dim` elements: to[t * width + j], with zeros beyond dim.
+// `from` is row 0 of the batch.
 template <typename T>
-void UnpackRows(const T* from, int64_t stride, const Extent& e, float* to) {
+void UnpackRows(const T* from, int64_t stride, const Extent& e, int64_t dim, int64_t width,
+                float* to) {
   for (int64_t t = 0; t < e.length; ++t) {
-    CopyRow(from + RowOf(e, t) * stride, e.dim, to + t * e.width);
-    std::fill(to + t * e.width + e.dim, to + (t + 1) * e.width, 0.0f);
+    CopyRow(from + RowOf(e, t) * stride, dim, to + t * width);
+    std::fill(to + t * width + dim, to + (t + 1) * width, 0.0f);
   }
 }
 
 // The same transposed, in panels of kWidth tokens: to[panel][j][token].
 template <typename T>
-void UnpackTransposed(const T* from, int64_t stride, const Extent& e, float* to) {
+void UnpackTransposed(const T* from, int64_t stride, const Extent& e, int64_t dim, float* to) {
   for (int64_t t = 0; t < e.length; t += kWidth) {
     const int64_t end = std::min(t + kWidth, e.length);
     // Copies contiguous rows at once: all, unless the prefix ends within the panel.
     const int64_t run = t < e.prefix ? std::min(end, e.prefix) : end;
-    float* const panel = to + t * e.dim;
-    PackTransposed(from + RowOf(e, t) * stride, stride, run - t, e.dim, panel);
+    float* const panel = to + t * dim;
+    PackTransposed(from + RowOf(e, t) * stride, stride, run - t, dim, panel);
     for (int64_t j = run; j < end; ++j) {
       const T* const row = from + RowOf(e, j) * stride;
-      for (int64_t i = 0; i < e.dim; ++i) panel[i * kWidth + j - t] = ToFloat(row[i]);
+      for (int64_t i = 0; i < dim; ++i) panel[i * kWidth + j - t] = ToFloat(row[i]);
     }
   }
 }
 
-// Copies the query heads of tokens [token, token + count) times `scale`: row (t * group + g) holds
-// head g. With `width` >= dim, writes zeros beyond dim.
+// Copies the query heads, of `dim` elements, of tokens [token, token + count) times `scale`: row
+// (t * group + g) holds head g. With `width` >= dim, writes zeros beyond dim.
 template <typename T>
 void UnpackQueries(const T* from, int64_t stride, int64_t head, int64_t token, int64_t count,
-                   const Extent& e, float scale, int64_t width, float* to) {
+                   const Extent& e, float scale, int64_t dim, int64_t width, float* to) {
   const Floats d;
   const FloatVec scales = hn::Set(d, scale);
   for (int64_t t = 0; t < count; ++t) {
     for (int64_t g = 0; g < e.group; ++g) {
-      const T* const row = from + (e.first + token + t) * stride + (head + g) * e.dim;
+      const T* const row = from + (e.first + token + t) * stride + (head + g) * dim;
       float* const out = to + (t * e.group + g) * width;
       int64_t j = 0;
-      for (; j + static_cast<int64_t>(kLanes) <= e.dim; j += kLanes) {
+      for (; j + static_cast<int64_t>(kLanes) <= dim; j += kLanes) {
         hn::StoreU(hn::Mul(LoadFloats(d, row + j), scales), d, out + j);
       }
-      for (; j < e.dim; ++j) out[j] = ToFloat(row[j]) * scale;
+      for (; j < dim; ++j) out[j] = ToFloat(row[j]) * scale;
       for (; j < width; ++j) out[j] = 0.0f;
     }
   }

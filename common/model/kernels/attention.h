@@ -21,7 +21,8 @@ struct AttentionShape {
   Element type = Element::kFloat32;  // of every tensor unless noted
   int64_t num_heads = 0;
   int64_t num_kv_heads = 0;
-  int64_t head_dim = 0;
+  int64_t head_dim = 0;    // of q and k
+  int64_t v_head_dim = 0;  // of v and the result
   float scale = 1.0f;
   float softcap = 0.0f;          // scores become softcap * tanh(score / softcap); 0: they stay
   Alibi alibi;                   // added after that
@@ -35,7 +36,7 @@ struct AttentionShape {
   // share it.
   const int64_t* prefixes = nullptr;
 
-  // [num_tokens, heads, head_dim] each; strides between tokens, in elements.
+  // [num_tokens, heads, head_dim or v_head_dim] each; strides between tokens, in elements.
   const void* q = nullptr;
   const void* k = nullptr;
   const void* v = nullptr;
@@ -44,11 +45,11 @@ struct AttentionShape {
   int64_t v_stride = 0;
 };
 
-// out: [num_tokens, num_heads * head_dim]; log_sum_exp: float32 [num_tokens, num_heads], or none.
+// out: [num_tokens, num_heads * v_head_dim]; log_sum_exp: float32 [num_tokens, num_heads], or none.
 void AttentionForward(const AttentionShape& shape, void* out, float* log_sum_exp, int num_threads,
                       const ParallelFor& parallel_for);
 
-// The gradients are [num_tokens, heads, head_dim], without gaps; `out` and `log_sum_exp` are the
+// The gradients are shaped like q, k and v, without gaps; `out` and `log_sum_exp` are the
 // forward's, grad_out has the layout of `out`.
 struct AttentionGradients {
   const void* out = nullptr;

@@ -66,15 +66,17 @@ int64_t BackwardScratch(const AttentionShape& shape, int64_t length) {
   const int64_t group = shape.num_heads / shape.num_kv_heads;
   const int64_t rows = std::max(kQueryRows, group);
   const int64_t width = RoundUp(shape.head_dim, kWidth);
-  const int64_t of_family = shape.prefixes == nullptr ? 0 : 2 * width;
-  return RoundUp(length, kWidth) * (2 * shape.head_dim + 3 * width + of_family) +
-         rows * (2 * shape.head_dim + 3 * width + 2 * kKeyBlock + 2) + 2 * group;
+  const int64_t v_width = RoundUp(shape.v_head_dim, kWidth);
+  const int64_t dims = shape.head_dim + shape.v_head_dim;
+  const int64_t of_family = shape.prefixes == nullptr ? 0 : width + v_width;
+  return RoundUp(length, kWidth) * (dims + 2 * width + v_width + of_family) +
+         rows * (dims + 2 * width + v_width + 2 * kKeyBlock + 2) + 2 * group;
 }
 
 // Gradients of shared keys and values from the sequences that do not own them.
 struct PrefixGradients {
-  float* keys = nullptr;  // [length of the owner, width]; null: nothing is shared
-  float* values = nullptr;
+  float* keys = nullptr;    // [length of the owner, width]; null: nothing is shared
+  float* values = nullptr;  // [length of the owner, v_width]
 };
 
 // A sequence that begins with another's tokens adds to `shared`; the owner of these tokens starts
@@ -89,37 +91,37 @@ void BackwardSequence(const AttentionShape& shape, int64_t sequence, int64_t kv_
   // Buffers for the sequence.
   float* const key_panels = scratch;
   float* const value_panels = key_panels + e.padded * e.dim;
-  float* const keys = value_panels + e.padded * e.dim;        // [length, width]
+  float* const keys = value_panels + e.padded * e.v_dim;      // [length, width]
   float* const grad_keys = keys + e.padded * e.width;         // [length, width]
-  float* const grad_values = grad_keys + e.padded * e.width;  // [length, width]
+  float* const grad_values = grad_keys + e.padded * e.width;  // [length, v_width]
   // Buffers for the block of queries. The first of each pair is the left side of a product, the
   // second a right side, whose rows fill whole panels.
-  float* const queries = grad_values + e.padded * e.width;         // [rows, dim]
-  float* const query_rows = queries + max_rows * e.dim;            // [rows, width]
-  float* const grad_outs = query_rows + max_rows * e.width;        // [rows, dim]
-  float* const grad_out_rows = grad_outs + max_rows * e.dim;       // [rows, width]
-  float* const grad_queries = grad_out_rows + max_rows * e.width;  // [rows, width]
-  float* const scores = grad_queries + max_rows * e.width;         // [rows, kKeyBlock]
-  float* const grad_scores = scores + max_rows * kKeyBlock;        // [rows, kKeyBlock]
-  float* const log_sums = grad_scores + max_rows * kKeyBlock;      // [rows]
-  float* const deltas = log_sums + max_rows;                       // [rows]
+  float* const queries = grad_values + e.padded * e.v_width;         // [rows, dim]
+  float* const query_rows = queries + max_rows * e.dim;              // [rows, width]
+  float* const grad_outs = query_rows + max_rows * e.width;          // [rows, v_dim]
+  float* const grad_out_rows = grad_outs + max_rows * e.v_dim;       // [rows, v_width]
+  float* const grad_queries = grad_out_rows + max_rows * e.v_width;  // [rows, width]
+  float* const scores = grad_queries + max_rows * e.width;           // [rows, kKeyBlock]
+  float* const grad_scores = scores + max_rows * kKeyBlock;          // [rows, kKeyBlock]
+  float* const log_sums = grad_scores + max_rows * kKeyBlock;        // [rows]
+  float* const deltas = log_sums + max_rows;                         // [rows]
   // Of the group's heads.
   float* const slopes = deltas + max_rows;     // [group]
   float* const grad_sinks = slopes + e.group;  // [group]
 
   const T* const k = static_cast<const T*>(shape.k) + kv_head * e.dim;
-  const T* const v = static_cast<const T*>(shape.v) + kv_head * e.dim;
+  const T* const v = static_cast<const T*>(shape.v) + kv_head * e.v_dim;
   const T* const q = static_cast<const T*>(shape.q);
   const T* const out = static_cast<const T*>(gradients.out);
   const T* const grad_out = static_cast<const T*>(gradients.grad_out);
-  const int64_t out_stride = shape.num_heads * e.dim;
-  UnpackTransposed(k, shape.k_stride, e, key_panels);
-  UnpackTransposed(v, shape.v_stride, e, value_panels);
-  UnpackRows(k, shape.k_stride, e, keys);
-  std::fill(grad_keys, grad_values + e.padded * e.width, 0.0f);
+  const int64_t out_stride = shape.num_heads * e.v_dim;
+  UnpackTransposed(k, shape.k_stride, e, e.dim, key_panels);
+  UnpackTransposed(v, shape.v_stride, e, e.v_dim, value_panels);
+  UnpackRows(k, shape.k_stride, e, e.dim, e.width, keys);
+  std::fill(grad_keys, grad_values + e.padded * e.v_width, 0.0f);
   if (shared.keys != nullptr && e.prefix == 0) {
     std::copy_n(shared.keys, e.length * e.width, grad_keys);
-    std::copy_n(shared.values, e.length * e.width, grad_values);
+    std::copy_n(shared.values, e.length * e.v_width, grad_values);
   }
 
   const float* const sinks = shape.sinks == nullptr ? nullptr : shape.sinks + head;
@@ -131,15 +133,21 @@ void BackwardSequence(const AttentionShape& shape, int64_t sequence, int64_t kv_
   for (int64_t token = e.prefix; token < e.length; token += e.block_tokens) {
     const int64_t tokens = std::min(e.block_tokens, e.length - token);
     const int64_t rows = tokens * e.group;
-    UnpackQueries(q, shape.q_stride, head, token, tokens, e, shape.scale, e.dim, queries);
-    UnpackQueries(q, shape.q_stride, head, token, tokens, e, shape.scale, e.width, query_rows);
-    UnpackQueries(grad_out, out_stride, head, token, tokens, e, 1.0f, e.dim, grad_outs);
-    UnpackQueries(grad_out, out_stride, head, token, tokens, e, 1.0f, e.width, grad_out_rows);
+    const auto unpack_queries = [&](int64_t width, float* to) {
+      UnpackQueries(q, shape.q_stride, head, token, tokens, e, shape.scale, e.dim, width, to);
+    };
+    const auto unpack_grad_outs = [&](int64_t width, float* to) {
+      UnpackQueries(grad_out, out_stride, head, token, tokens, e, 1.0f, e.v_dim, width, to);
+    };
+    unpack_queries(e.dim, queries);
+    unpack_queries(e.width, query_rows);
+    unpack_grad_outs(e.v_dim, grad_outs);
+    unpack_grad_outs(e.v_width, grad_out_rows);
     for (int64_t i = 0; i < rows; ++i) {
       const int64_t row = (e.first + token + i / e.group) * shape.num_heads + head + i % e.group;
       log_sums[i] = gradients.log_sum_exp[row];
       // The sum over keys of p * dp equals dot(out, grad_out), which needs no pass over the keys.
-      deltas[i] = Dot(out + row * e.dim, grad_out + row * e.dim, e.dim);
+      deltas[i] = Dot(out + row * e.v_dim, grad_out + row * e.v_dim, e.v_dim);
       // A sink's probability has no value: its dp is 0.
       if (sinks != nullptr) {
         grad_sinks[i % e.group] -= std::exp(sinks[i % e.group] - log_sums[i]) * deltas[i];
@@ -151,7 +159,7 @@ void BackwardSequence(const AttentionShape& shape, int64_t sequence, int64_t kv_
       const int64_t num_keys = std::min(kKeyBlock, token + tokens - key);
       const int64_t cols = RoundUp(num_keys, kWidth);
       MultiplyPanels(queries, rows, e.dim, key_panels + key * e.dim, cols, scores, kKeyBlock);
-      MultiplyPanels(grad_outs, rows, e.dim, value_panels + key * e.dim, cols, grad_scores,
+      MultiplyPanels(grad_outs, rows, e.v_dim, value_panels + key * e.v_dim, cols, grad_scores,
                      kKeyBlock);
       for (int64_t i = 0; i < rows; ++i) {
         const Visible visible = VisibleOf(token + i / e.group, key, num_keys, shape.window);
@@ -165,8 +173,8 @@ void BackwardSequence(const AttentionShape& shape, int64_t sequence, int64_t kv_
       // Transposed: a row of the result is a key. The queries are already scaled.
       MultiplyRows<false>(grad_scores, 1, kKeyBlock, num_keys, rows, query_rows, e.width,
                           grad_keys + key * e.width);
-      MultiplyRows<false>(scores, 1, kKeyBlock, num_keys, rows, grad_out_rows, e.width,
-                          grad_values + key * e.width);
+      MultiplyRows<false>(scores, 1, kKeyBlock, num_keys, rows, grad_out_rows, e.v_width,
+                          grad_values + key * e.v_width);
     }
     T* const grad_q = static_cast<T*>(gradients.grad_q);
     const Floats d;
@@ -184,14 +192,13 @@ void BackwardSequence(const AttentionShape& shape, int64_t sequence, int64_t kv_
     std::copy_n(grad_sinks, e.group, gradients.grad_sinks + sequence * shape.num_heads + head);
   }
   // float32 sums, so that a shared key's gradient is rounded once, by the sequence that owns it.
-  for (int64_t i = 0; i < e.prefix * e.width; ++i) {
-    shared.keys[i] += grad_keys[i];
-    shared.values[i] += grad_values[i];
-  }
+  for (int64_t i = 0; i < e.prefix * e.width; ++i) shared.keys[i] += grad_keys[i];
+  for (int64_t i = 0; i < e.prefix * e.v_width; ++i) shared.values[i] += grad_values[i];
   for (int64_t t = e.prefix; t < e.length; ++t) {
     const int64_t row = (e.first + t) * shape.num_kv_heads + kv_head;
     CopyRow(grad_keys + t * e.width, e.dim, static_cast<T*>(gradients.grad_k) + row * e.dim);
-    CopyRow(grad_values + t * e.width, e.dim, static_cast<T*>(gradients.grad_v) + row * e.dim);
+    CopyRow(grad_values + t * e.v_width, e.v_dim,
+            static_cast<T*>(gradients.grad_v) + row * e.v_dim);
   }
 }
 
@@ -206,7 +213,7 @@ void BackwardTask(const AttentionShape& shape, const AttentionTask& task,
     const Extent e = ExtentOf(shape, task.sequence);
     shared.keys = scratch;
     shared.values = shared.keys + e.padded * e.width;
-    scratch = shared.values + e.padded * e.width;
+    scratch = shared.values + e.padded * e.v_width;
     std::fill(shared.keys, scratch, 0.0f);
   }
   // One thread adds the sequences' parts in their order, so the bits do not depend on the number of

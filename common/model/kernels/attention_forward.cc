@@ -26,9 +26,9 @@ void ScaleRow(float* row, int64_t width, float factor) {
 int64_t ForwardScratch(const AttentionShape& shape, int64_t length) {
   const int64_t group = shape.num_heads / shape.num_kv_heads;
   const int64_t rows = std::max(kQueryRows, group);
-  const int64_t width = RoundUp(shape.head_dim, kWidth);
-  return RoundUp(length, kWidth) * (shape.head_dim + width) +
-         rows * (shape.head_dim + kKeyBlock + width + 2) + group;
+  const int64_t v_width = RoundUp(shape.v_head_dim, kWidth);
+  return RoundUp(length, kWidth) * (shape.head_dim + v_width) +
+         rows * (shape.head_dim + kKeyBlock + v_width + 2) + group;
 }
 
 template <typename T>
@@ -37,20 +37,21 @@ void ForwardTask(const AttentionShape& shape, const AttentionTask& task, T* out,
   const Extent e = ExtentOf(shape, task.sequence);
   const int64_t head = task.kv_head * e.group;
   const int64_t max_rows = e.block_tokens * e.group;
-  float* const keys = scratch;                         // panels
-  float* const values = keys + e.padded * e.dim;       // [length, width]
-  float* const queries = values + e.padded * e.width;  // [rows, dim]
-  float* const scores = queries + max_rows * e.dim;    // [rows, kKeyBlock]
-  float* const sums = scores + max_rows * kKeyBlock;   // [rows, width]
-  Running* const running = reinterpret_cast<Running*>(sums + max_rows * e.width);
-  float* const slopes = sums + max_rows * (e.width + 2);  // [group]
+  float* const keys = scratch;                           // panels
+  float* const values = keys + e.padded * e.dim;         // [length, v_width]
+  float* const queries = values + e.padded * e.v_width;  // [rows, dim]
+  float* const scores = queries + max_rows * e.dim;      // [rows, kKeyBlock]
+  float* const sums = scores + max_rows * kKeyBlock;     // [rows, v_width]
+  Running* const running = reinterpret_cast<Running*>(sums + max_rows * e.v_width);
+  float* const slopes = sums + max_rows * (e.v_width + 2);  // [group]
 
   const T* const q = static_cast<const T*>(shape.q);
   Extent seen = e;  // the keys that the task's last query sees
   seen.length = task.end;
   UnpackTransposed(static_cast<const T*>(shape.k) + task.kv_head * e.dim, shape.k_stride, seen,
-                   keys);
-  UnpackRows(static_cast<const T*>(shape.v) + task.kv_head * e.dim, shape.v_stride, seen, values);
+                   e.dim, keys);
+  UnpackRows(static_cast<const T*>(shape.v) + task.kv_head * e.v_dim, shape.v_stride, seen, e.v_dim,
+             e.v_width, values);
 
   for (int64_t g = 0; g < e.group; ++g) slopes[g] = SlopeOf(shape.alibi, head + g);
   const float* const sinks = shape.sinks == nullptr ? nullptr : shape.sinks + head;
@@ -58,9 +59,9 @@ void ForwardTask(const AttentionShape& shape, const AttentionTask& task, T* out,
   for (int64_t token = task.begin; token < task.end; token += e.block_tokens) {
     const int64_t tokens = std::min(e.block_tokens, task.end - token);
     const int64_t rows = tokens * e.group;
-    UnpackQueries(q, shape.q_stride, head, token, tokens, e, shape.scale, e.dim, queries);
+    UnpackQueries(q, shape.q_stride, head, token, tokens, e, shape.scale, e.dim, e.dim, queries);
     for (int64_t i = 0; i < rows; ++i) running[i] = InitialOf(sinks, i % e.group);
-    std::fill(sums, sums + rows * e.width, 0.0f);
+    std::fill(sums, sums + rows * e.v_width, 0.0f);
     const int64_t oldest = shape.window > 0 ? std::max<int64_t>(0, token + 1 - shape.window) : 0;
     // Blocks count from the sequence's start, also with a window: where they are cut decides the
     // bits.
@@ -76,15 +77,15 @@ void ForwardTask(const AttentionShape& shape, const AttentionTask& task, T* out,
         }
         const float shrunk = SoftmaxBlock(scores + i * kKeyBlock, cols, visible, running[i]);
         // After the first blocks the maximum seldom moves; a factor of 1 would change no bit.
-        if (shrunk != 1.0f) ScaleRow(sums + i * e.width, e.width, shrunk);
+        if (shrunk != 1.0f) ScaleRow(sums + i * e.v_width, e.v_width, shrunk);
       }
-      MultiplyRows<false>(scores, kKeyBlock, 1, rows, num_keys, values + key * e.width, e.width,
+      MultiplyRows<false>(scores, kKeyBlock, 1, rows, num_keys, values + key * e.v_width, e.v_width,
                           sums);
     }
     for (int64_t i = 0; i < rows; ++i) {
       const int64_t row = (e.first + token + i / e.group) * shape.num_heads + head + i % e.group;
-      ScaleRow(sums + i * e.width, e.width, 1.0f / running[i].sum);
-      CopyRow(sums + i * e.width, e.dim, out + row * e.dim);
+      ScaleRow(sums + i * e.v_width, e.v_width, 1.0f / running[i].sum);
+      CopyRow(sums + i * e.v_width, e.v_dim, out + row * e.v_dim);
       if (log_sum_exp != nullptr) log_sum_exp[row] = running[i].most + std::log(running[i].sum);
     }
   }

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "common/model/kernels/rotate-inl.h"
 #include "common/model/kernels/scratch.h"
 #include "common/model/kernels/vector-inl.h"
 #include "hwy/highway.h"
@@ -17,21 +18,6 @@ HWY_BEFORE_NAMESPACE();
 namespace tandem::model::kernels::HWY_NAMESPACE {
 
 constexpr int64_t kHeadStep = kLanes;
-
-// to[0, size) = from[0, size), times `factor`.
-template <typename From, typename To>
-void CopyScaled(const From* from, int64_t size, float factor, To* to) {
-  const Floats d;
-  const FloatVec factors = hn::Set(d, factor);
-  int64_t j = 0;
-  for (; j + kHeadStep <= size; j += kHeadStep) {
-    StoreFloats(d, hn::Mul(LoadFloats(d, from + j), factors), to + j);
-  }
-  const OneFloat one;
-  for (; j < size; ++j) {
-    StoreFloats(one, hn::Mul(LoadFloats(one, from + j), hn::Set(one, factor)), to + j);
-  }
-}
 
 struct HeadStats {
   float mean;     // 0 if it is not subtracted
@@ -136,40 +122,12 @@ void NormHeadBackward(const HeadNorm& norm, const T* weight, const float* x, int
   for (; j < size; ++j) subtract(one, j);
 }
 
-// Rotates pairs (a, b) by their angles, by the negative ones if kBack.
-template <bool kBack, class D>
-HWY_INLINE void RotatePairs(D d, const float* cos, const float* sin, hn::Vec<D>& a, hn::Vec<D>& b) {
-  const auto c = hn::LoadU(d, cos);
-  const auto s = kBack ? hn::Neg(hn::LoadU(d, sin)) : hn::LoadU(d, sin);
-  const auto first = hn::NegMulAdd(b, s, hn::Mul(a, c));
-  b = hn::MulAdd(a, s, hn::Mul(b, c));
-  a = first;
-}
-
 // In place, a head.
 template <bool kBack>
 void RotateInPlace(const HeadOps& ops, int64_t row, float* x) {
   if (ops.cos == nullptr) return;
   const int64_t half = ops.rotary_dim / 2;
-  const float* const cos = ops.cos + row * half;
-  const float* const sin = ops.sin + row * half;
-  const auto rotate = [&](auto d, int64_t j) {
-    hn::Vec<decltype(d)> a, b;
-    if (ops.interleaved) {
-      hn::LoadInterleaved2(d, x + 2 * j, a, b);
-      RotatePairs<kBack>(d, cos + j, sin + j, a, b);
-      hn::StoreInterleaved2(a, b, d, x + 2 * j);
-    } else {
-      a = hn::LoadU(d, x + j);
-      b = hn::LoadU(d, x + half + j);
-      RotatePairs<kBack>(d, cos + j, sin + j, a, b);
-      hn::StoreU(a, d, x + j);
-      hn::StoreU(b, d, x + half + j);
-    }
-  };
-  int64_t j = 0;
-  for (; j + kHeadStep <= half; j += kHeadStep) rotate(Floats(), j);
-  for (; j < half; ++j) rotate(OneFloat(), j);
+  RotateElements<kBack>(ops.cos + row * half, ops.sin + row * half, half, ops.interleaved, x);
 }
 
 // The elements that are normed together, or one head.

@@ -64,10 +64,12 @@ AttentionParameters DeclareAttention(const AttentionSpec& spec, int64_t hidden_s
                                      ParameterDeclarations& declarations) {
   const std::string name = prefix + "self_attn.";
   const int64_t q = spec.q_size();
-  const int64_t kv = spec.kv_size();
+  const int64_t k = spec.kv_size();
+  const int64_t v = spec.v_size();
   const AttentionPart part = PartOf(spec, parallel);
   const Range q_rows = Scaled(part.heads, spec.head_dim);
-  const Range kv_rows = Scaled(part.kv_heads, spec.head_dim);
+  const Range k_rows = Scaled(part.kv_heads, spec.head_dim);
+  const Range v_rows = Scaled(part.kv_heads, spec.value_dim());
   const auto norm = [&](const std::string& which, int64_t num_heads, Range heads) {
     const QkNormSpec& norm = *spec.qk_norm;
     NormParameters at;
@@ -82,17 +84,32 @@ AttentionParameters DeclareAttention(const AttentionSpec& spec, int64_t hidden_s
     return at;
   };
 
+  const auto declare_output = [&](AttentionParameters& at) {
+    at.o_weight =
+        declarations.Add(Single(Part(name + "o_proj.weight", {hidden_size, spec.attended_size()}, 1,
+                                     Scaled(part.heads, spec.value_dim())),
+                                ParameterRole::kMatrix, kShardColumns));
+    if (!spec.output_bias) return;
+    at.o_bias = declarations.Add(
+        Single(Whole(name + "o_proj.bias", {hidden_size}), ParameterRole::kBias, kReplicate));
+  };
+
   AttentionParameters at;
+  if (spec.latent.has_value()) {
+    at.latent = DeclareLatent(spec, hidden_size, part.heads, name, declarations);
+    declare_output(at);
+    return at;
+  }
   at.qkv_weight = declarations.Add(Stack(name + "qkv_proj.weight",
                                          {Rows(name + "q_proj.weight", {q, hidden_size}, q_rows),
-                                          Rows(name + "k_proj.weight", {kv, hidden_size}, kv_rows),
-                                          Rows(name + "v_proj.weight", {kv, hidden_size}, kv_rows)},
+                                          Rows(name + "k_proj.weight", {k, hidden_size}, k_rows),
+                                          Rows(name + "v_proj.weight", {v, hidden_size}, v_rows)},
                                          ParameterRole::kMatrix, kShardRows));
   if (spec.qkv_bias) {
     at.qkv_bias = declarations.Add(
         Stack(name + "qkv_proj.bias",
-              {Rows(name + "q_proj.bias", {q}, q_rows), Rows(name + "k_proj.bias", {kv}, kv_rows),
-               Rows(name + "v_proj.bias", {kv}, kv_rows)},
+              {Rows(name + "q_proj.bias", {q}, q_rows), Rows(name + "k_proj.bias", {k}, k_rows),
+               Rows(name + "v_proj.bias", {v}, v_rows)},
               ParameterRole::kBias, kShardRows));
   }
   if (spec.qk_norm.has_value()) {
@@ -104,22 +121,22 @@ AttentionParameters DeclareAttention(const AttentionSpec& spec, int64_t hidden_s
     at.sinks = declarations.Add(Single(Rows(name + "sinks", {spec.num_heads}, part.heads),
                                        ParameterRole::kBias, kShardRows));
   }
-  at.o_weight = declarations.Add(Single(Part(name + "o_proj.weight", {hidden_size, q}, 1, q_rows),
-                                        ParameterRole::kMatrix, kShardColumns));
-  if (spec.output_bias) {
-    at.o_bias = declarations.Add(
-        Single(Whole(name + "o_proj.bias", {hidden_size}), ParameterRole::kBias, kReplicate));
-  }
+  declare_output(at);
   return at;
 }
 
-CacheSpec CacheOf(const AttentionSpec& spec, TensorParallel parallel) {
-  return {PartOf(spec, parallel).kv_heads.size(), spec.head_dim, spec.window};
+CacheSpec CacheOf(const AttentionSpec& spec, TensorParallel parallel, LatentCache latents) {
+  if (spec.latent.has_value() && latents == LatentCache::kLatents) {
+    const LatentSpec& latent = *spec.latent;
+    return {1, latent.kv_rank + latent.rope_dim, latent.kv_rank, spec.window, /*shared=*/true};
+  }
+  return {PartOf(spec, parallel).kv_heads.size(), spec.head_dim, spec.value_dim(), spec.window};
 }
 
 int64_t CacheElementsPerToken(const CacheSpec& cache, bool on_gpu) {
+  if (cache.shared) return cache.num_kv_heads * cache.head_dim;
   const int64_t value =
-      on_gpu ? cache.head_dim : (cache.head_dim + kKvTile - 1) / kKvTile * kKvTile;
+      on_gpu ? cache.v_head_dim : (cache.v_head_dim + kKvTile - 1) / kKvTile * kKvTile;
   return cache.num_kv_heads * (cache.head_dim + value);
 }
 

@@ -1,5 +1,5 @@
-// AttentionSpec: grouped-query attention (2305.13245) of one layer as numbers, without tensors: its
-// sizes, the heads that a rank computes, its parameters and its cache. layer_forward.h computes it.
+// AttentionSpec: attention of one layer as numbers, without tensors, grouped-query (2305.13245) or
+// latent (latent_spec.h): its sizes, the heads that a rank computes, its parameters and its cache. layer_forward.h computes it.
 //
 //   AttentionSpec spec{.num_heads = 8, .num_kv_heads = 2, .head_dim = 64};
 //   AttentionParameters at = DeclareAttention(spec, 512, "model.layers.0.", {}, declarations);
@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 
+#include "common/model/layers/latent_spec.h"
 #include "common/model/layers/norm_spec.h"
 #include "common/model/parameter.h"
 #include "common/model/tensor_parallel.h"
@@ -44,7 +45,8 @@ struct QueryPositionScale {
 struct AttentionSpec {
   int64_t num_heads = 0;
   int64_t num_kv_heads = 0;  // divides num_heads
-  int64_t head_dim = 0;      // need not be hidden_size / num_heads
+  int64_t head_dim = 0;      // of queries and keys; need not be hidden_size / num_heads
+  int64_t v_head_dim = 0;    // of values; 0: head_dim
   bool qkv_bias = false;
   bool output_bias = false;
   std::optional<QkNormSpec> qk_norm;
@@ -57,10 +59,22 @@ struct AttentionSpec {
   // ALiBi (2108.12409): adds slope(head) * alibi_scale * (key - query position); 0: none.
   double alibi_scale = 0.0;
   int64_t window = 0;  // tokens that each token sees, itself included; 0: no limit
+  // Keys and values are made of a latent; num_kv_heads is num_heads, and there are no norms of q and
+  // k, limits, scales by position, ALiBi or biases of q, k and v.
+  std::optional<LatentSpec> latent;
 
   double ScoreScale() const;  // `scale`, or its default
   int64_t q_size() const { return num_heads * head_dim; }
   int64_t kv_size() const { return num_kv_heads * head_dim; }
+  int64_t value_dim() const { return v_head_dim > 0 ? v_head_dim : head_dim; }
+  int64_t v_size() const { return num_kv_heads * value_dim(); }
+  int64_t attended_size() const { return num_heads * value_dim(); }
+  // Leading elements of a head that do not rotate, of a spec with a latent.
+  int64_t nope_dim() const { return head_dim - latent->rope_dim; }
+  // Of the matrix that makes keys and values of the latent, likewise.
+  int64_t UpProjectionElements() const {
+    return num_heads * (nope_dim() + value_dim()) * latent->kv_rank;
+  }
   friend bool operator==(const AttentionSpec&, const AttentionSpec&) = default;
 };
 
@@ -78,12 +92,13 @@ int64_t MostKvHeads(const AttentionSpec& spec, int size);
 
 // Indices into the parameter table; -1 for parameters that the layer does not have.
 struct AttentionParameters {
-  int qkv_weight = -1;  // [q_size + 2 kv_size, hidden]
+  int qkv_weight = -1;  // [q_size + kv_size + v_size, hidden]
   int qkv_bias = -1;
   NormParameters q_norm;
   NormParameters k_norm;
-  int sinks = -1;     // [num_heads]
-  int o_weight = -1;  // [hidden, q_size]
+  LatentParameters latent;  // in place of all these
+  int sinks = -1;           // [num_heads]
+  int o_weight = -1;        // [hidden, attended_size]
   int o_bias = -1;
 };
 
@@ -92,15 +107,26 @@ AttentionParameters DeclareAttention(const AttentionSpec& spec, int64_t hidden_s
                                      const std::string& prefix, TensorParallel parallel,
                                      ParameterDeclarations& declarations);
 
+// What the cache of a layer with a latent holds.
+enum class LatentCache {
+  kExpanded,  // the keys and values of every head, as the trainer computes them
+  // The latent and the rotated key part, one for all heads, the same on every rank. Queries and
+  // results go through the up-projection instead: fewer bytes, other roundings.
+  kLatents,
+};
+
 // What a rank caches per token, and for how long.
 struct CacheSpec {
   int64_t num_kv_heads = 0;
-  int64_t head_dim = 0;
-  int64_t window = 0;  // tokens that stay in use; 0: all of the sequence
+  int64_t head_dim = 0;  // of keys
+  int64_t v_head_dim = 0;
+  int64_t window = 0;   // tokens that stay in use; 0: all of the sequence
+  bool shared = false;  // one head, whose value is the first v_head_dim elements of its key
 
   friend bool operator==(const CacheSpec&, const CacheSpec&) = default;
 };
-CacheSpec CacheOf(const AttentionSpec& spec, TensorParallel parallel);
+CacheSpec CacheOf(const AttentionSpec& spec, TensorParallel parallel,
+                  LatentCache latents = LatentCache::kExpanded);
 
 // The CPU's cache stores keys in transposed tiles of this many tokens, so that a vector register
 // holds one dimension of several keys and scores need no sum across lanes. Rows of values are

@@ -4,6 +4,8 @@
 //   ExpertSpec spec{.num_experts = 8, .intermediate_size = 704, .routing = {.top_k = 2}};
 //   ExpertParameters at = DeclareExperts(spec, 512, "model.layers.0.", {}, declarations);
 //
+// Names are those of Qwen2-MoE, "model.layers.0.mlp.experts.3.gate_proj.weight", in all families.
+//
 // Tensor-parallel ranks split each expert like a dense layer, by intermediate units, and hold the
 // whole router. All ranks then route alike and have the same number of rows whatever the router
 // chooses: memory is known ahead, no rank waits for another one's favoured expert, and the number
@@ -22,47 +24,83 @@
 
 namespace tandem::model {
 
-// How a token's experts are chosen and weighted, in float32: by a softmax over all experts, of
-// which the top_k count. Of two experts with equal logits the lower one is chosen.
+// How a token's experts are chosen and weighted, in float32. Logits become scores; those experts
+// count whose scores, plus the correction bias, are the top_k largest, of equal ones the lower; their
+// weights are their scores without that bias.
 struct RoutingSpec {
+  enum class Score {
+    kSoftmax,  // over all experts
+    kSigmoid,  // of each logit (2408.15664)
+    // SparseMixer's (2409.12136), as inference computes it: each choice's softmax is over the experts
+    // not chosen before it whose logits are near its own.
+    kSparsemixer,
+  };
+  enum class GroupScore { kLargest, kSumOfTwo };
+
   int64_t top_k = 0;
   bool normalize = false;  // divide the weights of the chosen experts by their sum
+  Score score = Score::kSoftmax;
+  bool bias = false;             // of the logits
+  bool correction_bias = false;  // of the choice alone; not trained
+  // Groups of consecutive experts: only those of the top_groups best ones can be chosen.
+  int64_t num_groups = 1;
+  int64_t top_groups = 1;
+  GroupScore group_score = GroupScore::kLargest;
+  double scale = 1.0;  // of the weights
+  double jitter =
+      0.0;  // kSparsemixer: near is (largest - logit) / max(|logit|, largest) <= 2 jitter
 
+  bool HasGroups() const { return top_groups < num_groups; }
   friend bool operator==(const RoutingSpec&, const RoutingSpec&) = default;
-};
-
-// The family's names of tensors: "model.layers.0.mlp.experts.3.gate_proj.weight".
-struct ExpertNames {
-  std::string block = "mlp.";
-  std::string gate = "gate_proj";
-  std::string up = "up_proj";
-  std::string down = "down_proj";
-
-  friend bool operator==(const ExpertNames&, const ExpertNames&) = default;
 };
 
 struct ExpertSpec {
   int64_t num_experts = 0;
-  int64_t intermediate_size = 0;  // of each expert, a SwiGLU layer without biases
+  int64_t intermediate_size = 0;  // of each expert, a gated layer
   RoutingSpec routing;
-  // If not 0: a dense layer of this size that computes every token, times the sigmoid of a gate.
+  Activation activation = Activation::kSilu;  // of every expert, the shared one too
+  bool bias = false;                          // of the routed experts
+  // If not 0: a dense layer of this size that computes every token.
   int64_t shared_intermediate_size = 0;
-  ExpertNames names;
+  bool shared_gate = true;  // times the sigmoid of a gate
+  bool shared_bias = false;
 
   // Elements of one expert.
-  int64_t ExpertElements(int64_t hidden_size) const { return 3 * hidden_size * intermediate_size; }
+  int64_t ExpertElements(int64_t hidden_size) const {
+    return 3 * hidden_size * intermediate_size + (bias ? 2 * intermediate_size + hidden_size : 0);
+  }
+  FeedForwardSpec Expert() const {
+    return {.intermediate_size = intermediate_size, .activation = activation, .bias = bias};
+  }
+  FeedForwardSpec Shared() const {
+    return {.intermediate_size = shared_intermediate_size,
+            .activation = activation,
+            .bias = shared_bias};
+  }
   friend bool operator==(const ExpertSpec&, const ExpertSpec&) = default;
 };
 
-// Indices into the parameter table. An expert's matrices are parameters of their own, so that the
-// CPU packs each one and FSDP can split a layer's experts over several units.
+// One matrix of every expert, and its bias.
+struct ExpertMatrices {
+  std::vector<int> weights;
+  std::vector<int> biases;  // empty: none
+};
+
+struct RouterParameters {
+  int weight = -1;           // [num_experts, hidden]
+  int bias = -1;             // [num_experts]
+  int correction_bias = -1;  // [num_experts]
+};
+
+// Indices into the parameter table; -1 for parameters that the layer does not have. An expert's
+// matrices are parameters of their own, so that the CPU packs each one and FSDP can split a layer's
+// experts over several units.
 struct ExpertParameters {
-  RoutingSpec routing;
-  int router = -1;           // [num_experts, hidden]
-  std::vector<int> gate_up;  // of each expert: [2 intermediate, hidden], gate rows, then up rows
-  std::vector<int> down;     // of each expert: [hidden, intermediate]
+  RouterParameters router;
+  ExpertMatrices gate_up;  // [2 intermediate, hidden], gate rows, then up rows
+  ExpertMatrices down;     // [hidden, intermediate]
   std::optional<FeedForwardParameters> shared;
-  int shared_gate = -1;  // [1, hidden]; -1 without a shared expert
+  int shared_gate = -1;  // [1, hidden]
 };
 
 // `prefix` names the layer: "model.layers.0.".

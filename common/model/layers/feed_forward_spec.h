@@ -18,6 +18,9 @@ enum class Activation {
   kRelu,
   kRelu2,  // relu(x)^2 (2109.08668)
   kXielu,  // two learned scalars a layer (2411.13010); not gated
+  // gate sigmoid(1.702 gate) (up + 1), of a gate of at most 7 and an up from -7 to 7 (2508.10925);
+  // only gated
+  kClampedSwiglu,
 };
 
 struct FeedForwardSpec {

@@ -8,7 +8,8 @@
 //
 // Ops declares Tensor, Residual {x, delta} (the stream, and what is still to be added to it),
 // Normed {residual, normed} and Routing (the experts of every token, and their weights); parameters
-// are indices into the parameter table, -1 for none.
+// are indices into the parameter table, -1 for none. kMayCacheLatents says whether it has operations
+// for caches of latents.
 #ifndef TANDEM_COMMON_MODEL_LAYERS_LAYER_FORWARD_H_
 #define TANDEM_COMMON_MODEL_LAYERS_LAYER_FORWARD_H_
 
@@ -17,10 +18,44 @@
 
 namespace tandem::model {
 
+// normed: [num_tokens, hidden]. Returns the queries of this rank's heads, [num_tokens, q_size].
+template <typename Ops>
+typename Ops::Tensor LatentQueries(Ops& ops, const LatentSpec& spec, const LatentParameters& at,
+                                   const typename Ops::Tensor& normed) {
+  if (spec.q_rank == 0) {
+    return ops.ColumnParallel(normed, at.q_weight, -1, "queries, backward");
+  }
+  const auto latent =
+      ops.Normalize(ops.Replicated(normed, at.q_a_weight, at.q_a_bias), spec.norm, at.q_norm);
+  return ops.ColumnParallel(latent, at.q_b_weight, -1, "latent of queries, backward");
+}
+
+// Latent attention (latent_spec.h), up to the output projection. Every rank makes the whole latent,
+// and the keys and values of its own heads.
+template <typename Ops>
+typename Ops::Tensor LatentAttended(Ops& ops, const LatentSpec& spec, const AttentionParameters& at,
+                                    const typename Ops::Tensor& normed) {
+  const auto q = LatentQueries(ops, spec, at.latent, normed);
+  const auto down = ops.Replicated(normed, at.latent.kv_a_weight, at.latent.kv_a_bias);
+  const auto latent =
+      ops.Normalize(ops.Columns(down, 0, spec.kv_rank), spec.norm, at.latent.kv_norm);
+  const auto shared = ops.Columns(down, spec.kv_rank, spec.rope_dim);
+  if constexpr (Ops::kMayCacheLatents) {
+    if (ops.CachesLatents()) return ops.AttendToLatents(q, latent, shared, at.latent);
+  }
+  const auto kv = ops.ColumnParallel(latent, at.latent.kv_b_weight, -1, "latent, backward");
+  return ops.AttendLatent(q, shared, kv);
+}
+
 // normed, result: [num_tokens, hidden].
 template <typename Ops>
-typename Ops::Tensor AttentionForward(Ops& ops, const AttentionParameters& at,
+typename Ops::Tensor AttentionForward(Ops& ops, const AttentionSpec& spec,
+                                      const AttentionParameters& at,
                                       const typename Ops::Tensor& normed) {
+  if (spec.latent.has_value()) {
+    const auto attended = LatentAttended(ops, *spec.latent, at, normed);
+    return ops.RowParallel(attended, at.o_weight, at.o_bias, "attention");
+  }
   const auto qkv = ops.ColumnParallel(normed, at.qkv_weight, at.qkv_bias, "attention, backward");
   const auto attended = ops.Attend(qkv, at);
   return ops.RowParallel(attended, at.o_weight, at.o_bias, "attention");
@@ -40,17 +75,17 @@ typename Ops::Tensor FeedForwardForward(Ops& ops, const FeedForwardSpec& spec,
 // normed, result: [num_tokens, hidden]. Each expert computes the rows of the tokens that the router
 // sends it.
 template <typename Ops>
-typename Ops::Tensor ExpertsForward(Ops& ops, const ExpertParameters& at,
+typename Ops::Tensor ExpertsForward(Ops& ops, const ExpertSpec& spec, const ExpertParameters& at,
                                     const typename Ops::Tensor& normed) {
-  const auto routing = ops.Route(normed, at.router, at.routing);
+  const auto routing = ops.Route(normed, spec.routing, at.router);
   const auto rows = ops.Dispatch(normed, routing);  // [num_tokens * top_k, hidden], by expert
-  const auto gate_up = ops.ExpertProducts(rows, at.gate_up, routing);
-  const FeedForwardSpec silu;  // gated, without biases: each expert, and the shared one
-  const auto activated = ops.Activate(gate_up, silu, /*alphas=*/-1);
-  const auto results = ops.ExpertProducts(activated, at.down, routing);
+  const auto gate_up = ops.ExpertColumnParallel(rows, at.gate_up, routing);
+  const auto activated = ops.Activate(gate_up, spec.Expert(), /*alphas=*/-1);
+  const auto results = ops.ExpertRowParallel(activated, at.down, routing);
   const auto combined = ops.Combine(results, routing);
   if (!at.shared.has_value()) return combined;
-  const auto shared = FeedForwardForward(ops, silu, *at.shared, normed);
+  const auto shared = FeedForwardForward(ops, spec.Shared(), *at.shared, normed);
+  if (!spec.shared_gate) return ops.Sum({combined, shared});
   return ops.AddGated(combined, shared, normed, at.shared_gate);
 }
 
@@ -77,7 +112,7 @@ template <typename Ops>
 typename Ops::Tensor DenseOrExperts(Ops& ops, const LayerSpec& spec, const LayerParameters& at,
                                     const typename Ops::Tensor& normed) {
   return at.experts.has_value()
-             ? ExpertsForward(ops, *at.experts, normed)
+             ? ExpertsForward(ops, *spec.experts, *at.experts, normed)
              : FeedForwardForward(ops, spec.feed_forward, at.feed_forward, normed);
 }
 
@@ -87,8 +122,9 @@ template <typename Ops>
 typename Ops::Residual LayerForward(Ops& ops, const LayerSpec& spec, const LayerParameters& at,
                                     const typename Ops::Residual& in) {
   const auto first = BeforeSubLayer(ops, spec, in, at.attention_norm);
-  const auto attended = AfterSubLayer(ops, spec, AttentionForward(ops, at.attention, first.normed),
-                                      at.after_attention_norm);
+  const auto attended =
+      AfterSubLayer(ops, spec, AttentionForward(ops, spec.attention, at.attention, first.normed),
+                    at.after_attention_norm);
   if (spec.parallel) {
     const auto second = spec.shared_norm
                             ? first

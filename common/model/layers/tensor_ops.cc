@@ -8,6 +8,7 @@
 #include <cmath>
 #include <vector>
 
+#include "common/model/absorbed_heads.h"
 #include "common/model/activation.h"
 #include "common/model/grouped_linear.h"
 #include "common/model/linear.h"
@@ -141,6 +142,42 @@ at::Tensor TensorOps::Attend(const at::Tensor& projected, const AttentionParamet
   return attention_.attention.Forward(layer, q, k, v, params);
 }
 
+at::Tensor TensorOps::Replicated(const at::Tensor& x, int weight, int bias) {
+  return Project(x, weight, bias);
+}
+
+at::Tensor TensorOps::Columns(const at::Tensor& x, int64_t begin, int64_t size) {
+  return x.narrow(1, begin, size).contiguous();
+}
+
+LatentShape TensorOps::ShapeOfLatent() const {
+  const AttentionSpec& spec = attention_.spec;
+  return {attention_.shape.num_heads, spec.nope_dim(), spec.latent->rope_dim, spec.value_dim()};
+}
+
+RotaryAngles TensorOps::AnglesOfLayer() const {
+  const int rope = attention_.spec.rope;
+  return rope >= 0 ? attention_.rotary.ropes[rope] : RotaryAngles();
+}
+
+at::Tensor TensorOps::AttendToLatents(const at::Tensor& q, const at::Tensor& latent,
+                                      const at::Tensor& shared, const LatentParameters& at) {
+  const at::Tensor& up = context_.params.Get(at.kv_b_weight);
+  const LatentShape shape = ShapeOfLatent();
+  const AbsorbedHeads heads = AbsorbQueries(q, latent, shared, up, shape, AnglesOfLayer());
+  const at::Tensor attended =
+      attention_.attention.ForwardLatents(attention_.layer, heads.q, heads.latents, ParamsOf({}));
+  return ExpandAttended(attended, up, shape);
+}
+
+at::Tensor TensorOps::AttendLatent(const at::Tensor& q, const at::Tensor& shared,
+                                   const at::Tensor& kv) {
+  // All ranks' heads contribute to the gradient of the shared part.
+  const at::Tensor of_all = CopyToRanks(shared, context_.tensor_group, "shared keys, backward");
+  const Qkv heads = JoinLatentHeads({q, of_all, kv}, ShapeOfLatent(), AnglesOfLayer());
+  return attention_.attention.Forward(attention_.layer, heads.q, heads.k, heads.v, ParamsOf({}));
+}
+
 at::Tensor TensorOps::Activate(const at::Tensor& gate_up, const FeedForwardSpec& spec, int alphas) {
   ActivationFunction function{spec.activation, spec.gated, {}};
   if (alphas >= 0) {
@@ -157,13 +194,24 @@ at::Tensor TensorOps::Activate(const at::Tensor& gate_up, const FeedForwardSpec&
   return activated;
 }
 
-TensorOps::Routing TensorOps::Route(const at::Tensor& x, int router, const RoutingSpec& spec) {
+TensorOps::Routing TensorOps::Route(const at::Tensor& x, const RoutingSpec& spec,
+                                    const RouterParameters& at) {
   const ParameterProvider& params = context_.params;
-  const at::Tensor& weight = params.Get(router);
-  const at::Tensor logits = LinearInFloat32(x, weight, params.Packed(router));
-  const at::Tensor experts = ChooseExperts(logits, spec.top_k);
-  const at::Tensor weights = ExpertWeights(logits, experts, spec.normalize);
-  return {weights, GroupByExpert(experts, weight.size(0))};
+  const at::Tensor& weight = params.Get(at.weight);
+  at::Tensor logits = LinearInFloat32(x, weight, params.Packed(at.weight));
+  const at::ScalarType wide = logits.scalar_type();
+  if (at.bias >= 0) logits = at::add(logits, params.Get(at.bias).to(wide));
+  Router router{spec, {}};
+  if (at.correction_bias >= 0) {
+    router.correction_bias = params.Get(at.correction_bias).detach().to(wide);
+  }
+  const at::Tensor experts = ChooseExperts(logits, router);
+  const at::Tensor weights = ExpertWeights(logits, experts, router);
+  Routing routing{weights, GroupByExpert(experts, weight.size(0))};
+  if (context_.expert_load != nullptr) {
+    context_.expert_load->Add(attention_.layer, routing.rows);
+  }
+  return routing;
 }
 
 at::Tensor TensorOps::Dispatch(const at::Tensor& x, const Routing& routing) {
@@ -178,15 +226,38 @@ at::Tensor TensorOps::Dispatch(const at::Tensor& x, const Routing& routing) {
   return rows;
 }
 
-at::Tensor TensorOps::ExpertProducts(const at::Tensor& rows, const std::vector<int>& weights,
-                                     const Routing& routing) {
-  std::vector<at::Tensor> plain;
+at::Tensor TensorOps::ExpertProducts(const at::Tensor& rows, const ExpertMatrices& at,
+                                     const std::vector<at::Tensor>& biases,
+                                     const Routing& routing) const {
+  std::vector<at::Tensor> weights;
   std::vector<const kernels::PackedMatrix*> packed;
-  for (const int weight : weights) {
-    plain.push_back(context_.params.Get(weight));
+  for (const int weight : at.weights) {
+    weights.push_back(context_.params.Get(weight));
     packed.push_back(context_.params.Packed(weight));
   }
-  return GroupedLinear(rows, routing.rows, plain, packed);
+  return GroupedLinear(rows, routing.rows, weights, biases, packed);
+}
+
+at::Tensor TensorOps::ExpertColumnParallel(const at::Tensor& rows, const ExpertMatrices& at,
+                                           const Routing& routing) {
+  std::vector<at::Tensor> biases;
+  for (const int bias : at.biases) biases.push_back(context_.params.Get(bias));
+  return ExpertProducts(rows, at, biases, routing);
+}
+
+at::Tensor TensorOps::ExpertRowParallel(const at::Tensor& rows, const ExpertMatrices& at,
+                                        const Routing& routing) {
+  std::vector<at::Tensor> biases;
+  for (const int bias : at.biases) biases.push_back(context_.params.Get(bias));
+  if (!biases.empty() && IsSplit(context_.tensor_group)) {
+    // Ranks other than the first add zeros, so that all have the same graph.
+    const double factor = context_.tensor_group->rank() == 0 ? 1.0 : 0.0;
+    biases =
+        at::mul(CopyToRanks(at::stack(biases), context_.tensor_group, "experts' biases, backward"),
+                factor)
+            .unbind();
+  }
+  return ExpertProducts(rows, at, biases, routing);
 }
 
 at::Tensor TensorOps::Combine(const at::Tensor& results, const Routing& routing) {

@@ -11,7 +11,9 @@
 
 #include "common/comm/process_group.h"
 #include "common/model/attention.h"
+#include "common/model/expert_load.h"
 #include "common/model/expert_rows.h"
+#include "common/model/latent_heads.h"
 #include "common/model/layers/attention_spec.h"
 #include "common/model/layers/expert_spec.h"
 #include "common/model/layers/feed_forward_spec.h"
@@ -29,6 +31,7 @@ struct OpContext {
   comm::ProcessGroup* tensor_group = nullptr;  // null: the layer is not split
   // Receives the inputs of products and of attention that can be recomputed; null: all are kept.
   Recomputation* recomputation = nullptr;
+  ExpertLoad* expert_load = nullptr;  // null: not counted
 };
 
 // A layer's attention. `attention` provides the past tokens: whole sequences in the trainer, a
@@ -50,6 +53,7 @@ class TensorOps {
   using Tensor = at::Tensor;
   using Residual = model::Residual;
   using Normed = ResidualNorm;
+  static constexpr bool kMayCacheLatents = true;
   struct Routing {
     at::Tensor weights;  // float32 [num_tokens, top_k]
     ExpertRows rows;
@@ -77,24 +81,48 @@ class TensorOps {
   // ranks; the bias is added once.
   at::Tensor RowParallel(const at::Tensor& x, int weight, int bias, const char* tag);
 
-  // qkv: [num_tokens, q_size + 2 kv_size] of this rank. Limits, norms and rotates the heads as the
-  // layer's AttentionSpec says, and attends. Returns [num_tokens, q_size].
+  // qkv: [num_tokens, q_size + kv_size + v_size] of this rank. Limits, norms and rotates the heads as the
+  // layer's AttentionSpec says, and attends. Returns [num_tokens, attended_size].
   at::Tensor Attend(const at::Tensor& qkv, const AttentionParameters& at);
+
+  // Returns x times the whole weight, which every rank holds: the same on every rank.
+  at::Tensor Replicated(const at::Tensor& x, int weight, int bias);
+
+  // Returns a copy of x's columns from `begin` on.
+  at::Tensor Columns(const at::Tensor& x, int64_t begin, int64_t size);
+
+  // Latent attention (latent_spec.h). q: [num_tokens, q_size] of this rank; shared: [num_tokens,
+  // rope_dim], identical on every rank; kv: [num_tokens, heads * (nope_dim + v_head_dim)] of this
+  // rank. Rotates and joins the heads, and attends. Returns [num_tokens, attended_size].
+  at::Tensor AttendLatent(const at::Tensor& q, const at::Tensor& shared, const at::Tensor& kv);
+
+  // Whether the attention's cache holds latents, for AttendToLatents() in place of AttendLatent().
+  bool CachesLatents() const { return attention_.attention.CachesLatents(); }
+
+  // The same result, but for its rounding, from the normed latent [num_tokens, kv_rank]; no key or
+  // value is made (absorbed_heads.h).
+  at::Tensor AttendToLatents(const at::Tensor& q, const at::Tensor& latent,
+                             const at::Tensor& shared, const LatentParameters& at);
 
   // gate_up: [num_rows, 2 intermediate], or [num_rows, intermediate] without a gate. Returns
   // [num_rows, intermediate].
   at::Tensor Activate(const at::Tensor& gate_up, const FeedForwardSpec& spec, int alphas);
 
   // Returns the experts of each token of x [num_tokens, hidden], identical on every rank.
-  Routing Route(const at::Tensor& x, int router, const RoutingSpec& spec);
+  Routing Route(const at::Tensor& x, const RoutingSpec& spec, const RouterParameters& at);
 
   // Returns x's rows by expert, [num_tokens * top_k, hidden].
   at::Tensor Dispatch(const at::Tensor& x, const Routing& routing);
 
-  // Returns rows [num_tokens * top_k, in], by expert, times this rank's part of each expert's
+  // Returns rows [num_tokens * top_k, hidden], by expert, times this rank's rows of each expert's
   // weight.
-  at::Tensor ExpertProducts(const at::Tensor& rows, const std::vector<int>& weights,
-                            const Routing& routing);
+  at::Tensor ExpertColumnParallel(const at::Tensor& rows, const ExpertMatrices& at,
+                                  const Routing& routing);
+
+  // Returns rows [num_tokens * top_k, this rank's inputs] times its columns of each expert's weight:
+  // its part of a sum over ranks, to which the first one adds the biases.
+  at::Tensor ExpertRowParallel(const at::Tensor& rows, const ExpertMatrices& at,
+                               const Routing& routing);
 
   // Returns the weighted sum of each token's results, [num_tokens, hidden], over experts and ranks.
   at::Tensor Combine(const at::Tensor& results, const Routing& routing);
@@ -107,7 +135,11 @@ class TensorOps {
   std::optional<at::Tensor> Optional(int index) const;
   at::Tensor Project(const at::Tensor& x, int weight, int bias) const;
   TensorParallel Parallel() const;
+  at::Tensor ExpertProducts(const at::Tensor& rows, const ExpertMatrices& at,
+                            const std::vector<at::Tensor>& biases, const Routing& routing) const;
   HeadRotation RotationOf(const AttentionParameters& at) const;
+  LatentShape ShapeOfLatent() const;
+  RotaryAngles AnglesOfLayer() const;  // undefined without a rotation
   AttentionParams ParamsOf(const AttentionParameters& at) const;
 
   const OpContext& context_;

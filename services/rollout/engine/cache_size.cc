@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "common/model/cache_groups.h"
+#include "common/model/numerics.h"
 #include "common/model/rotary_frequencies.h"
 
 namespace tandem::rollout {
@@ -57,23 +58,30 @@ absl::StatusOr<CacheSize> SizeCache(const EngineOptions& options, const model::T
   const model::AttentionSpec& attention = spec.layers.front().attention;
   for (const model::LayerSpec& layer : spec.layers) {
     if (layer.attention.num_kv_heads == attention.num_kv_heads &&
-        layer.attention.head_dim == attention.head_dim) {
+        layer.attention.head_dim == attention.head_dim &&
+        layer.attention.value_dim() == attention.value_dim() &&
+        layer.attention.latent == attention.latent) {
       continue;
     }
     return absl::UnimplementedError("the model's layers have caches of different sizes");
   }
-  const model::CacheSpec of_layer = model::CacheOf(attention, parallel);
+  // Latents give other bits than the trainer's keys and values.
+  const bool exact = model::CurrentNumerics() == model::Numerics::kExact;
+  const model::CacheSpec of_layer = model::CacheOf(
+      attention, parallel, exact ? model::LatentCache::kExpanded : model::LatentCache::kLatents);
   size.cache = {.num_layers = spec.num_layers(),
                 .num_blocks = 1,
                 .block_size = options.block_size,
                 .num_kv_heads = of_layer.num_kv_heads,
                 .head_dim = of_layer.head_dim,
+                .v_head_dim = of_layer.v_head_dim,
+                .shared = of_layer.shared,
                 .dtype = options.dtype,
                 .device = options.device,
                 .windows = model::LayerWindows(spec)};
   // The rank with the most heads decides.
   model::PagedKvCacheOptions largest = size.cache;
-  largest.num_kv_heads = model::MostKvHeads(attention, parallel.size);
+  if (!largest.shared) largest.num_kv_heads = model::MostKvHeads(attention, parallel.size);
   const int64_t block_bytes = model::PagedKvCache::BytesPerBlock(largest);
   const std::vector<int64_t> windows = model::GroupLayers(size.cache.windows).windows;
   const auto groups = static_cast<int64_t>(windows.size());

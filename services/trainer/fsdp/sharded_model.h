@@ -155,6 +155,9 @@ class ShardedModel {
   // Seconds since the last call, by phase: all_gather_wait, reduce_scatter_wait, forward, backward,
   // head.
   virtual std::vector<std::pair<std::string, double>> TakePhaseSeconds() = 0;
+  // For each layer, the rows that each of its experts computed on this rank in the forward passes of
+  // ForwardBackward() since the last call; full activation checkpointing counts them twice.
+  virtual std::vector<std::vector<int64_t>> TakeExpertRows() { return {}; }
 };
 
 }  // namespace tandem::trainer

@@ -129,7 +129,8 @@ ShardedTransformer::ShardedTransformer(ShardedModelOptions options,
       streams_(std::move(streams)),
       state_memory_(std::move(state_memory)),
       pool_(options_.device, *streams_),
-      clock_(streams_.get()) {
+      clock_(streams_.get()),
+      expert_load_(transformer_.spec()) {
   const model::ParameterTable& table = transformer_.table();
   const int64_t ranks = options_.mesh->shard().size();
   const bool gather_masters = options_.compute_dtype == at::kFloat && state_memory_->on_device();
@@ -326,6 +327,12 @@ absl::StatusOr<double> ShardedTransformer::ForwardBackwardValues(const PackedBat
                    [&](const HeadResults& results) { return loss(results[0]); });
 }
 
+std::vector<std::vector<int64_t>> ShardedTransformer::TakeExpertRows() {
+  std::vector<std::vector<int64_t>> rows = expert_load_.rows();
+  expert_load_.Clear();
+  return rows;
+}
+
 absl::Status ShardedTransformer::CheckHead(bool value_head) const {
   if (transformer_.spec().value_head == value_head) return absl::OkStatus();
   return absl::FailedPreconditionError(
@@ -499,7 +506,8 @@ at::Tensor ShardedTransformer::PassOps::RunStage(int stage, const at::Tensor& in
   if (stage == 0) return transformer.Embed(parameters, pass_.token_ids, pass_.positions);
   const bool selective = saves == sharding::Saves::kSelected;
   at::Tensor x = transformer.Block(parameters, stage - 1, input, pass_.rotary, *pass_.attention,
-                                   selective ? &graph : nullptr);
+                                   selective ? &graph : nullptr,
+                                   loss_ == nullptr ? nullptr : &model_.expert_load_);
   if (selective) graph.Drop();
   return x;
 }

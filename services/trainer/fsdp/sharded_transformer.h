@@ -58,6 +58,7 @@ class ShardedTransformer : public ShardedModel {
   DeviceStreams* device_streams() override { return streams_.get(); }
   int peak_gathered_units() const override { return gatherer_->peak_units(); }
   std::vector<std::pair<std::string, double>> TakePhaseSeconds() override { return clock_.Take(); }
+  std::vector<std::vector<int64_t>> TakeExpertRows() override;
 
  private:
   // The head's outputs for each row: log-probs and entropies, with sums of squared probabilities
@@ -144,6 +145,7 @@ class ShardedTransformer : public ShardedModel {
   const std::unique_ptr<StateMemory> state_memory_;
   BufferPool pool_;
   PhaseClock clock_;
+  model::ExpertLoad expert_load_;
   std::vector<UnitShard> shards_;
   // Each unit's shard as the device reads it; the master itself if no copy is needed.
   std::vector<at::Tensor> compute_shards_;

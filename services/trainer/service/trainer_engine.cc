@@ -15,6 +15,7 @@
 #include "common/rank_setup/rank_setup.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
+#include "services/trainer/algorithm/expert_metrics.h"
 #include "services/trainer/algorithm/token_scores.h"
 #include "services/trainer/fsdp/guarded.h"
 #include "services/trainer/optim/lr_schedule.h"
@@ -253,6 +254,7 @@ absl::StatusOr<StepResult> TrainerEngine::TrainStep(const v1::TrainStepHeader& h
                                                     TrainingBatch batch) {
   policy_->TakePhaseSeconds();  // those of calls before the step
   optimizer_->TakePhaseSeconds();
+  policy_->TakeExpertRows();
   const absl::Time start = absl::Now();
   ASSIGN_OR_RETURN(StepResult result, RunObjective(header, std::move(batch)));
   PhaseSeconds phases;
@@ -261,6 +263,7 @@ absl::StatusOr<StepResult> TrainerEngine::TrainStep(const v1::TrainStepHeader& h
   const double step_seconds = absl::ToDoubleSeconds(absl::Now() - start);
   RETURN_IF_ERROR(
       AddStepTimes(std::move(phases), step_seconds, mesh_.world(), device_, result.metrics));
+  RETURN_IF_ERROR(AddExpertMetrics(policy_->TakeExpertRows(), mesh_, device_, result.metrics));
   AddMemoryMetrics(Memory(), result.metrics);
   if (mesh_.rank() == 0) {
     for (const std::string& cause : result.skipped) {

@@ -179,7 +179,14 @@ absl::Status PrepareExact(at::Device device) {
 absl::Status CheckExactDevice(const model::ModelSpec& spec, at::Device device) {
   for (const model::LayerSpec& layer : spec.layers) {
     const int64_t head_dim = layer.attention.head_dim;
-    if (device.is_cpu() || head_dim <= model::device::kMaxHeadDim) continue;
+    if (device.is_cpu()) continue;
+    if (layer.attention.value_dim() != head_dim) {
+      return absl::UnimplementedError(absl::StrCat(
+          "numerics: exact on ", device.str(), " supports values as large as keys, found ",
+          layer.attention.value_dim(), " and ", head_dim,
+          " elements; set numerics to fast, or hide the GPUs with CUDA_VISIBLE_DEVICES="));
+    }
+    if (head_dim <= model::device::kMaxHeadDim) continue;
     return absl::UnimplementedError(
         absl::StrCat("numerics: exact on ", device.str(), " supports a head_dim of at most ",
                      model::device::kMaxHeadDim, ", found ", head_dim,

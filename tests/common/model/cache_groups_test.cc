@@ -77,5 +77,37 @@ TEST(CacheGroups, TheUnusedPlacesOfBlocksCountAsMemory) {
   EXPECT_EQ(ModelCacheElementsPerToken(spec, 1, /*on_gpu=*/false), full / 28 * 8 * 4);
 }
 
+TEST(CacheGroups, KeysAndValuesOfDifferentSizesCountAsTheyAre) {
+  ModelSpec spec;
+  LayerSpec layer;
+  layer.attention = {.num_heads = 4, .num_kv_heads = 2, .head_dim = 24, .v_head_dim = 10};
+  spec.layers.assign(3, layer);
+  // Rows of values are padded to whole registers on a CPU.
+  EXPECT_EQ(ModelCacheElementsPerToken(spec, 1, /*on_gpu=*/false), 3 * 2 * (24 + 16));
+  EXPECT_EQ(ModelCacheElementsPerToken(spec, 1, /*on_gpu=*/true), 3 * 2 * (24 + 10));
+  EXPECT_EQ(ModelCacheElementsPerToken(spec, 2, /*on_gpu=*/false), 3 * (24 + 16));
+}
+
+// DeepSeek-V3's sizes: 512 + 64 elements, whatever the number of heads and ranks.
+TEST(CacheGroups, LatentsAreOneHeadOnEveryRank) {
+  ModelSpec spec;
+  LayerSpec layer;
+  layer.attention = {.num_heads = 128,
+                     .num_kv_heads = 128,
+                     .head_dim = 192,
+                     .v_head_dim = 128,
+                     .latent = LatentSpec{.q_rank = 1536, .kv_rank = 512, .rope_dim = 64}};
+  spec.layers.assign(61, layer);
+  for (const int ranks : {1, 8}) {
+    EXPECT_EQ(ModelCacheElementsPerToken(spec, ranks, /*on_gpu=*/false, LatentCache::kLatents),
+              61 * 576);
+    EXPECT_EQ(ModelCacheElementsPerToken(spec, ranks, /*on_gpu=*/false),
+              61 * 128 / ranks * (192 + 128));
+  }
+  const CacheSpec cache = CacheOf(layer.attention, {3, 8}, LatentCache::kLatents);
+  EXPECT_EQ(cache,
+            (CacheSpec{.num_kv_heads = 1, .head_dim = 576, .v_head_dim = 512, .shared = true}));
+}
+
 }  // namespace
 }  // namespace tandem::model

@@ -45,6 +45,8 @@ struct ExactShape {
   int64_t window = 0;                                // of the last layer
   std::optional<ExpertSpec> experts = std::nullopt;  // likewise
   bool varied = false;                               // see tests/support/varied_layers.h
+  int64_t v_head_dim = 0;                            // of all layers; 0: head_dim
+  std::optional<LatentSpec> latent = std::nullopt;   // likewise
 
   ModelSpec Spec() const {
     ModelSpec spec;
@@ -59,6 +61,8 @@ struct ExactShape {
     layer.attention.num_heads = num_heads;
     layer.attention.num_kv_heads = num_kv_heads;
     layer.attention.head_dim = head_dim;
+    layer.attention.v_head_dim = v_head_dim;
+    layer.attention.latent = latent;
     layer.attention.qkv_bias = qkv_bias;
     layer.attention.output_bias = qkv_bias;
     layer.feed_forward.bias = qkv_bias && tied;
@@ -67,6 +71,10 @@ struct ExactShape {
     spec.layers.back().attention.window = window;
     spec.layers.back().experts = experts;
     if (varied) tandem::testing::VaryLayers(spec);
+    // Pairs rotate in one of the shapes.
+    if (latent.has_value()) {
+      spec.ropes.front() = {.rotary_dim = latent->rope_dim, .interleaved = latent->q_rank == 0};
+    }
     return spec;
   }
 };
@@ -102,9 +110,30 @@ inline const std::vector<ExactShape>& ExpertShapes() {
                                   .intermediate_size = 19,
                                   .routing = {.top_k = 5},
                                   .shared_intermediate_size = 50};
+  // As DeepSeek-V3's.
+  static const ExpertSpec grouped = {.num_experts = 24,
+                                     .intermediate_size = 24,
+                                     .routing = {.top_k = 4,
+                                                 .normalize = true,
+                                                 .score = RoutingSpec::Score::kSigmoid,
+                                                 .correction_bias = true,
+                                                 .num_groups = 4,
+                                                 .top_groups = 2,
+                                                 .group_score = RoutingSpec::GroupScore::kSumOfTwo,
+                                                 .scale = 2.5},
+                                     .shared_intermediate_size = 30,
+                                     .shared_gate = false};
+  // As gpt-oss'.
+  static const ExpertSpec with_biases = {.num_experts = 8,
+                                         .intermediate_size = 37,
+                                         .routing = {.top_k = 3, .normalize = true, .bias = true},
+                                         .activation = Activation::kClampedSwiglu,
+                                         .bias = true};
   static const std::vector<ExactShape> shapes = {
       {"experts6_top2", 4, 2, 32, 48, 80, 131, false, true, false, 0, few},
       {"experts64_top5_shared", 7, 1, 64, 56, 72, 515, true, false, true, 0, many},
+      {"experts24_in_groups", 4, 2, 32, 48, 80, 131, false, true, false, 0, grouped},
+      {"experts8_with_biases", 4, 2, 32, 48, 80, 131, true, false, false, 20, with_biases},
   };
   return shapes;
 }
@@ -113,6 +142,25 @@ inline const std::vector<ExactShape>& VariedShapes() {
   static const std::vector<ExactShape> shapes = {
       {"varied_layers", 4, 2, 32, 48, 83, 131, false, false, false, 0, std::nullopt, true},
       {"varied_layers_tied", 7, 1, 64, 56, 72, 515, true, false, true, 0, std::nullopt, true},
+  };
+  return shapes;
+}
+
+// Values of another size than keys, and latent attention. A rollout on a GPU has neither.
+inline const std::vector<ExactShape>& LatentShapes() {
+  const auto shape = [](const char* name, int64_t heads, int64_t kv_heads, int64_t head_dim,
+                        int64_t v_head_dim, std::optional<LatentSpec> latent) {
+    ExactShape shape{name, heads, kv_heads, head_dim, 48, 80, 131};
+    shape.v_head_dim = v_head_dim;
+    shape.latent = latent;
+    return shape;
+  };
+  static const std::vector<ExactShape> shapes = {
+      shape("heads6_kv2_dim20_values12", 6, 2, 20, 12, std::nullopt),
+      shape("latent24_rope8_of24_values16", 4, 4, 24, 16,
+            LatentSpec{.q_rank = 20, .kv_rank = 24, .rope_dim = 8, .bias = true}),
+      shape("latent40_rope12_of44_values48_no_q_rank", 3, 3, 44, 48,
+            LatentSpec{.kv_rank = 40, .rope_dim = 12}),
   };
   return shapes;
 }
@@ -128,6 +176,7 @@ struct ExactCase {
   // Attention over the cache, where it is not PagedAttention.
   decltype(&CreateCudaAttention) make_attention = nullptr;
   int64_t longest = 300;  // tokens of a sequence
+  LatentCache latents = LatentCache::kExpanded;
 };
 
 inline std::vector<ExactCase> ExactCases(const std::vector<ExactShape>& shapes = ExactShapes()) {
@@ -170,7 +219,8 @@ class ExactNumerics {
         dtype_(exact_case.dtype),
         device_(exact_case.device),
         make_attention_(exact_case.make_attention),
-        longest_(exact_case.longest) {
+        longest_(exact_case.longest),
+        latents_(exact_case.latents) {
     Arena arena(model_.table(), exact_case.dtype);
     RandomInit(model_.spec(), seed, arena);
     // Norms and biases that are not all alike.
@@ -375,15 +425,17 @@ class ExactNumerics {
     free_blocks_.resize(num_blocks);
     std::iota(free_blocks_.begin(), free_blocks_.end(), 0);
     std::shuffle(free_blocks_.begin(), free_blocks_.end(), random_);
-    auto cache =
-        PagedKvCache::Create({.num_layers = model_.spec().num_layers(),
-                              .num_blocks = num_blocks,
-                              .block_size = block_size,
-                              .num_kv_heads = model_.spec().layers.front().attention.num_kv_heads,
-                              .head_dim = model_.spec().layers.front().attention.head_dim,
-                              .dtype = dtype_,
-                              .device = device_,
-                              .windows = windows});
+    const CacheSpec of_layer = CacheOf(model_.spec().layers.front().attention, {}, latents_);
+    auto cache = PagedKvCache::Create({.num_layers = model_.spec().num_layers(),
+                                       .num_blocks = num_blocks,
+                                       .block_size = block_size,
+                                       .num_kv_heads = of_layer.num_kv_heads,
+                                       .head_dim = of_layer.head_dim,
+                                       .v_head_dim = of_layer.v_head_dim,
+                                       .shared = of_layer.shared,
+                                       .dtype = dtype_,
+                                       .device = device_,
+                                       .windows = windows});
     EXPECT_OK(cache.status());
     for (int64_t layer = 0; layer < model_.spec().num_layers(); ++layer) {
       for (const at::Tensor& t : {cache->keys(layer), cache->values(layer)}) {
@@ -455,6 +507,7 @@ class ExactNumerics {
   at::Device device_;
   decltype(&CreateCudaAttention) make_attention_;
   int64_t longest_;
+  LatentCache latents_;
   std::vector<int32_t> free_blocks_;
 };
 

@@ -29,6 +29,8 @@ INSTANTIATE_TEST_SUITE_P(Windows, ExactNumericsTest,
                          ::testing::ValuesIn(ExactCases(WindowedShapes())), ExactCaseName);
 INSTANTIATE_TEST_SUITE_P(Experts, ExactNumericsTest,
                          ::testing::ValuesIn(ExactCases(ExpertShapes())), ExactCaseName);
+INSTANTIATE_TEST_SUITE_P(Latents, ExactNumericsTest,
+                         ::testing::ValuesIn(ExactCases(LatentShapes())), ExactCaseName);
 INSTANTIATE_TEST_SUITE_P(Layers, ExactNumericsTest, ::testing::ValuesIn(ExactCases(VariedShapes())),
                          ExactCaseName);
 
@@ -50,6 +52,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, ExactBatchTest,
                          ::testing::Values(ExactCase{ExactShapes()[1], at::kFloat, 2},
                                            ExactCase{ExactShapes()[1], at::kBFloat16, 1},
                                            ExactCase{ExactShapes()[3], at::kBFloat16, 2},
+                                           ExactCase{LatentShapes()[1], at::kBFloat16, 2},
                                            ExactCase{ExpertShapes()[0], at::kFloat, 2},
                                            ExactCase{ExpertShapes()[1], at::kBFloat16, 2}),
                          ExactCaseName);

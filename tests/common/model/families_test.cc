@@ -59,6 +59,29 @@ std::string DescribeRope(const RopeSpec& rope) {
   return text;
 }
 
+// "4x16 top2 softmax normalized": 4 experts of 16 units, of which a token reaches 2.
+std::string DescribeExperts(const ExpertSpec& experts) {
+  const RoutingSpec& routing = experts.routing;
+  constexpr const char* kScores[] = {"softmax", "sigmoid", "sparsemixer"};
+  std::string text = absl::StrCat(experts.num_experts, "x", experts.intermediate_size, " top",
+                                  routing.top_k, " ", kScores[static_cast<int>(routing.score)]);
+  Say(text, "normalized", routing.normalize);
+  Say(text, "router_bias", routing.bias);
+  Say(text, "corrected", routing.correction_bias);
+  if (routing.HasGroups()) {
+    absl::StrAppend(&text, " groups=", routing.top_groups, "/", routing.num_groups);
+    Say(text, "by_two", routing.group_score == RoutingSpec::GroupScore::kSumOfTwo);
+  }
+  Say(text, "times", routing.scale, 1.0);
+  Say(text, "jitter", routing.jitter, 0.0);
+  Say(text, "clamped", experts.activation == Activation::kClampedSwiglu);
+  Say(text, "bias", experts.bias);
+  Say<int64_t>(text, "shared", experts.shared_intermediate_size, 0);
+  Say(text, "gate", experts.shared_intermediate_size > 0 && experts.shared_gate);
+  Say(text, "shared_bias", experts.shared_bias);
+  return text;
+}
+
 // What sets the model apart from a plain Llama.
 std::string Describe(const ModelSpec& spec) {
   const LayerSpec& layer = spec.layers.front();
@@ -73,6 +96,13 @@ std::string Describe(const ModelSpec& spec) {
   Say(text, "shared", layer.shared_norm);
   Say(text, "residual", layer.residual_multiplier, 1.0);
   text += ";";
+  Say<int64_t>(text, "values", attention.v_head_dim, 0);
+  if (attention.latent) {
+    const LatentSpec& latent = *attention.latent;
+    absl::StrAppend(&text, " latent ", latent.q_rank, " ", latent.kv_rank, "+", latent.rope_dim);
+    Say(text, "down_bias", latent.bias);
+    EXPECT_EQ(latent.norm, NormSpec{});
+  }
   Say(text, "qkv_bias", attention.qkv_bias);
   Say(text, "output_bias", attention.output_bias);
   if (attention.qk_norm) {
@@ -86,16 +116,22 @@ std::string Describe(const ModelSpec& spec) {
   Say(text, "last_scale", spec.layers.back().attention.scale, attention.scale);
   Say(text, "cap", attention.softcap, 0.0);
   Say(text, "alibi", attention.alibi_scale, 0.0);
+  Say(text, "sinks", attention.sinks);
   if (attention.query_position_scale) {
     Say(text, "beta", attention.query_position_scale->beta, 0.0);
   }
   text += ";";
-  constexpr const char* kActivations[] = {"silu", "gelu", "gelu_tanh", "relu", "relu2", "xielu"};
+  constexpr const char* kActivations[] = {"silu",  "gelu",  "gelu_tanh",     "relu",
+                                          "relu2", "xielu", "clamped_swiglu"};
   const int activation = static_cast<int>(feed_forward.activation);
   Say(text, kActivations[activation], activation != 0);
   Say(text, "ungated", !feed_forward.gated);
   Say(text, "mlp_bias", feed_forward.bias);
-  if (layer.experts) Say<int64_t>(text, "experts", layer.experts->num_experts, 0);
+  // The last layer's: in some families the first ones are dense.
+  if (const auto& experts = spec.layers.back().experts) {
+    absl::StrAppend(&text, " experts ", DescribeExperts(*experts));
+    Say(text, "first_dense", !layer.experts.has_value());
+  }
   text += ";";
   Say(text, "embedding", spec.embedding_multiplier, 1.0);
   if (spec.position_embedding) {
@@ -124,6 +160,39 @@ struct Expected {
 };
 
 constexpr Expected kExpected[] = {
+    {"dots1",
+     "4/2x8 48; rms; qk_norm=head; experts 4x16 top2 sigmoid normalized corrected shared=32 "
+     "first_dense;; windows 0 0; ropes 0 0; theta=10000"},
+    {"ernie4_5_moe",
+     "4/2x8 48; rms eps=1e-05;; experts 4x16 top2 softmax normalized corrected shared=32 "
+     "first_dense; tied; windows 0 0; ropes 0 0; theta=500000 pairs"},
+    {"exaone_moe",
+     "4/2x8 48; rms eps=1e-05; qk_norm=head; experts 4x16 top2 sigmoid normalized corrected "
+     "times=2.5 shared=16 first_dense;; windows 8 8 8 0; ropes 0 0 0 -1; theta=10000"},
+    {"glm4_moe",
+     "4/2x8 48; rms eps=1e-05; qk_norm=head; experts 4x16 top2 sigmoid normalized corrected "
+     "groups=1/2 by_two shared=32 first_dense;; windows 0 0; ropes 0 0; theta=10000 dim=4"},
+    {"gpt_oss",
+     "4/2x8 48; rms eps=1e-05; qkv_bias output_bias sinks; experts 4x48 top2 softmax normalized "
+     "router_bias clamped bias;; windows 8 0; ropes 0 0; theta=150000 yarn=32"},
+    {"granitemoe",
+     "4/2x8 48; rms residual=0.7; scale=0.3; experts 4x48 top2 softmax normalized; embedding=2 "
+     "logits=2; windows 0 0; ropes 0 0; theta=10000"},
+    {"granitemoeshared",
+     "4/2x8 48; rms residual=0.7; scale=0.3; experts 4x48 top2 softmax normalized shared=24; "
+     "embedding=2 logits=2; windows 0 0; ropes 0 0; theta=10000"},
+    {"hunyuan_moe",
+     "4/2x8 48; rms eps=1e-05; qk_norm=head after_rotation; experts 4x48 top2 softmax normalized "
+     "shared=48;; windows 0 0; ropes 0 0; theta=215443"},
+    {"minimax_m2",
+     "4/2x8 48; rms; qk_norm=all_heads; experts 4x48 top2 sigmoid normalized corrected;; windows 0 "
+     "0; ropes 0 0; theta=10000 dim=4"},
+    {"olmoe",
+     "4/2x8 48; rms eps=1e-05; qk_norm=all_heads; experts 4x48 top2 softmax;; windows 0 0; ropes 0 "
+     "0; theta=10000"},
+    {"phimoe",
+     "4/2x8 48; layer eps=1e-05 bias; qkv_bias output_bias; experts 4x48 top2 sparsemixer "
+     "jitter=0.01; head_bias; windows 0 0; ropes 0 0; theta=1e+06"},
     {"apertus",
      "4/2x8 48; rms eps=1e-05; qk_norm=head; xielu ungated;; windows 0 0; ropes 0 0; theta=1.2e+07 "
      "llama3=8"},
@@ -206,7 +275,9 @@ constexpr Expected kExpected[] = {
     {"ministral3",
      "4/2x8 48; rms eps=1e-05; beta=0.1;;; windows 0 0; ropes 0 0; theta=10000 yarn=2"},
     {"mistral", "4/2x8 48; rms;;;; windows 8 8; ropes 0 0; theta=10000"},
-    {"mixtral", "4/2x8 48; rms eps=1e-05;; experts=4;; windows 0 0; ropes 0 0; theta=1e+06"},
+    {"mixtral",
+     "4/2x8 48; rms eps=1e-05;; experts 4x48 top2 softmax normalized;; windows 0 0; ropes 0 0; "
+     "theta=1e+06"},
     {"mpt",
      "4/4x8 128; layer eps=1e-05; clip=2 scale=0.3 alibi=1; gelu ungated; tied; windows 0 0; ropes "
      "-1 -1"},
@@ -227,9 +298,13 @@ constexpr Expected kExpected[] = {
      "mlp_bias; head_bias; windows 0 0; ropes 0 0; theta=10000 dim=4"},
     {"phi3", "4/2x16 48; rms eps=1e-05;;;; windows 0 0; ropes 0 0; theta=10000 dim=8 longrope=9"},
     {"qwen2", "4/2x8 48; rms; qkv_bias;;; windows 0 0 8 8; ropes 0 0 0 0; theta=10000"},
-    {"qwen2_moe", "4/2x8 48; rms; qkv_bias; experts=4;; windows 0 0; ropes 0 0; theta=10000"},
+    {"qwen2_moe",
+     "4/2x8 48; rms; qkv_bias; experts 4x16 top2 softmax shared=24 gate;; windows 0 0; ropes 0 0; "
+     "theta=10000"},
     {"qwen3", "4/2x16 48; rms; qk_norm=head;;; windows 0 0; ropes 0 0; theta=10000"},
-    {"qwen3_moe", "4/2x16 48; rms; qk_norm=head; experts=4;; windows 0 0; ropes 0 0; theta=10000"},
+    {"qwen3_moe",
+     "4/2x16 48; rms; qk_norm=head; experts 4x16 top2 softmax;; windows 0 0; ropes 0 0; "
+     "theta=10000"},
     {"seed_oss", "4/2x8 48; rms; qkv_bias;;; windows 0 0; ropes 0 0; theta=10000"},
     {"smollm3", "4/2x8 48; rms;;; tied; windows 0 0 0 0; ropes 0 0 0 -1; theta=2e+06"},
     {"stablelm",
@@ -394,6 +469,47 @@ const std::vector<HubForm>& HubForms() {
       {"qwen3_moe",
        {"rope_parameters", "num_local_experts"},
        {{"rope_theta", 10000.0}, {"num_experts", 4}}},
+      {"olmoe", {"rope_parameters"}, {{"rope_theta", 10000.0}, {"rope_scaling", nullptr}}},
+      {"phimoe", {"rope_parameters"}, {{"rope_theta", 1e6}, {"input_jitter_noise", 0.01}}},
+      {"granitemoe", {"rope_parameters"}, {{"rope_theta", 10000.0}, {"rope_scaling", nullptr}}},
+      {"granitemoeshared", {"rope_parameters"}, {{"rope_theta", 10000.0}}},
+      {"gpt_oss",
+       {"rope_parameters", "layer_types", "swiglu_alpha", "num_experts_per_tok"},
+       {{"rope_theta", 150000},
+        {"experts_per_token", 2},
+        {"rope_scaling",
+         {{"rope_type", "yarn"},
+          {"factor", 32.0},
+          {"beta_fast", 32.0},
+          {"beta_slow", 1.0},
+          {"truncate", false},
+          {"original_max_position_embeddings", 4096}}}}},
+      {"ernie4_5_moe",
+       {"rope_parameters", "tie_word_embeddings", "moe_norm_min"},
+       {{"rope_theta", 500000.0}, {"moe_layer_end_index", -1}, {"moe_gate", "topk"}}},
+      {"hunyuan_moe",
+       {"rope_parameters"},
+       {{"rope_theta", 10000.0},
+        {"rope_scaling", {{"type", "dynamic"}, {"alpha", 10.0}, {"factor", 1.0}}},
+        {"moe_topk", {2, 2}},
+        {"moe_intermediate_size", {48, 48}},
+        {"num_shared_expert", {1, 1}}}},
+      {"glm4_moe",
+       {"rope_parameters"},
+       {{"rope_theta", 10000.0}, {"partial_rotary_factor", 0.5}, {"num_nextn_predict_layers", 1}}},
+      {"dots1",
+       {"rope_parameters", "layer_types"},
+       {{"rope_theta", 10000.0}, {"scoring_func", "sigmoid"}, {"topk_method", "noaux_tc"}}},
+      {"exaone_moe",
+       {"rope_parameters", "layer_types", "mlp_layer_types"},
+       {{"rope_theta", 10000.0}}},
+      {"minimax_m2",
+       {"rope_parameters"},
+       {{"rope_theta", 10000.0},
+        {"rotary_dim", 4},
+        {"use_qk_norm", true},
+        {"qk_norm_type", "per_layer"},
+        {"scoring_func", "sigmoid"}}},
   };
   return *forms;
 }
@@ -432,6 +548,11 @@ TEST(Families, RefuseWhatNoSwitchHas) {
   error("gemma3", "use_bidirectional_attention", true);
   error("mpt", "no_bias", false);
   error("mixtral", "router_jitter_noise", 0.1);
+  error("olmoe", "clip_qkv", 8.0);
+  error("gpt_oss", "swiglu_limit", 5.0);
+  error("glm4_moe", "scoring_func", "softmax");
+  error("minimax_m2", "use_qk_norm", false);
+  error("qwen3_moe", "use_sliding_window", true);
   error("llama", "hidden_act", "quick_gelu");
   error("llama", "hidden_act", "xielu");
   error("gptj", "scale_attn_weights", false);

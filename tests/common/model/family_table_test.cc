@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/model/families/row_config.h"
@@ -98,6 +99,140 @@ TEST(FamilyTable, ARowMayTakeThePlaceOfTheOneThatItIsLike) {
   EXPECT_EQ(table.rows().size(), 1);
   EXPECT_THAT(table.FindArchitecture("PlainForCausalLM")->norm_eps(), ElementsAre("1"));
   EXPECT_THAT(table.FindArchitecture("PlainForCausalLM")->activation(), ElementsAre("act", "silu"));
+}
+
+constexpr char kExperts[] = R"(
+families:
+- architecture: MyMoeForCausalLM
+  model_type: my_moe
+  like: PlainForCausalLM
+  experts:
+    num_experts: [n_experts, 64]
+    top_k: [experts_per_token, 6]
+    intermediate_size: moe_intermediate_size
+    score: sigmoid
+    correction_bias: true
+    num_groups: [n_group, 1]
+    top_groups: [topk_group, 1]
+    group_score: sum_of_two
+    normalize: [norm_topk_prob, true]
+    scale: [routed_scaling_factor, 1]
+    shared_intermediate_size: [moe_intermediate_size]
+    num_shared: [n_shared_experts, 1]
+    first_layer: [first_k_dense_replace, 1]
+    last_layer: [last_moe_layer, -1]
+    layer_interval: [moe_interval, 1]
+    layer_kinds: kinds
+  layer_weights:
+  - {name: ["mlp.experts.{expert}.gate_proj.weight", "mlp.experts.{expert}.up_proj.weight"],
+     tensor: mlp.experts.gate_up_proj, fusion: stacked, transposed: true}
+  extra_layers: [num_nextn_predict_layers, 0]
+)";
+
+nlohmann::json ExpertsConfig(const nlohmann::json& changes) {
+  nlohmann::json config = {{"vocab_size", 50},
+                           {"hidden_size", 16},
+                           {"num_hidden_layers", 4},
+                           {"num_attention_heads", 2},
+                           {"n_experts", 8},
+                           {"experts_per_token", 2},
+                           {"moe_intermediate_size", 6},
+                           {"n_shared_experts", 2},
+                           {"n_group", 4},
+                           {"topk_group", 2},
+                           {"routed_scaling_factor", 2.5}};
+  config.update(changes);
+  return config;
+}
+
+absl::StatusOr<ModelSpec> ParseExpertsRow(const nlohmann::json& config) {
+  FamilyTable table = PlainTable();
+  EXPECT_OK(table.Add(kExperts, "own.yaml"));
+  return ParseRow(*table.FindArchitecture("MyMoeForCausalLM"), ConfigReader(config, "config.json"));
+}
+
+std::vector<bool> HasExperts(const nlohmann::json& changes) {
+  std::vector<bool> has;
+  const absl::StatusOr<ModelSpec> spec = ParseExpertsRow(ExpertsConfig(changes));
+  EXPECT_OK(spec);
+  for (const LayerSpec& layer : spec->layers) has.push_back(layer.experts.has_value());
+  return has;
+}
+
+TEST(FamilyTable, AFileDescribesExperts) {
+  ASSERT_OK_AND_ASSIGN(const ModelSpec spec, ParseExpertsRow(ExpertsConfig({})));
+  EXPECT_FALSE(spec.layers[0].experts.has_value());
+  EXPECT_EQ(spec.layers[1].experts,
+            (ExpertSpec{.num_experts = 8,
+                        .intermediate_size = 6,
+                        .routing = {.top_k = 2,
+                                    .normalize = true,
+                                    .score = RoutingSpec::Score::kSigmoid,
+                                    .correction_bias = true,
+                                    .num_groups = 4,
+                                    .top_groups = 2,
+                                    .group_score = RoutingSpec::GroupScore::kSumOfTwo,
+                                    .scale = 2.5},
+                        .shared_intermediate_size = 12,
+                        .shared_gate = false}));
+  EXPECT_EQ(spec.stored_rules[0].tensor, "model.layers.{layer}.mlp.experts.gate_up_proj");
+  EXPECT_THAT(spec.ignored_tensors, ElementsAre("*.inv_freq"));
+}
+
+TEST(FamilyTable, APatternOrAListSaysWhichLayersHaveExperts) {
+  EXPECT_THAT(HasExperts({}), ElementsAre(false, true, true, true));
+  EXPECT_THAT(HasExperts({{"first_k_dense_replace", 0}}), ElementsAre(true, true, true, true));
+  EXPECT_THAT(HasExperts({{"last_moe_layer", 2}}), ElementsAre(false, true, true, false));
+  EXPECT_THAT(HasExperts({{"last_moe_layer", -1}}), ElementsAre(false, true, true, true));
+  EXPECT_THAT(HasExperts({{"moe_interval", 2}}), ElementsAre(false, true, false, true));
+  EXPECT_THAT(HasExperts({{"kinds", {"sparse", "dense", "dense", "sparse"}}}),
+              ElementsAre(true, false, false, true));
+  EXPECT_THAT(HasExperts({{"kinds", {false, true, false, true}}}),
+              ElementsAre(false, true, false, true));
+  EXPECT_THAT(HasExperts({{"n_experts", 0}}), ElementsAre(false, false, false, false));
+}
+
+TEST(FamilyTable, AKeyMayHaveAValueForEachLayer) {
+  ASSERT_OK_AND_ASSIGN(const ModelSpec spec,
+                       ParseExpertsRow(ExpertsConfig({{"experts_per_token", {1, 2, 3, 4}},
+                                                      {"moe_intermediate_size", {6, 7, 8, 9}}})));
+  EXPECT_EQ(spec.layers[1].experts->routing.top_k, 2);
+  EXPECT_EQ(spec.layers[3].experts->routing.top_k, 4);
+  EXPECT_EQ(spec.layers[3].experts->intermediate_size, 9);
+  EXPECT_EQ(spec.layers[3].experts->shared_intermediate_size, 18);
+}
+
+TEST(FamilyTable, LayersBehindTheLastAreIgnored) {
+  ASSERT_OK_AND_ASSIGN(const ModelSpec spec,
+                       ParseExpertsRow(ExpertsConfig({{"num_nextn_predict_layers", 2}})));
+  EXPECT_THAT(spec.ignored_tensors,
+              ElementsAre("*.inv_freq", "model.layers.4.*", "model.layers.5.*"));
+}
+
+TEST(FamilyTable, ExpertsThatNoModelHasAreNamed) {
+  const auto error = [](const nlohmann::json& changes) {
+    const absl::Status status = ParseExpertsRow(ExpertsConfig(changes)).status();
+    EXPECT_THAT(status, StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("config.json")));
+    return std::string(status.message());
+  };
+  EXPECT_THAT(error({{"experts_per_token", 9}}), HasSubstr("\"experts_per_token\""));
+  EXPECT_THAT(error({{"n_group", 3}}), AllOf(HasSubstr("\"n_group\""), HasSubstr("divisor")));
+  EXPECT_THAT(error({{"topk_group", 5}}), HasSubstr("\"topk_group\" must be at most"));
+  EXPECT_THAT(error({{"experts_per_token", 5}}), HasSubstr("they have 4"));
+  EXPECT_THAT(error({{"experts_per_token", {1, 2}}}), HasSubstr("one for each of 4 layers"));
+  EXPECT_THAT(error({{"kinds", {"sparse"}}}), HasSubstr("a list of 4 kinds"));
+  EXPECT_THAT(ParseExpertsRow(ExpertsConfig({{"kinds", {"a", "b", "c", "d"}}})).status(),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("dense, sparse")));
+  nlohmann::json config = ExpertsConfig({});
+  config.erase("moe_intermediate_size");
+  EXPECT_THAT(ParseExpertsRow(config),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("moe_intermediate_size")));
+}
+
+TEST(FamilyTable, ExpertsNeedTheirSizes) {
+  EXPECT_THAT(ErrorOf("- architecture: X\n  like: PlainForCausalLM\n  experts: {num_experts: 4}\n"),
+              AllOf(HasSubstr("own.yaml:4: families[0].experts.top_k: expected a value"),
+                    HasSubstr("families[0].experts.intermediate_size")));
 }
 
 TEST(FamilyTable, ErrorsNameFileAndLine) {

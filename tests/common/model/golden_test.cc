@@ -25,10 +25,14 @@
 #include "common/model/load_parameters.h"
 #include "common/model/packed_arena.h"
 #include "common/model/packed_attention.h"
+#include "common/model/paged_attention.h"
 #include "common/model/stored_layout.h"
 #include "common/model/stored_view.h"
+#include "common/model/stored_writer.h"
+#include "common/model/torch_dtype.h"
 #include "common/model/transformer.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/temp_folder.h"
 
 namespace tandem::model {
 namespace {
@@ -120,12 +124,14 @@ class Golden : public ::testing::TestWithParam<std::string> {
     EXPECT_LT(difference.max().item<double>(), tolerance);
   }
 
+  bool IsTrainable(int index) const { return model_->table().parameter(index).trainable; }
+
   // Zeros for an expert that no token reached, which has none.
   at::Tensor GradientOf(int index) const {
     const at::Tensor& parameter = arena_->Get(index);
-    const bool is_expert =
-        model_->table().parameter(index).name.find(".experts.") != std::string::npos;
-    EXPECT_TRUE(is_expert || parameter.grad().defined()) << model_->table().parameter(index).name;
+    const std::string& name = model_->table().parameter(index).name;
+    const bool is_expert = name.find(".experts.") != std::string::npos;
+    EXPECT_TRUE(is_expert || !IsTrainable(index) || parameter.grad().defined()) << name;
     return parameter.grad().defined() ? parameter.grad() : at::zeros_like(parameter);
   }
 
@@ -158,6 +164,47 @@ TEST_P(Golden, LogProbsAndEntropiesAreThoseOfTransformers) {
   const LogProbs out = Forward(*arena_);
   ExpectNear(out.logprobs, batch_.logprobs, 2e-5);
   ExpectNear(out.entropy, batch_.entropies, 2e-5);
+}
+
+// A rollout's cache in fast numerics: each sequence in chunks, with packed weights.
+TEST_P(Golden, ACacheOfLatentsGivesThem) {
+  const AttentionSpec& of_layer = model_->spec().layers.front().attention;
+  if (!of_layer.latent.has_value()) return;
+  const at::NoGradGuard no_grad;
+  PackedArena packed(model_->table(), arena_->dtype());
+  packed.CopyFrom(*arena_);
+  const CacheSpec latents = CacheOf(of_layer, {}, LatentCache::kLatents);
+  ASSERT_OK_AND_ASSIGN(const PagedKvCache cache,
+                       PagedKvCache::Create({.num_layers = model_->spec().num_layers(),
+                                             .num_blocks = 4,
+                                             .num_kv_heads = latents.num_kv_heads,
+                                             .head_dim = latents.head_dim,
+                                             .v_head_dim = latents.v_head_dim,
+                                             .shared = latents.shared}));
+  const std::vector<int32_t> blocks = {2, 0, 3, 1};
+  std::vector<at::Tensor> rows;
+  for (size_t s = 0; s + 1 < batch_.cu_seqlens.size(); ++s) {
+    const int64_t first = batch_.cu_seqlens[s];
+    const int64_t length = batch_.cu_seqlens[s + 1] - first;
+    for (int64_t begin = 0, count = 0; begin < length; begin += count) {
+      count = std::min(length - begin, 1 + begin % 7);
+      PagedAttention attention(
+          cache, {{.num_tokens = count, .context_length = begin + count, .blocks = blocks.data()}});
+      const at::Tensor positions = at::arange(begin, begin + count, at::kLong);
+      const Rotary rotary = model_->MakeRotary(positions);
+      at::Tensor x = model_->Embed(
+          packed, at::tensor(batch_.ids, at::kLong).narrow(0, first + begin, count), positions);
+      for (int64_t i = 0; i < model_->spec().num_layers(); ++i) {
+        x = model_->Block(packed, i, x, rotary, attention);
+      }
+      rows.push_back(x);
+    }
+  }
+  const at::Tensor hidden =
+      model_->FinalNorm(packed, at::cat(rows).index_select(0, at::tensor(batch_.rows, at::kLong)));
+  const LogProbs out = model_->HeadLogProbs(packed, hidden, at::tensor(batch_.targets, at::kLong),
+                                            at::ones({hidden.size(0)}));
+  ExpectNear(out.logprobs, batch_.logprobs, 2e-5);
 }
 
 TEST_P(Golden, PackedWeightsGiveTheSameBits) {
@@ -243,6 +290,8 @@ TEST_P(Golden, GradientsAreThoseOfTransformers) {
                        StoredLayout::Create(model_->table(), folder_.get()));
   size_t compared = 0;
   for (const StoredTensor& tensor : layout.tensors()) {
+    const size_t first = tensor.parts.front().parameter;
+    if (!IsTrainable(model_->table().segments()[first].parameter)) continue;
     ASSERT_TRUE(golden_["gradients"].contains(tensor.name)) << tensor.name;
     const json& expected = golden_["gradients"][tensor.name];
     const at::Tensor found = StoredGradient(layout, tensor);
@@ -258,6 +307,37 @@ TEST_P(Golden, GradientsAreThoseOfTransformers) {
     ++compared;
   }
   EXPECT_EQ(compared, golden_["gradients"].size());
+}
+
+TEST_P(Golden, IsExportedAsItWas) {
+  ASSERT_OK_AND_ASSIGN(const StoredLayout layout,
+                       StoredLayout::Create(model_->table(), folder_.get()));
+  ASSERT_OK_AND_ASSIGN(const io::TensorView first, folder_->Find(layout.tensors()[0].name));
+  Arena arena(model_->table(), TorchDType(first.dtype).value());
+  ASSERT_OK(LoadParameters(*folder_, arena));
+  const tandem::testing::TempFolder out;
+  io::ModelFolderWriter::Options options;
+  options.source_folder = folder_->path();
+  ASSERT_OK_AND_ASSIGN(StoredWriter writer, StoredWriter::Create(out / "model", layout, first.dtype,
+                                                                 folder_.get(), options));
+  ASSERT_OK(ForStoredPieces(layout, 100, [&](const StoredPiece& piece) {
+    const int64_t size = io::SizeOf(first.dtype);
+    return writer.Append(
+        piece, arena.SegmentBytes(piece.parameter).subspan(piece.first * size, piece.count * size));
+  }));
+  ASSERT_OK(writer.Commit());
+  ASSERT_OK_AND_ASSIGN(const io::ModelFolder written, io::ModelFolder::Open(out / "model"));
+  size_t compared = 0;
+  for (const std::string& name : folder_->names()) {
+    if (layout.Ignores(name)) continue;
+    ASSERT_OK_AND_ASSIGN(const io::TensorView before, folder_->Find(name));
+    ASSERT_OK_AND_ASSIGN(const io::TensorView after, written.Find(name));
+    EXPECT_EQ(after.shape, before.shape) << name;
+    EXPECT_EQ(after.dtype, before.dtype) << name;
+    EXPECT_TRUE(after.bytes == before.bytes) << name;
+    ++compared;
+  }
+  EXPECT_EQ(written.names().size(), compared);
 }
 
 // A rank without samples takes part in every step all the same.

@@ -35,11 +35,13 @@ inline Norm RandomNorm(const NormSpec& spec, int64_t size, const at::TensorOptio
 // With alphas for xIELU, which has no gate.
 inline std::vector<ActivationFunction> ActivationKinds(const at::TensorOptions& options) {
   std::vector<ActivationFunction> kinds;
-  for (const Activation activation : {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh,
-                                      Activation::kRelu, Activation::kRelu2, Activation::kXielu}) {
+  for (const Activation activation :
+       {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh, Activation::kRelu,
+        Activation::kRelu2, Activation::kXielu, Activation::kClampedSwiglu}) {
     for (const bool gated : {true, false}) {
       at::Tensor alphas;
       if (activation == Activation::kXielu && gated) continue;
+      if (activation == Activation::kClampedSwiglu && !gated) continue;
       if (activation == Activation::kXielu) alphas = at::tensor({0.3f, -0.7f}).to(options);
       kinds.push_back({activation, gated, alphas});
     }

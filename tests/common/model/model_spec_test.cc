@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/model/parameter_table.h"
+#include "common/model/stored_layout.h"
 #include "tests/support/status_matchers.h"
 
 namespace tandem::model {
@@ -20,6 +21,7 @@ using ::tandem::testing::StatusIs;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsSupersetOf;
 
 json LlamaConfig() {
   return json::parse(R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama",
@@ -147,7 +149,7 @@ TEST(ModelSpec, Qwen2MoeHasASharedExpert) {
 TEST(ModelSpec, ExpertsOfAnotherActivationAreRefused) {
   const json config = Changed(LlamaConfig(), {{"architectures", {"MixtralForCausalLM"}},
                                               {"num_local_experts", 4},
-                                              {"hidden_act", "gelu"}});
+                                              {"hidden_act", "xielu"}});
   EXPECT_THAT(ParseModelSpec(config, "config.json"),
               StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("experts")));
 }
@@ -165,11 +167,18 @@ TEST(ModelSpec, MixtralNamesItsTensorsAndDefaultsOtherwise) {
   EXPECT_EQ(spec.layers.back().norm.eps, 1e-5);
   const ParameterTable table(spec);
   const ExpertParameters& at = *table.layer(1).experts;
-  EXPECT_EQ(table.parameter(at.router).name, "model.layers.1.block_sparse_moe.gate.weight");
-  const std::string expert = "model.layers.1.block_sparse_moe.experts.3.";
-  EXPECT_EQ(table.parameter(at.gate_up[3]).segments[0].name, expert + "w1.weight");
-  EXPECT_EQ(table.parameter(at.gate_up[3]).segments[1].name, expert + "w3.weight");
-  EXPECT_EQ(table.parameter(at.down[3]).name, expert + "w2.weight");
+  EXPECT_EQ(table.parameter(at.router.weight).name, "model.layers.1.mlp.gate.weight");
+  const std::string expert = "model.layers.1.mlp.experts.3.";
+  const Parameter& gate_up = table.parameter(at.gate_up.weights[3]);
+  EXPECT_EQ(gate_up.segments[0].name, expert + "gate_proj.weight");
+  EXPECT_EQ(gate_up.segments[1].name, expert + "up_proj.weight");
+  EXPECT_EQ(table.parameter(at.down.weights[3]).name, expert + "down_proj.weight");
+  ASSERT_OK_AND_ASSIGN(const StoredLayout layout, StoredLayout::Create(table, nullptr));
+  std::vector<std::string> stored;
+  for (const StoredTensor& tensor : layout.tensors()) stored.push_back(tensor.name);
+  const std::string block = "model.layers.1.block_sparse_moe.";
+  EXPECT_THAT(stored, IsSupersetOf({block + "gate.weight", block + "experts.3.w1.weight",
+                                    block + "experts.3.w3.weight", block + "experts.3.w2.weight"}));
 }
 
 TEST(ModelSpec, ExpertsThatNoModelHasAreNamed) {

@@ -21,6 +21,9 @@ struct Shape {
   int64_t head_dim;
   std::vector<int64_t> lengths;
   int64_t window = 0;
+  int64_t v_head_dim = 0;  // 0: head_dim
+
+  int64_t value_dim() const { return v_head_dim > 0 ? v_head_dim : head_dim; }
 };
 
 at::Tensor CuSeqlens(const std::vector<int64_t>& lengths) {
@@ -57,7 +60,7 @@ class AttentionOfShape : public ::testing::TestWithParam<Shape> {
     for (int64_t length : GetParam().lengths) tokens += length;
     q_ = at::randn({tokens, GetParam().num_heads, GetParam().head_dim});
     k_ = at::randn({tokens, GetParam().num_kv_heads, GetParam().head_dim});
-    v_ = at::randn({tokens, GetParam().num_kv_heads, GetParam().head_dim});
+    v_ = at::randn({tokens, GetParam().num_kv_heads, GetParam().value_dim()});
   }
 
   void ExpectClose(const std::vector<at::Tensor>& expected, const std::vector<at::Tensor>& found,
@@ -96,14 +99,16 @@ TEST_P(AttentionOfShape, ReadsStridedViewsOfAFusedProjection) {
   const at::Tensor fused =
       at::cat({q_.view({tokens, -1}), k_.view({tokens, -1}), v_.view({tokens, -1})}, 1);
   const int64_t q_size = shape.num_heads * shape.head_dim;
-  const int64_t kv_size = shape.num_kv_heads * shape.head_dim;
+  const int64_t k_size = shape.num_kv_heads * shape.head_dim;
+  const int64_t v_size = shape.num_kv_heads * shape.value_dim();
   PackedAttention attention(CuSeqlens(shape.lengths));
   const AttentionParams params;
   const at::Tensor expected = attention.Forward(0, q_, k_, v_, params);
   const at::Tensor found = attention.Forward(
       0, fused.narrow(1, 0, q_size).unflatten(1, {shape.num_heads, shape.head_dim}),
-      fused.narrow(1, q_size, kv_size).unflatten(1, {shape.num_kv_heads, shape.head_dim}),
-      fused.narrow(1, q_size + kv_size, kv_size).unflatten(1, {shape.num_kv_heads, shape.head_dim}),
+      fused.narrow(1, q_size, k_size).unflatten(1, {shape.num_kv_heads, shape.head_dim}),
+      fused.narrow(1, q_size + k_size, v_size)
+          .unflatten(1, {shape.num_kv_heads, shape.value_dim()}),
       params);
   EXPECT_TRUE(at::equal(expected, found));
 }
@@ -117,7 +122,10 @@ INSTANTIATE_TEST_SUITE_P(Shapes, AttentionOfShape,
                                            Shape{"OddHeadDim", 3, 3, 6, {17, 40}},
                                            Shape{"LargeGroup", 60, 1, 10, {13, 50}},
                                            Shape{"Window", 4, 2, 8, {40, 9, 600}, 5},
-                                           Shape{"WideWindow", 2, 1, 16, {700}, 300}),
+                                           Shape{"WideWindow", 2, 1, 16, {700}, 300},
+                                           Shape{"NarrowValues", 4, 4, 24, {1, 60, 330}, 0, 10},
+                                           Shape{"WideValues", 4, 2, 8, {17, 200}, 0, 40},
+                                           Shape{"NarrowValuesInAWindow", 2, 1, 20, {300}, 30, 7}),
                          [](const ::testing::TestParamInfo<Shape>& info) {
                            return info.param.name;
                          });
@@ -171,8 +179,9 @@ class SharedPrefix : public ::testing::TestWithParam<std::tuple<at::ScalarType, 
     prefixes_ = at::tensor(prefixes, at::kLong).view({-1, 2});
     whole_ = CuSeqlens(lengths);
     shared_ = CuSeqlens(shared_lengths);
-    for (const int64_t heads : {kHeads, kKvHeads, kKvHeads}) {
-      inputs_.push_back(at::randn({row, heads, kHeadDim}).to(dtype()).index_select(0, source_));
+    for (const auto& [heads, dim] : {std::pair(kHeads, kHeadDim), std::pair(kKvHeads, kHeadDim),
+                                     std::pair(kKvHeads, kValueDim)}) {
+      inputs_.push_back(at::randn({row, heads, dim}).to(dtype()).index_select(0, source_));
     }
   }
 
@@ -196,7 +205,7 @@ class SharedPrefix : public ::testing::TestWithParam<std::tuple<at::ScalarType, 
     return results;
   }
 
-  static constexpr int64_t kHeads = 4, kKvHeads = 2, kHeadDim = 16;
+  static constexpr int64_t kHeads = 4, kKvHeads = 2, kHeadDim = 16, kValueDim = 24;
   // Prefixes that end within a panel and at its end, that are a whole sequence, and longer than a
   // block of keys; families of one and of several.
   const std::vector<Member> kMembers = {{9, 0},     {20, 7},    {7, 7},   {40, 8},
@@ -207,7 +216,7 @@ class SharedPrefix : public ::testing::TestWithParam<std::tuple<at::ScalarType, 
 };
 
 TEST_P(SharedPrefix, GivesTheSameBitsAndTheSumOfTheGradients) {
-  const at::Tensor weights = at::randn({source_.numel(), kHeads * kHeadDim});
+  const at::Tensor weights = at::randn({source_.numel(), kHeads * kValueDim});
   PackedAttention whole(whole_);
   const std::vector<at::Tensor> expected = Results(whole, inputs_, weights);
 

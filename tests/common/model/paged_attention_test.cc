@@ -21,6 +21,9 @@ struct Shape {
   int64_t num_heads;
   int64_t num_kv_heads;
   int64_t head_dim;
+  int64_t v_head_dim = 0;  // 0: head_dim
+
+  int64_t value_dim() const { return v_head_dim > 0 ? v_head_dim : head_dim; }
 };
 
 struct Inputs {
@@ -33,11 +36,13 @@ Inputs RandomInputs(const Shape& shape, int64_t num_tokens, uint64_t seed,
                     at::ScalarType dtype = at::kFloat) {
   auto generator = at::make_generator<at::CPUGeneratorImpl>(seed);
   // Views of one fused tensor, as the projection gives them.
-  const int64_t heads = shape.num_heads + 2 * shape.num_kv_heads;
-  const at::Tensor fused =
-      at::randn({num_tokens, heads, shape.head_dim}, generator, at::kFloat).to(dtype);
-  return {fused.narrow(1, 0, shape.num_heads), fused.narrow(1, shape.num_heads, shape.num_kv_heads),
-          fused.narrow(1, shape.num_heads + shape.num_kv_heads, shape.num_kv_heads)};
+  const int64_t q = shape.num_heads * shape.head_dim;
+  const int64_t k = shape.num_kv_heads * shape.head_dim;
+  const int64_t v = shape.num_kv_heads * shape.value_dim();
+  const at::Tensor fused = at::randn({num_tokens, q + k + v}, generator, at::kFloat).to(dtype);
+  return {fused.narrow(1, 0, q).unflatten(1, {shape.num_heads, shape.head_dim}),
+          fused.narrow(1, q, k).unflatten(1, {shape.num_kv_heads, shape.head_dim}),
+          fused.narrow(1, q + k, v).unflatten(1, {shape.num_kv_heads, shape.value_dim()})};
 }
 
 // One sequence, one token after the other, in float64.
@@ -46,7 +51,8 @@ at::Tensor Reference(const Inputs& in, const AttentionParams& params) {
   const at::Tensor k = in.k.to(at::kDouble).contiguous();
   const at::Tensor v = in.v.to(at::kDouble).contiguous();
   const int64_t n = q.size(0), heads = q.size(1), dim = q.size(2), group = heads / k.size(1);
-  at::Tensor out = at::zeros({n, heads * dim}, at::kDouble);
+  const int64_t value_dim = v.size(2);
+  at::Tensor out = at::zeros({n, heads * value_dim}, at::kDouble);
   const auto qa = q.accessor<double, 3>(), ka = k.accessor<double, 3>(),
              va = v.accessor<double, 3>();
   auto oa = out.accessor<double, 2>();
@@ -64,8 +70,8 @@ at::Tensor Reference(const Inputs& in, const AttentionParams& params) {
         sum += p.back();
       }
       for (int64_t j = first; j <= t; ++j) {
-        for (int64_t i = 0; i < dim; ++i) {
-          oa[t][h * dim + i] += p[j - first] / sum * va[j][h / group][i];
+        for (int64_t i = 0; i < value_dim; ++i) {
+          oa[t][h * value_dim + i] += p[j - first] / sum * va[j][h / group][i];
         }
       }
     }
@@ -82,6 +88,7 @@ class PagedAttentionTest : public ::testing::Test {
                                                .block_size = block_size,
                                                .num_kv_heads = shape.num_kv_heads,
                                                .head_dim = shape.head_dim,
+                                               .v_head_dim = shape.v_head_dim,
                                                .dtype = dtype}));
     cache_ = std::make_unique<PagedKvCache>(std::move(cache));
     // What was there before must not matter.
@@ -127,7 +134,8 @@ double Difference(const at::Tensor& a, const at::Tensor& b) {
 
 TEST_F(PagedAttentionTest, AgreesWithAPlainLoop) {
   for (const Shape& shape : {Shape{4, 4, 64}, Shape{8, 2, 64}, Shape{14, 2, 32}, Shape{6, 2, 12},
-                             Shape{3, 1, 80}, Shape{5, 5, 7}, Shape{40, 1, 16}}) {
+                             Shape{3, 1, 80}, Shape{5, 5, 7}, Shape{40, 1, 16}, Shape{4, 4, 24, 10},
+                             Shape{6, 2, 12, 40}, Shape{5, 5, 7, 16}}) {
     MakeCache(shape);
     const Inputs in = RandomInputs(shape, 150, 1);
     const at::Tensor out = InChunks(in, 150, Blocks(10, 50, -3), Params(shape.head_dim));
@@ -300,13 +308,16 @@ TEST_F(PagedAttentionTest, OfAProjectionIsThatOfItsRotatedHeads) {
   at::manual_seed(17);
   const int64_t n = 75;
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
-    for (const Shape& shape : {Shape{8, 2, 64}, Shape{6, 2, 12}, Shape{40, 1, 16}}) {
+    for (const Shape& shape :
+         {Shape{8, 2, 64}, Shape{6, 2, 12}, Shape{40, 1, 16}, Shape{6, 2, 12, 20}}) {
       for (const bool has_norms : {false, true}) {
-        const int64_t width = (shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim;
+        const int64_t width = (shape.num_heads + shape.num_kv_heads) * shape.head_dim +
+                              shape.num_kv_heads * shape.value_dim();
         const at::Tensor qkv = at::randn({n, width}).to(dtype);
         const at::Tensor positions = at::arange(n, at::kLong);
-        HeadRotation rotation{.angles = AnglesOf(positions, at::rand({shape.head_dim / 2})),
-                              .shape = {shape.num_heads, shape.num_kv_heads, shape.head_dim}};
+        HeadRotation rotation{
+            .angles = AnglesOf(positions, at::rand({shape.head_dim / 2})),
+            .shape = {shape.num_heads, shape.num_kv_heads, shape.head_dim, shape.v_head_dim}};
         if (has_norms) {
           rotation.norm.emplace();
           rotation.q_norm.weight = at::rand({shape.head_dim}).to(dtype);

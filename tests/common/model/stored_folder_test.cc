@@ -149,6 +149,57 @@ Family GroupedFamily() {
   return family;
 }
 
+// gpt-oss: the experts of a layer in one tensor, transposed, gate and up in turn, with biases; and the
+// correction bias of ERNIE's router, [1, experts].
+Family ExpertsFamily() {
+  constexpr int64_t kExperts = 3;
+  const std::string experts = std::string(kLayer) + "mlp.experts.{expert}.";
+  const std::string tensor = "h.{layer}.experts.";
+  std::vector<StoredRule> rules;
+  for (const std::string kind : {"weight", "bias"}) {
+    const std::string suffix = kind == "weight" ? "" : "_bias";
+    const std::vector<std::string> parts = {experts + "gate_proj." + kind,
+                                            experts + "up_proj." + kind};
+    for (const std::string& part : parts) {
+      rules.push_back({part, tensor + "gate_up" + suffix, StoredFusion::kAlternating, parts, true});
+    }
+    rules.push_back({experts + "down_proj." + kind, tensor + "down" + suffix, StoredFusion::kNone,
+                     std::vector<std::string>(), true});
+  }
+  rules.push_back({.name = std::string(kLayer) + "mlp.gate.e_score_correction_bias",
+                   .tensor = "h.{layer}.statics",
+                   .leading_one = true});
+  Family family{SmallSpec(kHeads, std::move(rules)), {}, {}};
+  for (LayerSpec& layer : family.spec.layers) {
+    layer.experts = {.num_experts = kExperts,
+                     .intermediate_size = 5,
+                     .routing = {.top_k = 2, .correction_bias = true},
+                     .bias = true};
+  }
+  family.logical = LogicalTensors(ParameterTable(family.spec));
+  family.stored = family.logical;
+  NamedTensors& stored = family.stored;
+  for (int64_t i = 0; i < 2; ++i) {
+    const std::string block = "h." + std::to_string(i) + ".";
+    for (const std::string kind : {"weight", "bias"}) {
+      std::vector<at::Tensor> gate_up, down;
+      for (int64_t e = 0; e < kExperts; ++e) {
+        const std::string expert = "mlp.experts." + std::to_string(e) + ".";
+        const at::Tensor gate = Take(stored, Layer(i, expert + "gate_proj." + kind));
+        const at::Tensor up = Take(stored, Layer(i, expert + "up_proj." + kind));
+        gate_up.push_back(at::stack({gate, up}, 1).flatten(0, 1).t());
+        down.push_back(Take(stored, Layer(i, expert + "down_proj." + kind)).t());
+      }
+      const std::string suffix = kind == "weight" ? "" : "_bias";
+      stored[block + "experts.gate_up" + suffix] = at::stack(gate_up);
+      stored[block + "experts.down" + suffix] = at::stack(down);
+    }
+    stored[block + "statics"] =
+        Take(stored, Layer(i, "mlp.gate.e_score_correction_bias")).unsqueeze(0);
+  }
+  return family;
+}
+
 io::ModelFolder WriteFolder(const TempFolder& folder, const NamedTensors& tensors) {
   folder.Write("config.json", "{}");
   EXPECT_OK(WriteTensors(folder.path(), tensors));
@@ -227,8 +278,11 @@ TEST_P(StoredFolder, IsWrittenByteForByte) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, StoredFolder,
-                         ::testing::Values(&TransposedFamily, &GroupedFamily),
-                         [](const auto& info) { return info.index == 0 ? "Gpt2" : "Falcon"; });
+                         ::testing::Values(&TransposedFamily, &GroupedFamily, &ExpertsFamily),
+                         [](const auto& info) {
+                           constexpr const char* kNames[] = {"Gpt2", "Falcon", "GptOss"};
+                           return kNames[info.index];
+                         });
 
 // The Hub's GPT-2 has no "transformer.", but buffers of masks.
 TEST(StoredFolderPrefix, MayBeMissingFromAllTensors) {

@@ -76,6 +76,20 @@ ModelSpec VariedSpec() {
   return spec;
 }
 
+// Latent attention with values of another size than keys; queries with a latent and a bias, or not.
+ModelSpec LatentModelSpec(int64_t q_rank) {
+  ModelSpec spec = LlamaSpec();
+  spec.ropes.front() = {.rotary_dim = 4, .interleaved = q_rank > 0};
+  for (LayerSpec& layer : spec.layers) {
+    layer.attention.num_kv_heads = layer.attention.num_heads;
+    layer.attention.head_dim = 10;
+    layer.attention.v_head_dim = 7;
+    layer.attention.latent = {.q_rank = q_rank, .kv_rank = 11, .rope_dim = 4, .bias = q_rank > 0};
+    layer.attention.output_bias = q_rank > 0;
+  }
+  return spec;
+}
+
 // 3 experts of 7 inner units, so that every expert has tokens; the first layer stays dense.
 ModelSpec ExpertsSpec() {
   ModelSpec spec = Qwen3Spec();
@@ -83,6 +97,19 @@ ModelSpec ExpertsSpec() {
                                 .intermediate_size = 7,
                                 .routing = {.top_k = 2, .normalize = true},
                                 .shared_intermediate_size = 11};
+  return spec;
+}
+
+// As DeepSeek-V3's router and gpt-oss' experts, with an ungated shared one.
+ModelSpec ExpertsWithBiasesSpec() {
+  ModelSpec spec = ExpertsSpec();
+  ExpertSpec& experts = *spec.layers.back().experts;
+  experts.routing.score = RoutingSpec::Score::kSigmoid;
+  experts.routing.bias = experts.routing.correction_bias = true;
+  experts.routing.scale = 2.5;
+  experts.activation = Activation::kClampedSwiglu;
+  experts.bias = experts.shared_bias = true;
+  experts.shared_gate = false;
   return spec;
 }
 
@@ -185,7 +212,9 @@ TEST_P(TensorParallelModel, HasTheLogProbsAndGradientsOfTheWholeModel) {
     EXPECT_LT(RelativeDifference(found.logprobs, expected.logprobs), 1e-5);
     EXPECT_LT(RelativeDifference(found.entropy, expected.entropy), 1e-5);
     for (size_t i = 0; i < split.table().segments().size(); ++i) {
-      const Segment& segment = split.table().segment(split.table().segments()[i]);
+      const ParameterTable::SegmentRef ref = split.table().segments()[i];
+      if (!split.table().parameter(ref.parameter).trainable) continue;
+      const Segment& segment = split.table().segment(ref);
       // A scalar's gradient is a sum whose terms nearly cancel.
       const double tolerance = NumElements(segment.global_shape) == 1 ? 1e-4 : 1e-5;
       EXPECT_LT(RelativeDifference(GradientOf(*part, i), BoxOf(segment, GradientOf(*arena, i))),
@@ -210,6 +239,7 @@ TEST_P(TensorParallelModel, GivesEveryRankTheSameGradientsOfReplicatedParameters
     for (size_t i = 0; i < split.table().parameters().size(); ++i) {
       const Parameter& parameter = split.table().parameters()[i];
       if (parameter.tensor_parallel.kind != Placement::Kind::kReplicate) continue;
+      if (!parameter.trainable) continue;
       gradients[group.rank()].push_back(part->Get(static_cast<int>(i)).grad());
     }
   });
@@ -299,8 +329,13 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"AllBiasesThree", AllBiasesSpec(), 3},
                       Case{"AllBiasesFour", AllBiasesSpec(), 4},
                       Case{"ExpertsTwo", ExpertsSpec(), 2}, Case{"ExpertsThree", ExpertsSpec(), 3},
-                      Case{"ExpertsFour", ExpertsSpec(), 4}, Case{"VariedTwo", VariedSpec(), 2},
-                      Case{"VariedThree", VariedSpec(), 3}),
+                      Case{"ExpertsFour", ExpertsSpec(), 4},
+                      Case{"LatentTwo", LatentModelSpec(9), 2},
+                      Case{"LatentThree", LatentModelSpec(9), 3},
+                      Case{"LatentWithoutThatOfQueriesTwo", LatentModelSpec(0), 2},
+                      Case{"ExpertsWithBiasesTwo", ExpertsWithBiasesSpec(), 2},
+                      Case{"ExpertsWithBiasesThree", ExpertsWithBiasesSpec(), 3},
+                      Case{"VariedTwo", VariedSpec(), 2}, Case{"VariedThree", VariedSpec(), 3}),
     [](const ::testing::TestParamInfo<Case>& info) { return info.param.name; });
 
 TEST(TensorParallelCheck, RefusesMoreRanksThanKeyValueHeads) {
@@ -334,6 +369,20 @@ TEST(RolloutDeviceCheck, RefusesExpertsOnAGpu) {
               tandem::testing::StatusIs(
                   absl::StatusCode::kUnimplemented,
                   AllOf(HasSubstr("rollout.device: cuda:1"), HasSubstr("layer 1 has 3 experts"))));
+}
+
+TEST(RolloutDeviceCheck, RefusesLatentAttentionAndValuesOfAnotherSizeOnAGpu) {
+  EXPECT_OK(CheckRolloutDevice(LatentModelSpec(9), "auto"));
+  EXPECT_THAT(CheckRolloutDevice(LatentModelSpec(9), "cuda"),
+              tandem::testing::StatusIs(
+                  absl::StatusCode::kUnimplemented,
+                  AllOf(HasSubstr("rollout.device: cuda"), HasSubstr("latent attention"))));
+  ModelSpec spec = Qwen3Spec();
+  for (LayerSpec& layer : spec.layers) layer.attention.v_head_dim = 6;
+  EXPECT_OK(CheckRolloutDevice(spec, "cpu"));
+  EXPECT_THAT(CheckRolloutDevice(spec, "cuda"),
+              tandem::testing::StatusIs(absl::StatusCode::kUnimplemented,
+                                        HasSubstr("values of 6 elements and keys of 10")));
 }
 
 TEST(RolloutDeviceCheck, RefusesSlidingWindowsOnAGpu) {

@@ -12,6 +12,7 @@
 #include "common/model/device_row_ops.h"
 #include "common/model/eager_ops.h"
 #include "common/model/grouped_linear.h"
+#include "common/model/latent_heads.h"
 #include "common/model/packed_attention.h"
 #include "common/model/stored_writer.h"
 #include "common/model/transformer.h"
@@ -43,11 +44,15 @@ using namespace model_names;
 extern int64_t num_heads;
 }  // namespace tandem::model::device_attention_example
 
+namespace tandem::model::expert_load_example {
+using namespace model_names;
+}  // namespace tandem::model::expert_load_example
+
 namespace tandem::model::expert_rows_example {
 using namespace model_names;
 extern at::Tensor experts, token_weights;
 extern int64_t num_experts;
-extern std::vector<at::Tensor> weights;
+extern std::vector<at::Tensor> weights, biases;
 extern std::vector<const kernels::PackedMatrix*> packed;
 }  // namespace tandem::model::expert_rows_example
 
@@ -65,6 +70,21 @@ using namespace model_names;
 using torch::autograd::variable_list;
 extern Norm norm;
 }  // namespace tandem::model::kernel_function_example
+
+namespace tandem::model::latent_heads_example {
+using namespace model_names;
+extern at::Tensor q, shared, kv;
+extern LatentShape shape;
+}  // namespace tandem::model::latent_heads_example
+
+namespace tandem::model::absorbed_heads_example {
+extern Attention& attention;
+extern AttentionParams params;
+extern int64_t layer;
+extern at::Tensor q, latent, shared, up;
+extern LatentShape shape;
+extern RotaryAngles angles;
+}  // namespace tandem::model::absorbed_heads_example
 
 namespace tandem::model::load_parameters_example {
 extern io::ModelFolder folder;
@@ -115,6 +135,13 @@ using namespace model_names;
 extern Transformer transformer;
 extern at::Tensor y;
 }  // namespace tandem::model::recomputation_example
+
+namespace tandem::model::router_rows_example {
+extern RoutingSpec spec;
+extern int64_t num_experts;
+extern float *logits, *weights;
+extern int64_t* chosen;
+}  // namespace tandem::model::router_rows_example
 
 namespace tandem::model::sequence_parallel_attention_example {
 using namespace model_names;

@@ -167,8 +167,12 @@ StepCost DecodeCost(const model::ModelSpec& spec, int64_t element_bytes, int64_t
   for (const model::LayerSpec& layer : spec.layers) {
     const auto window = static_cast<double>(layer.attention.window);
     const double seen = window > 0 ? std::min(context, window) : context;
-    keys += 2.0 * static_cast<double>(layer.attention.kv_size()) * seen * rows;
-    scores += 4.0 * static_cast<double>(layer.attention.q_size()) * seen * rows;
+    const model::AttentionSpec& attention = layer.attention;
+    const model::CacheSpec cache = model::CacheOf(attention, {}, model::LatentCache::kLatents);
+    const int64_t cached = cache.shared ? cache.head_dim : attention.kv_size() + attention.v_size();
+    const int64_t of_head = cache.head_dim + cache.v_head_dim;
+    keys += static_cast<double>(cached) * seen * rows;
+    scores += 2.0 * static_cast<double>(attention.num_heads * of_head) * seen * rows;
     if (layer.experts.has_value()) read -= UnreachedElements(*layer.experts, spec, rows);
   }
   return {(read + keys) * static_cast<double>(element_bytes), 2.0 * multiplied * rows + scores};

@@ -39,6 +39,7 @@ CountedOps::CountedOps(MemoryLedger& ledger, const model::ParameterTable& table,
       gradients_(gradients),
       attention_(attention),
       head_dim_(attention.head_dim),
+      value_dim_(attention.value_dim()),
       heads_(model::PartOf(attention, table.tensor_parallel()).heads.size()),
       kv_heads_(model::PartOf(attention, table.tensor_parallel()).kv_heads.size()),
       attention_heads_(heads_ / batch.sequence_ranks),
@@ -80,11 +81,11 @@ void CountedOps::AddRowSumGradients(std::initializer_list<int> parameters) {
       rounds ? ledger_.Take(MemoryKind::kGradientBuffers, numel * batch_.element_bytes) : sums);
 }
 
-int64_t CountedOps::WideNormBytes(const model::NormSpec& spec) const {
+int64_t CountedOps::WideNormBytes(const model::NormSpec& spec, int64_t bytes) const {
   if (batch_.kernels != setup::Kernels::kPlain) return 0;
   // x widened, unless it is float32 already, without its mean, and x over its deviation.
   const int64_t copies = (batch_.element_bytes != kFloat ? 1 : 0) + NumMoments(spec);
-  return copies * batch_.tokens * batch_.hidden * kFloat;
+  return copies * bytes / batch_.element_bytes * kFloat;
 }
 
 CountedOps::Normed CountedOps::NormOf(const Residual& in, const model::NormSpec& spec,
@@ -105,7 +106,7 @@ CountedOps::Normed CountedOps::NormOf(const Residual& in, const model::NormSpec&
           delta = in.delta.gradient(), residual = out.residual, gradient = out.normed.gradient()] {
     const Size grad_normed = gradient->Take();
     const Size grad_residual = summed ? residual.gradient()->Take() : nullptr;
-    const Size temporary = Take(WideNormBytes(spec));
+    const Size temporary = Take(WideNormBytes(spec, bytes));
     const Size grad_x = Take(bytes);
     AddRowSumGradients({norm.weight, norm.bias});
     if (x != nullptr) x->Give(grad_x);
@@ -116,7 +117,7 @@ CountedOps::Normed CountedOps::NormOf(const Residual& in, const model::NormSpec&
 
 CountedOps::Normed CountedOps::AddNorm(const Residual& in, const model::NormSpec& spec,
                                        const model::NormParameters& norm) {
-  const Tensor wide = New(WideNormBytes(spec));
+  const Tensor wide = New(WideNormBytes(spec, in.x.bytes()));
   const Normed out = NormOf(in, spec, norm, wide);
   Recompute(wide);
   Recompute(out.normed);
@@ -125,7 +126,7 @@ CountedOps::Normed CountedOps::AddNorm(const Residual& in, const model::NormSpec
 
 CountedTensor CountedOps::Normalize(const Tensor& x, const model::NormSpec& spec,
                                     const model::NormParameters& norm) {
-  return NormOf({x, {}}, spec, norm, New(WideNormBytes(spec))).normed;
+  return NormOf({x, {}}, spec, norm, New(WideNormBytes(spec, x.bytes()))).normed;
 }
 
 CountedTensor CountedOps::Scale(const Tensor& x, double factor) {
@@ -240,14 +241,44 @@ CountedOps::Heads CountedOps::Rotate(const Tensor& qkv, const model::AttentionPa
   return out;
 }
 
-// Bytes of [attention_tokens, heads, head_dim] in compute dtype.
-int64_t CountedOps::AttentionBytes(int64_t heads) const {
-  return batch_.attention_tokens * heads * head_dim_ * batch_.element_bytes;
+CountedTensor CountedOps::Replicated(const Tensor& x, int weight, int bias) {
+  return Linear(x, weight, bias);
+}
+
+CountedTensor CountedOps::Columns(const Tensor& x, int64_t begin, int64_t size) {
+  const Tensor out = New(batch_.Bytes(size));
+  // The gradient is one of all columns, zero in the others.
+  Record([this, bytes = x.bytes(), x = x.gradient(), gradient = out.gradient()] {
+    const Size grad = gradient->Take();
+    if (x != nullptr) x->Give(Take(bytes));
+  });
+  return out;
+}
+
+CountedOps::Heads CountedOps::Join(const Tensor& q, const Tensor& shared, const Tensor& kv) {
+  // The plain operations widen what rotates, and keep the parts until they are joined.
+  const bool plain = batch_.kernels != setup::Kernels::kCpu;
+  const int64_t rope_dim = attention_.latent->rope_dim;
+  const Size temporary = Take(plain ? 3 * batch_.tokens * heads_ * rope_dim * kFloat : 0);
+  const Heads out{New(batch_.Bytes(HeadColumns(heads_, kv_heads_))), nullptr};
+  Record([this, q_bytes = q.bytes(), kv_bytes = kv.bytes(), shared_bytes = shared.bytes(),
+          q = q.gradient(), shared = shared.gradient(), kv = kv.gradient(),
+          gradient = out.qk.gradient()] {
+    const Size grad = gradient->Take();
+    q->Give(Take(q_bytes));
+    shared->Give(Take(shared_bytes));
+    kv->Give(Take(kv_bytes));
+  });
+  return out;
+}
+
+int64_t CountedOps::AttentionBytes(int64_t columns) const {
+  return batch_.attention_tokens * columns * batch_.element_bytes;
 }
 
 CountedOps::Heads CountedOps::ToHeads(const Heads& heads) {
-  const int64_t bytes = AttentionBytes(attention_heads_ + 2 * attention_kv_heads_);
-  const int64_t own_bytes = batch_.Bytes((heads_ + 2 * kv_heads_) * head_dim_);
+  const int64_t bytes = AttentionBytes(HeadColumns(attention_heads_, attention_kv_heads_));
+  const int64_t own_bytes = batch_.Bytes(HeadColumns(heads_, kv_heads_));
   // Heads are concatenated to be sent, and arrive in a tensor of their own.
   const Size sent = Take(bytes);
   Heads out{New(bytes), nullptr};
@@ -265,17 +296,18 @@ CountedTensor CountedOps::Scores(const Heads& heads) {
   if (batch_.kernels != setup::Kernels::kCpu) {
     // For each sequence: softmax [heads, n, n] and the mask [n, n]; q, k and v widened, k and v
     // repeated for every head.
-    scores_bytes = batch_.sequences * (attention_heads_ * n * n * kFloat + n * n) +
-                   3 * batch_.attention_tokens * attention_heads_ * head_dim_ * kFloat;
+    scores_bytes =
+        batch_.sequences * (attention_heads_ * n * n * kFloat + n * n) +
+        batch_.attention_tokens * HeadColumns(attention_heads_, attention_heads_) * kFloat;
     // Products before and after the mask, or their gradients.
     temporary_bytes = 2 * attention_heads_ * n * n * kFloat;
   }
   const Size temporary = Take(temporary_bytes);
   const Tensor scores = New(scores_bytes);
-  const Tensor out = New(AttentionBytes(attention_heads_));
+  const Tensor out = New(AttentionBytes(attention_heads_ * value_dim_));
   const Tensor log_sum_exp =
       New(tape_ == nullptr ? 0 : batch_.attention_tokens * attention_heads_ * kFloat);
-  const int64_t gradient_bytes = AttentionBytes(attention_heads_ + 2 * attention_kv_heads_);
+  const int64_t gradient_bytes = AttentionBytes(HeadColumns(attention_heads_, attention_kv_heads_));
   Record([this, temporary_bytes, gradient_bytes, heads, scores, out, log_sum_exp] {
     const Size grad = out.gradient()->Take();
     const Size temporary = Take(temporary_bytes);
@@ -286,7 +318,7 @@ CountedTensor CountedOps::Scores(const Heads& heads) {
 
 CountedTensor CountedOps::ToTokens(const Tensor& attended) {
   const Size received = Take(attended.bytes());
-  const Tensor out = New(batch_.Bytes(heads_ * head_dim_));
+  const Tensor out = New(batch_.Bytes(heads_ * value_dim_));
   Record([this, bytes = attended.bytes(), own = attended.gradient(), gradient = out.gradient()] {
     const Size grad = gradient->Take();
     own->Give(Take(bytes));
@@ -295,9 +327,16 @@ CountedTensor CountedOps::ToTokens(const Tensor& attended) {
 }
 
 CountedTensor CountedOps::Attend(const Tensor& qkv, const model::AttentionParameters& at) {
-  const Heads rotated = Rotate(attention_.clip_qkv > 0 ? Clip(qkv) : qkv, at);
-  if (batch_.sequence_ranks == 1) return Scores(rotated);
-  const Heads heads = ToHeads(rotated);
+  return AttendHeads(Rotate(attention_.clip_qkv > 0 ? Clip(qkv) : qkv, at));
+}
+
+CountedTensor CountedOps::AttendLatent(const Tensor& q, const Tensor& shared, const Tensor& kv) {
+  return AttendHeads(Join(q, CopyToRanks(shared), kv));
+}
+
+CountedTensor CountedOps::AttendHeads(const Heads& own) {
+  if (batch_.sequence_ranks == 1) return Scores(own);
+  const Heads heads = ToHeads(own);
   const Tensor attended = Scores(heads);
   return ToTokens(attended);
 }
@@ -322,8 +361,20 @@ CountedTensor CountedOps::Activate(const Tensor& gate_up, const model::FeedForwa
   return out;
 }
 
-CountedOps::Routing CountedOps::Route(const Tensor& x, int router, const model::RoutingSpec& spec) {
-  const Tensor logits = LinearInFloat32(x, router);
+CountedTensor CountedOps::AddRouterBias(const Tensor& logits, int bias) {
+  const Tensor sum = New(logits.bytes());
+  Record([this, bias, logits = logits.gradient(), gradient = sum.gradient()] {
+    const Size grad = gradient->Take();
+    AddMatrixGradient(bias);
+    logits->Give(grad);
+  });
+  return sum;
+}
+
+CountedOps::Routing CountedOps::Route(const Tensor& x, const model::RoutingSpec& spec,
+                                      const model::RouterParameters& at) {
+  const Tensor products = LinearInFloat32(x, at.weight);
+  const Tensor logits = at.bias < 0 ? products : AddRouterBias(products, at.bias);
   const int64_t rows = batch_.tokens * spec.top_k;
   const Tensor experts = New(rows * kIndex);
   // The plain operations keep the softmax, and sort all logits.
@@ -351,17 +402,26 @@ CountedTensor CountedOps::Dispatch(const Tensor& x, const Routing& routing) {
   return out;
 }
 
-CountedTensor CountedOps::ExpertProducts(const Tensor& rows, const std::vector<int>& weights,
-                                         const Routing& routing) {
-  const int64_t columns = table_.parameter(weights.front()).shape[0];
+CountedTensor CountedOps::ExpertColumnParallel(const Tensor& rows, const model::ExpertMatrices& at,
+                                               const Routing& routing) {
+  const int64_t columns = table_.parameter(at.weights.front()).shape[0];
   const Tensor out = New(routing.num_rows * columns * batch_.element_bytes);
-  Record([this, rows, weights, num_rows = routing.num_rows, gradient = out.gradient()] {
+  Record([this, rows, at, num_rows = routing.num_rows, gradient = out.gradient()] {
     const Size grad = gradient->Take();
     if (rows.gradient() != nullptr) rows.gradient()->Give(Take(rows.bytes()));
-    const auto reached = std::min(static_cast<int64_t>(weights.size()), num_rows);
-    for (int64_t e = 0; e < reached; ++e) AddMatrixGradient(weights[e]);
+    const auto reached = std::min(static_cast<int64_t>(at.weights.size()), num_rows);
+    for (int64_t e = 0; e < reached; ++e) {
+      AddMatrixGradient(at.weights[e]);
+      if (!at.biases.empty()) AddMatrixGradient(at.biases[e]);
+    }
   });
   return out;
+}
+
+// Split over ranks, it copies the biases, which are small beside the rows.
+CountedTensor CountedOps::ExpertRowParallel(const Tensor& rows, const model::ExpertMatrices& at,
+                                            const Routing& routing) {
+  return ExpertColumnParallel(rows, at, routing);
 }
 
 CountedTensor CountedOps::Combine(const Tensor& results, const Routing& routing) {

@@ -65,6 +65,7 @@ class CountedRecomputation {
 class CountedOps {
  public:
   using Tensor = CountedTensor;
+  static constexpr bool kMayCacheLatents = false;  // training has no cache
   struct Residual {
     Tensor x, delta;
   };
@@ -92,11 +93,16 @@ class CountedOps {
   Tensor ColumnParallel(const Tensor& x, int weight, int bias, const char* tag);
   Tensor RowParallel(const Tensor& x, int weight, int bias, const char* tag);
   Tensor Attend(const Tensor& qkv, const model::AttentionParameters& at);
+  Tensor Replicated(const Tensor& x, int weight, int bias);
+  Tensor Columns(const Tensor& x, int64_t begin, int64_t size);
+  Tensor AttendLatent(const Tensor& q, const Tensor& shared, const Tensor& kv);
   Tensor Activate(const Tensor& gate_up, const model::FeedForwardSpec& spec, int alphas);
-  Routing Route(const Tensor& x, int router, const model::RoutingSpec& spec);
+  Routing Route(const Tensor& x, const model::RoutingSpec& spec, const model::RouterParameters& at);
   Tensor Dispatch(const Tensor& x, const Routing& routing);
-  Tensor ExpertProducts(const Tensor& rows, const std::vector<int>& weights,
-                        const Routing& routing);
+  Tensor ExpertColumnParallel(const Tensor& rows, const model::ExpertMatrices& at,
+                              const Routing& routing);
+  Tensor ExpertRowParallel(const Tensor& rows, const model::ExpertMatrices& at,
+                           const Routing& routing);
   Tensor Combine(const Tensor& results, const Routing& routing);
   Tensor AddGated(const Tensor& routed, const Tensor& shared, const Tensor& x, int gate);
 
@@ -106,6 +112,10 @@ class CountedOps {
     Tensor qk;
     CountedStorage v;  // null: with q and k
   };
+  // Elements of a token's query heads, and of its keys and values, on this rank.
+  int64_t HeadColumns(int64_t heads, int64_t kv_heads) const {
+    return heads * head_dim_ + kv_heads * (head_dim_ + value_dim_);
+  }
 
   Size Take(int64_t bytes) { return ledger_.Take(MemoryKind::kActivations, bytes); }
   Tensor New(int64_t bytes) { return {Take(bytes), bytes}; }
@@ -122,18 +132,25 @@ class CountedOps {
 
   Tensor Linear(const Tensor& x, int weight, int bias);
   Tensor LinearInFloat32(const Tensor& x, int weight);
+  Tensor AddRouterBias(const Tensor& logits, int bias);
   // x, whose gradient is summed over the ranks in a tensor of its own.
   Tensor CopyToRanks(const Tensor& x);
   Tensor SumOverRanks(const Tensor& x);
   Tensor Clip(const Tensor& qkv);
   Heads Rotate(const Tensor& qkv, const model::AttentionParameters& at);
+  // Rotates and joins the heads of latent attention.
+  Heads Join(const Tensor& q, const Tensor& shared, const Tensor& kv);
+  // Attends with heads of this rank's tokens.
+  Tensor AttendHeads(const Heads& heads);
   // Sends tokens' heads to the ranks that compute them.
   Heads ToHeads(const Heads& heads);
   Tensor Scores(const Heads& heads);
   Tensor ToTokens(const Tensor& attended);
 
-  int64_t WideNormBytes(const model::NormSpec& spec) const;
-  int64_t AttentionBytes(int64_t heads) const;
+  // `bytes`: of the tensor that is normed.
+  int64_t WideNormBytes(const model::NormSpec& spec, int64_t bytes) const;
+  // Bytes of `columns` for each token that attention sees.
+  int64_t AttentionBytes(int64_t columns) const;
 
   MemoryLedger& ledger_;
   const model::ParameterTable& table_;
@@ -142,7 +159,7 @@ class CountedOps {
   CountedRecomputation* const recomputation_;
   std::vector<Size>& gradients_;
   const model::AttentionSpec attention_;
-  const int64_t head_dim_;
+  const int64_t head_dim_, value_dim_;
   const int64_t heads_, kv_heads_;                      // of this rank's projections
   const int64_t attention_heads_, attention_kv_heads_;  // that it attends with
 };

@@ -11,12 +11,15 @@ namespace {
 
 int64_t SequencesInCache(const config::v1::RunConfig& config, const model::ModelSpec& spec,
                          int64_t cache_bytes, int64_t element_bytes, bool on_gpu) {
+  const model::LatentCache latents = config.numerics() == config::v1::NUMERICS_EXACT
+                                         ? model::LatentCache::kExpanded
+                                         : model::LatentCache::kLatents;
   const config::v1::RolloutConfig& rollout = config.rollout();
   const int tp = std::max<int>(1, rollout.tensor_model_parallel_size());
   const std::vector<int64_t> windows = model::GroupLayers(model::LayerWindows(spec)).windows;
   const int64_t block_size = rollout.block_size();
   const int64_t block_bytes = element_bytes * block_size *
-                              model::ModelCacheElementsPerToken(spec, tp, on_gpu) /
+                              model::ModelCacheElementsPerToken(spec, tp, on_gpu, latents) /
                               static_cast<int64_t>(windows.size());
   const int64_t num_blocks = cache_bytes / block_bytes;
   const int64_t longest = config.data().max_prompt_length() + rollout.max_tokens();
@@ -26,6 +29,20 @@ int64_t SequencesInCache(const config::v1::RunConfig& config, const model::Model
   // One must fit alone while its prompt is computed; of many almost all decode.
   if (num_blocks < blocks_at_once(rollout.max_num_batched_tokens())) return 0;
   return num_blocks / blocks_at_once(1);
+}
+
+// Elements per token that attention holds beside its input and its result.
+int64_t AttentionRow(const model::AttentionSpec& spec, int64_t tp) {
+  const int64_t of_heads =
+      spec.q_size() + spec.attended_size() + spec.kv_size() + spec.v_size();  // on all ranks
+  if (!spec.latent.has_value()) return of_heads / tp;
+  // Projections before their heads are joined, and the latents, which every rank makes.
+  // Without keys and values there are queries and sums as long as latents.
+  const int64_t projections =
+      spec.q_size() + std::max(spec.num_heads * (spec.nope_dim() + spec.value_dim()),
+                               2 * spec.num_heads * (spec.latent->kv_rank + spec.latent->rope_dim));
+  return (of_heads + projections) / tp + 2 * (spec.latent->q_rank + spec.latent->kv_rank) +
+         2 * spec.latent->rope_dim;
 }
 
 // Elements per token that a feed-forward layer holds beside its input and its result.
@@ -64,14 +81,18 @@ RolloutMemory PredictRolloutMemory(const config::v1::RunConfig& config,
   if (!on_gpu && spec.tie_word_embeddings) {
     memory.packed = 2 * spec.vocab_size * spec.hidden_size / tp * element;
   }
+  for (const model::LayerSpec& layer : spec.layers) {
+    if (on_gpu || !layer.attention.latent.has_value()) continue;
+    memory.packed += layer.attention.UpProjectionElements() / tp * element;
+  }
   memory.transfer = 2 * bucket_bytes;
   const int64_t tokens = rollout.max_num_batched_tokens();
   const int64_t sequences = std::min(tokens, rollout.max_num_seqs());
   // A step's tensors live until their layer's end.
   int64_t row = 0;
   for (const model::LayerSpec& layer : spec.layers) {
-    const int64_t attention = 2 * layer.attention.q_size() + 2 * layer.attention.kv_size();
-    row = std::max(row, attention / tp + FeedForwardRow(layer, spec.hidden_size, tp));
+    row = std::max(row,
+                   AttentionRow(layer.attention, tp) + FeedForwardRow(layer, spec.hidden_size, tp));
   }
   row += 4 * spec.hidden_size;
   memory.temporaries = tokens * row * element + sequences * spec.vocab_size * 4;

@@ -298,9 +298,11 @@ void ShardedMemory::HeadForward() {
 void ShardedMemory::ForwardBackward() {
   Begin(/*backward=*/true);
   // MakePass() makes the rotary table of the tokens.
+  const model::AttentionSpec& attention = spec_.layers.front().attention;
+  const int64_t rotary_dim =
+      attention.latent.has_value() ? attention.latent->rope_dim : attention.head_dim;
   const Size rotary =
-      ledger_.Take(MemoryKind::kActivations,
-                   workload_.tokens * spec_.layers.front().attention.head_dim * kFloat);
+      ledger_.Take(MemoryKind::kActivations, workload_.tokens * rotary_dim * kFloat);
   PassOps ops(*this, /*trains=*/true);
   sharding::TrainingPass(ops, stages_).IgnoreError();  // no operation on sizes fails
   End();

@@ -20,7 +20,8 @@ double MeanKeys(double length, int64_t window) {
 double FlopsPerToken(const model::ModelSpec& spec, double active, int64_t length) {
   double attention = 0;
   for (const model::LayerSpec& layer : spec.layers) {
-    attention += 12.0 * static_cast<double>(layer.attention.q_size()) *
+    attention += 6.0 *
+                 static_cast<double>(layer.attention.q_size() + layer.attention.attended_size()) *
                  MeanKeys(static_cast<double>(length), layer.attention.window);
   }
   return 6.0 * active + attention;

@@ -110,11 +110,21 @@ __device__ inline float Activated(Activation activation, float x, const float (&
     case Activation::kRelu2:
       return x < 0.0f ? 0.0f : x * x;
     case Activation::kXielu:
+    case Activation::kClampedSwiglu:  // ClampedSwiglu()
       break;
   }
   const float bent =
       x > 0.0f ? slopes[0] * x * x : (expm1f(fminf(x, kernels::kXieluEps)) - x) * slopes[1];
   return bent + kernels::kXieluBeta * x;
+}
+
+// Like kernels/activation-inl.h. Comparisons with NaN are false, so that NaN stays NaN.
+__device__ inline float ClampedSwiglu(float gate, float up) {
+  const float x = gate > kernels::kSwigluLimit ? kernels::kSwigluLimit : gate;
+  const float y = up > kernels::kSwigluLimit    ? kernels::kSwigluLimit
+                  : up < -kernels::kSwigluLimit ? -kernels::kSwigluLimit
+                                                : up;
+  return x * Sigmoid(x * kernels::kSwigluSlope) * (y + 1.0f);
 }
 
 // One row of blocks per row of the batch.
@@ -133,8 +143,13 @@ __global__ void __launch_bounds__(kThreads) ActivateKernel(const Activate args) 
   }
   const Piece x = *reinterpret_cast<const Piece*>(in);
   float values[N];
-  for (int i = 0; i < N; ++i) values[i] = Activated(args.activation, ToFloat(x.at[i]), slopes);
-  if (args.gated) {
+  if (args.activation == Activation::kClampedSwiglu) {
+    const Piece up = *reinterpret_cast<const Piece*>(in + args.size);
+    for (int i = 0; i < N; ++i) values[i] = ClampedSwiglu(ToFloat(x.at[i]), ToFloat(up.at[i]));
+  } else {
+    for (int i = 0; i < N; ++i) values[i] = Activated(args.activation, ToFloat(x.at[i]), slopes);
+  }
+  if (args.gated && args.activation != Activation::kClampedSwiglu) {
     const Piece up = *reinterpret_cast<const Piece*>(in + args.size);
     for (int i = 0; i < N; ++i) values[i] *= ToFloat(up.at[i]);
   }

@@ -44,6 +44,22 @@ inline model::ModelSpec SmallSpec() {
   return spec;
 }
 
+// The same with latent attention, in which 6 heads of keys and values take 6 * (20 + 16) elements of
+// a token's cache, and a latent 24 + 8.
+inline model::ModelSpec LatentSmallSpec() {
+  model::ModelSpec spec = SmallSpec();
+  spec.vocab_size = 700;
+  spec.ropes.front() = {.rotary_dim = 8, .interleaved = true};
+  for (model::LayerSpec& layer : spec.layers) {
+    layer.attention.qkv_bias = false;
+    layer.attention.num_kv_heads = layer.attention.num_heads;
+    layer.attention.head_dim = 20;
+    layer.attention.v_head_dim = 10;
+    layer.attention.latent = model::LatentSpec{.q_rank = 20, .kv_rank = 24, .rope_dim = 8};
+  }
+  return spec;
+}
+
 // What became of one request.
 class Outcome {
  public:

@@ -161,6 +161,15 @@ TEST_P(ExactGenerationTest, LogProbsAreTheTrainersWithASlidingWindow) {
   }
 }
 
+TEST_P(ExactGenerationTest, LogProbsAreTheTrainersWithLatentAttention) {
+  if (kDevice.is_cuda()) GTEST_SKIP() << "a rollout on a GPU has no latent attention";
+  EngineOptions options = Options();
+  options.scheduler = {.max_num_seqs = 12, .max_num_batched_tokens = 48};
+  options.kv_cache_bytes = (200 << 10) * static_cast<int64_t>(c10::elementSize(options.dtype));
+  StartRandom(options, LatentSmallSpec());
+  ExpectTrainersLogProbsOfMixedTraffic();
+}
+
 TEST_P(ExactGenerationTest, ASeedFixesASampleWhateverElseRuns) {
   EngineOptions options = Options();
   options.scheduler = {.max_num_seqs = 64, .max_num_batched_tokens = 256};

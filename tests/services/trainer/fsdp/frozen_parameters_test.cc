@@ -165,6 +165,33 @@ TEST(FrozenParameters, DoNotChangeAndTheOthersTrainAsIfTheirGradientsWereIgnored
   }
 }
 
+TEST(FrozenParameters, ARoutersCorrectionBiasIsOneAndHasNoWeightDecay) {
+  model::ModelSpec spec = SmallSpec();
+  spec.layers.back().experts = {.num_experts = 6,
+                                .intermediate_size = 8,
+                                .routing = {.top_k = 2,
+                                            .normalize = true,
+                                            .score = model::RoutingSpec::Score::kSigmoid,
+                                            .correction_bias = true}};
+  testing::LocalMesh world({.dp_shard = 2});
+  world.Run([&](const comm::DeviceMesh& mesh) {
+    ShardedModelOptions options;
+    options.spec = spec;
+    options.mesh = &mesh;
+    ASSERT_OK_AND_ASSIGN(auto model, ShardedModel::Create(options));
+    SetParameters(*model, 5);
+    const auto before = GatherParameters(*model, mesh.shard(), &UnitShard::master);
+    AdamW optimizer({.weight_decay = 0.3}, *model, mesh);
+    Train(*model, optimizer, mesh, [] {});
+    const auto after = GatherParameters(*model, mesh.shard(), &UnitShard::master);
+    const model::ParameterTable& table = model->transformer().table();
+    for (size_t i = 0; i < after.size(); ++i) {
+      const std::string& name = table.parameter(static_cast<int>(i)).name;
+      EXPECT_EQ(at::equal(after[i], before[i]), name.ends_with("e_score_correction_bias")) << name;
+    }
+  });
+}
+
 TEST(FrozenParameters, CountInNoGradientNorm) {
   for (const comm::MeshShape& shape :
        {comm::MeshShape{}, comm::MeshShape{.dp_shard = 2}, comm::MeshShape{.tp = 2}}) {

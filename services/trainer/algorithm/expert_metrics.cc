@@ -1,0 +1,54 @@
+#include "services/trainer/algorithm/expert_metrics.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "common/status/status_macros.h"
+
+namespace tandem::trainer {
+namespace {
+
+void AddLayer(int64_t layer, absl::Span<const int64_t> rows, Metrics& metrics) {
+  const int64_t total = std::accumulate(rows.begin(), rows.end(), int64_t{0});
+  if (total == 0) return;
+  const auto num_experts = static_cast<double>(rows.size());
+  const double mean = static_cast<double>(total) / num_experts;
+  const auto [least, most] = std::minmax_element(rows.begin(), rows.end());
+  const double largest = static_cast<double>(*most) / mean;
+  const std::string prefix = absl::StrCat("experts/layer_", layer, "/");
+  metrics[prefix + "largest_load"] = largest;
+  metrics[prefix + "smallest_load"] = static_cast<double>(*least) / mean;
+  metrics[prefix + "unused"] =
+      static_cast<double>(std::count(rows.begin(), rows.end(), 0)) / num_experts;
+  double& of_all = metrics["experts/largest_load"];
+  of_all = std::max(of_all, largest);
+}
+
+}  // namespace
+
+absl::Status AddExpertMetrics(const std::vector<std::vector<int64_t>>& rows,
+                              const comm::DeviceMesh& mesh, at::Device device, Metrics& metrics) {
+  std::vector<int64_t> flat;
+  for (const std::vector<int64_t>& layer : rows)
+    flat.insert(flat.end(), layer.begin(), layer.end());
+  if (flat.empty()) return absl::OkStatus();
+  // Tensor-parallel ranks route the same tokens; sequence-parallel ones have their own.
+  if (mesh.tensor().rank() != 0) std::fill(flat.begin(), flat.end(), 0);
+  at::Tensor sums = at::tensor(flat, at::kLong).to(device);
+  ASSIGN_OR_RETURN(auto work,
+                   mesh.world().AllReduce(sums, comm::ReduceOp::kSum, "the experts' load"));
+  RETURN_IF_ERROR(work->Wait());
+  sums = sums.to(at::kCPU);
+  const int64_t* of_layer = sums.const_data_ptr<int64_t>();
+  for (size_t i = 0; i < rows.size(); ++i) {
+    AddLayer(static_cast<int64_t>(i), absl::MakeConstSpan(of_layer, rows[i].size()), metrics);
+    of_layer += rows[i].size();
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tandem::trainer

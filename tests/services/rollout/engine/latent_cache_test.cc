@@ -1,0 +1,88 @@
+// An engine caches latents in place of keys and values, except with exact numerics, and its log-probs
+// are those of the trainer.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "common/model/numerics.h"
+#include "common/model/packed_attention.h"
+#include "services/rollout/engine/cache_size.h"
+#include "tests/services/rollout/engine/engine_fixture.h"
+#include "tests/support/staged_weights.h"
+
+namespace tandem::rollout {
+namespace {
+
+class LatentCacheTest : public EngineTest {
+ protected:
+  void TearDown() override { model::SetNumerics(model::Numerics::kFast); }
+
+  // Of the tokens after the first.
+  at::Tensor TrainerLogProbs(const std::vector<int32_t>& tokens) {
+    const at::NoGradGuard no_grad;
+    const auto arena = tandem::testing::PlainCopy(*engine_->weights().live());
+    const auto n = static_cast<int64_t>(tokens.size());
+    const at::Tensor ids = at::tensor(tokens, at::kInt).to(at::kLong);
+    const at::Tensor cu_seqlens = at::tensor({int64_t{0}, n}, at::kLong);
+    model::PackedAttention attention(cu_seqlens);
+    const at::Tensor positions = model::PackedPositions(cu_seqlens);
+    const model::Rotary rotary = model_->MakeRotary(positions);
+    at::Tensor x = model_->Embed(*arena, ids, positions);
+    for (int64_t layer = 0; layer < model_->spec().num_layers(); ++layer) {
+      x = model_->Block(*arena, layer, x, rotary, attention);
+    }
+    return model_
+        ->HeadLogProbs(*arena, model_->FinalNorm(*arena, x).narrow(0, 0, n - 1),
+                       ids.narrow(0, 1, n - 1), at::ones({n - 1}))
+        .logprobs;
+  }
+};
+
+TEST_F(LatentCacheTest, HoldsLatentsExceptWithExactNumerics) {
+  const model::Transformer model(LatentSmallSpec());
+  ASSERT_OK_AND_ASSIGN(const CacheSize fast, SizeCache({}, model));
+  EXPECT_TRUE(fast.cache.shared);
+  EXPECT_EQ(model::PagedKvCache::BytesPerBlock(fast.cache),
+            2 * fast.cache.block_size * (24 + 8) * 4);
+  model::SetNumerics(model::Numerics::kExact);
+  ASSERT_OK_AND_ASSIGN(const CacheSize exact, SizeCache({}, model));
+  EXPECT_FALSE(exact.cache.shared);
+  EXPECT_EQ(model::PagedKvCache::BytesPerBlock(exact.cache),
+            2 * exact.cache.block_size * 6 * (20 + 16) * 4);
+}
+
+TEST_F(LatentCacheTest, LogProbsAreTheTrainersUnderMixedTraffic) {
+  EngineOptions options;
+  options.scheduler = {.max_num_seqs = 12, .max_num_batched_tokens = 48};  // prompts in chunks
+  options.kv_cache_bytes = 40 * 2 * options.block_size * (24 + 8) * 4;     // some are preempted
+  StartRandom(options, LatentSmallSpec());
+  std::vector<GenerationRequest> requests(24);
+  std::vector<Outcome> outcomes(requests.size());
+  for (size_t i = 0; i < requests.size(); ++i) {
+    requests[i].prompt_ids = Prompt(40 + 5 * static_cast<int64_t>(i % 7), i % 3, 700);
+    requests[i].max_tokens = 30;
+    requests[i].n = 2;
+    requests[i].seed = i;
+    Submit(requests[i], outcomes[i]);
+  }
+  double largest = 0;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    ASSERT_TRUE(outcomes[i].Wait());
+    ASSERT_OK(outcomes[i].status());
+    for (int32_t n = 0; n < 2; ++n) {
+      const SampleChunk sample = outcomes[i].sample(n);
+      std::vector<int32_t> tokens = requests[i].prompt_ids;
+      tokens.insert(tokens.end(), sample.token_ids.begin(), sample.token_ids.end());
+      const at::Tensor expected = TrainerLogProbs(tokens);
+      const at::Tensor found = at::tensor(sample.logprobs);
+      const auto first = static_cast<int64_t>(requests[i].prompt_ids.size()) - 1;
+      const at::Tensor difference = (found - expected.narrow(0, first, found.numel())).abs();
+      largest = std::max(largest, difference.max().item<double>());
+    }
+  }
+  EXPECT_LT(largest, 1e-4);
+  EXPECT_GT(engine_->Info().scheduler.num_preemptions, 0);
+  EXPECT_GT(engine_->Info().scheduler.num_cached_tokens, 0);
+}
+
+}  // namespace
+}  // namespace tandem::rollout
