@@ -1,15 +1,34 @@
 #include "common/model/stored_writer.h"
 
-#include <ATen/ops/full.h>
-
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
+#include "common/model/kernels/element.h"
 #include "common/model/parameter.h"
-#include "common/model/torch_dtype.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
 
 namespace tandem::model {
+
+namespace {
+
+template <typename T>
+std::vector<std::byte> BytesOf(double value) {
+  T element;
+  kernels::FromFloat(static_cast<float>(value), element);
+  const auto* const bytes = reinterpret_cast<const std::byte*>(&element);
+  return {bytes, bytes + sizeof(T)};
+}
+
+absl::StatusOr<std::vector<std::byte>> ElementOf(const StoredConstant& constant, io::DType dtype) {
+  if (dtype == io::DType::kF32) return BytesOf<float>(constant.value);
+  if (dtype == io::DType::kBF16) return BytesOf<kernels::BFloat16>(constant.value);
+  return absl::UnimplementedError(absl::StrCat("tensor ", constant.tensor,
+                                               ": expected an export in float32 or bfloat16, not ",
+                                               io::TorchName(dtype)));
+}
+
+}  // namespace
 
 absl::Status ForStoredPieces(const StoredLayout& layout, int64_t max_elements,
                              absl::FunctionRef<absl::Status(const StoredPiece&)> body) {
@@ -69,9 +88,8 @@ absl::Status StoredWriter::Append(const StoredPiece& piece, absl::Span<const std
 
 absl::Status StoredWriter::Commit() {
   for (const StoredConstant& constant : layout_->constants()) {
-    const at::Tensor scalar = at::full({}, constant.value, TorchDType(dtype_).value());
-    RETURN_IF_ERROR(Write(constant.tensor, {static_cast<const std::byte*>(scalar.const_data_ptr()),
-                                            scalar.nbytes()}));
+    ASSIGN_OR_RETURN(const std::vector<std::byte> element, ElementOf(constant, dtype_));
+    RETURN_IF_ERROR(Write(constant.tensor, element));
   }
   return writer_.Commit();
 }
