@@ -175,8 +175,10 @@ absl::Status ParseRopesOf(const v1::FamilyRow& row, const RowValues& values,
     ASSIGN_OR_RETURN(RopeSpec rope, ParseRotary(config, defaults, type));
     if (latent.has_value()) {
       if (rope.rotary_dim != 0) {
-        return config.Unsupported("partial_rotary_factor",
-                                  "1, with heads whose rotating part has a size of its own");
+        return absl::UnimplementedError(
+            absl::StrCat(config.place(), ": \"partial_rotary_factor\" lets ", rope.rotary_dim,
+                         " elements of a head rotate; supported: all of the ", latent->rope_dim,
+                         " that latent attention sets apart for it"));
       }
       rope.rotary_dim = latent->rope_dim;
     }

@@ -160,6 +160,25 @@ struct Expected {
 };
 
 constexpr Expected kExpected[] = {
+    {"deepseek_v2",
+     "4/4x12 48; rms; values=6 latent 10 12+4 scale=0.321578; experts 4x16 top2 softmax groups=1/2 "
+     "times=2 shared=32 first_dense;; windows 0 0; ropes 0 0; theta=10000 dim=4 pairs yarn=2"},
+    {"deepseek_v2-lite",
+     "4/4x12 48; rms; values=6 latent 0 12+4; experts 4x16 top2 softmax shared=32 first_dense;; "
+     "windows 0 0; ropes 0 0; theta=10000 dim=4 pairs"},
+    {"deepseek_v3",
+     "4/4x12 48; rms; values=6 latent 10 12+4 scale=0.321578; experts 8x16 top2 sigmoid normalized "
+     "corrected groups=1/2 by_two times=2.5 shared=32 first_dense;; windows 0 0; ropes 0 0; "
+     "theta=10000 dim=4 pairs yarn=2"},
+    {"glm4_moe_lite",
+     "4/4x12 48; rms eps=1e-05; values=6 latent 10 12+4; experts 4x16 top2 sigmoid normalized "
+     "corrected times=1.8 shared=16 first_dense;; windows 0 0; ropes 0 0; theta=10000 dim=4 pairs"},
+    {"minicpm3",
+     "4/4x12 48; rms eps=1e-05 residual=0.989949; values=8 latent 10 12+4 scale=0.321578;; "
+     "embedding=2 tied logits=0.5; windows 0 0; ropes 0 0; theta=10000 dim=4 yarn=2"},
+    {"minicpm3-direct",
+     "4/4x12 48; rms eps=1e-05 residual=0.989949; values=6 latent 0 12+4 down_bias output_bias;; "
+     "embedding=12 tied logits=8; windows 0 0; ropes 0 0; theta=10000 dim=4"},
     {"dots1",
      "4/2x8 48; rms; qk_norm=head; experts 4x16 top2 sigmoid normalized corrected shared=32 "
      "first_dense;; windows 0 0; ropes 0 0; theta=10000"},
@@ -358,6 +377,14 @@ json InHubForm(const HubForm& form) {
   return config;
 }
 
+json ScaledYarn() {
+  return {{"type", "yarn"},
+          {"factor", 2.0},
+          {"mscale", 0.7},
+          {"mscale_all_dim", 0.8},
+          {"original_max_position_embeddings", 16}};
+}
+
 const std::vector<HubForm>& HubForms() {
   static const auto* const forms = new std::vector<HubForm>{
       {"llama",
@@ -494,6 +521,30 @@ const std::vector<HubForm>& HubForms() {
         {"moe_topk", {2, 2}},
         {"moe_intermediate_size", {48, 48}},
         {"num_shared_expert", {1, 1}}}},
+      {"deepseek_v2",
+       {"rope_parameters", "head_dim", "qk_head_dim", "tie_word_embeddings"},
+       {{"rope_theta", 10000.0},
+        {"rope_scaling", ScaledYarn()},
+        {"scoring_func", "softmax"},
+        {"moe_layer_freq", 1}}},
+      {"deepseek_v3",
+       {"rope_parameters", "rope_interleave", "head_dim", "qk_head_dim"},
+       {{"rope_theta", 10000.0},
+        {"rope_scaling", ScaledYarn()},
+        {"scoring_func", "sigmoid"},
+        {"topk_method", "noaux_tc"},
+        {"moe_layer_freq", 1},
+        {"num_nextn_predict_layers", 1}}},
+      {"glm4_moe_lite",
+       {"rope_parameters", "mlp_layer_types", "rope_interleave"},
+       {{"rope_theta", 10000.0},
+        {"partial_rotary_factor", 1.0},
+        {"first_k_dense_replace", 1},
+        {"topk_method", "noaux_tc"},
+        {"num_nextn_predict_layers", 1}}},
+      {"minicpm3",
+       {"rope_parameters", "head_dim", "qk_head_dim", "v_head_dim", "tie_word_embeddings"},
+       {{"rope_theta", 10000.0}, {"rope_scaling", ScaledYarn()}}},
       {"glm4_moe",
        {"rope_parameters"},
        {{"rope_theta", 10000.0}, {"partial_rotary_factor", 0.5}, {"num_nextn_predict_layers", 1}}},
@@ -551,6 +602,8 @@ TEST(Families, RefuseWhatNoSwitchHas) {
   error("olmoe", "clip_qkv", 8.0);
   error("gpt_oss", "swiglu_limit", 5.0);
   error("glm4_moe", "scoring_func", "softmax");
+  error("deepseek_v2", "norm_topk_prob", true);
+  error("deepseek_v3", "topk_method", "greedy");
   error("minimax_m2", "use_qk_norm", false);
   error("qwen3_moe", "use_sliding_window", true);
   error("llama", "hidden_act", "quick_gelu");
@@ -615,6 +668,23 @@ TEST(Families, Phi3ScalesItsRotationFrom4096PositionsUnlessToldOtherwise) {
   ASSERT_OK_AND_ASSIGN(const ModelSpec spec, ParseFamily(config));
   ASSERT_TRUE(spec.ropes.at(0).longrope.has_value());
   EXPECT_EQ(spec.ropes[0].longrope->original_max_position_embeddings, 4096);
+}
+
+TEST(Families, HeadsOfLatentAttentionHaveKeysOfTheirOwn) {
+  json config = FamilyConfigs()["deepseek_v3"]["config"];
+  config["num_key_value_heads"] = 2;
+  EXPECT_THAT(ParseFamily(config),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("num_key_value_heads"), HasSubstr("num_attention_heads"))));
+  config["num_key_value_heads"] = nullptr;
+  EXPECT_OK(ParseFamily(config).status());
+  config["qk_rope_head_dim"] = 5;
+  EXPECT_THAT(ParseFamily(config), StatusIs(absl::StatusCode::kInvalidArgument,
+                                            AllOf(HasSubstr("qk_rope_head_dim"), HasSubstr("even"))));
+  config["qk_rope_head_dim"] = 4;
+  config["rope_parameters"]["partial_rotary_factor"] = 0.5;
+  EXPECT_THAT(ParseFamily(config), StatusIs(absl::StatusCode::kUnimplemented,
+                                            HasSubstr("partial_rotary_factor")));
 }
 
 TEST(Families, NullHeadsAreTheQueryHeads) {
