@@ -277,12 +277,11 @@ TEST_P(StoredFolder, IsWrittenByteForByte) {
   }
 }
 
+constexpr const char* kFamilyNames[] = {"Gpt2", "Falcon", "GptOss"};
+
 INSTANTIATE_TEST_SUITE_P(Families, StoredFolder,
                          ::testing::Values(&TransposedFamily, &GroupedFamily, &ExpertsFamily),
-                         [](const auto& info) {
-                           constexpr const char* kNames[] = {"Gpt2", "Falcon", "GptOss"};
-                           return kNames[info.index];
-                         });
+                         [](const auto& info) { return kFamilyNames[info.index]; });
 
 // The Hub's GPT-2 has no "transformer.", but buffers of masks.
 TEST(StoredFolderPrefix, MayBeMissingFromAllTensors) {
