@@ -65,6 +65,13 @@ class TensorTiling {
     if (parts_.size() == 1 && parts_[0].rows.blocks == 1 && parts_[0].rows.size == num_rows_) {
       return absl::OkStatus();
     }
+    // A list of more would take more than 256 MiB; no model has such a tensor.
+    constexpr int64_t kMaxRows = int64_t{1} << 26;
+    if (num_rows_ > kMaxRows) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensor ", view_.tensor, ": expected at most ", kMaxRows,
+                       " rows that parameters share, found ", num_rows_));
+    }
     constexpr int kNone = -1;
     std::vector<int> owner(static_cast<size_t>(num_rows_), kNone);
     for (size_t p = 0; p < parts_.size(); ++p) {

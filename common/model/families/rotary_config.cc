@@ -167,17 +167,14 @@ absl::StatusOr<int64_t> ParseRotaryDim(const ConfigReader& config, const ConfigR
   const ConfigReader* place = &scaling;
   if (defaults.rotary_dim > 0 || !scaling.Has(key)) {
     place = &config;
-    if (defaults.rotary_dim > 0 || (defaults.has_share && config.Has("rotary_dim"))) {
+    if (defaults.rotary_dim > 0) {
       key = "rotary_dim";
     } else if (!config.Has(key) && config.Has("rotary_pct")) {
       key = "rotary_pct";
     }
   }
-  if (key == std::string_view("rotary_dim")) {
+  if (defaults.rotary_dim > 0) {
     rotary_dim = defaults.rotary_dim;
-    if (rotary_dim == 0) {
-      ASSIGN_OR_RETURN(rotary_dim, place->Size(key, kMaxHeadDim));
-    }
   } else {
     ASSIGN_OR_RETURN(const double share, place->Positive(key, defaults.partial_rotary_factor));
     if (!defaults.has_share && share != 1.0) {

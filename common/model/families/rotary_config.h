@@ -39,8 +39,8 @@ struct RotaryDefaults {
 // with one for each; empty for models whose layers rotate alike. Scalings of the older form count
 // for the full layers alone, as in all families that have layer types.
 //
-// Base: "rope_theta", or GPT-NeoX's "rotary_emb_base". Share of a head: "partial_rotary_factor",
-// "rotary_pct", or the elements "rotary_dim". Scaling: "rope_type" or "type"; Phi-3's "su" and
+// Base: "rope_theta", or GPT-NeoX's "rotary_emb_base". Share of a head: "partial_rotary_factor" or
+// "rotary_pct". Scaling: "rope_type" or "type"; Phi-3's "su" and
 // "yarn" with lists of factors are longrope, and HunYuan's "dynamic" with "alpha" is a larger base.
 // Errors name key and value: INVALID_ARGUMENT for one that no model has, UNIMPLEMENTED for another
 // rope type.

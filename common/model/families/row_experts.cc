@@ -1,6 +1,8 @@
 #include "common/model/families/row_experts.h"
 
 #include <algorithm>
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,9 +18,10 @@ using nlohmann::json;
 // Of all layers. Larger numbers mean a corrupt file, and products of sizes could overflow.
 constexpr int64_t kMaxExperts = int64_t{1} << 16;
 
-// Returns the layers that the list at `key` names; none without it.
-absl::StatusOr<std::vector<int64_t>> LayerList(const ConfigReader& config, const std::string& key) {
-  std::vector<int64_t> layers;
+// Says for each layer whether the list at `key` names it.
+absl::StatusOr<std::vector<bool>> LayerList(const ConfigReader& config, const std::string& key,
+                                            int64_t num_layers) {
+  std::vector<bool> layers(static_cast<size_t>(num_layers));
   if (key.empty() || !config.Has(key.c_str())) return layers;
   const json& list = config.At(key.c_str());
   if (!list.is_array()) return config.Invalid(key.c_str(), "a list of layers");
@@ -26,7 +29,7 @@ absl::StatusOr<std::vector<int64_t>> LayerList(const ConfigReader& config, const
     if (!layer.is_number_integer() || layer < 0 || layer > kMaxLayers) {
       return config.Invalid(key.c_str(), "a list of layers, counted from 0");
     }
-    layers.push_back(layer.get<int64_t>());
+    if (layer < num_layers) layers[layer.get<size_t>()] = true;
   }
   return layers;
 }
@@ -70,11 +73,11 @@ absl::StatusOr<std::vector<bool>> LayersWithExperts(const v1::Experts& row, cons
   if (!row.layer_interval().empty()) {
     ASSIGN_OR_RETURN(interval, values.Size(row.layer_interval(), kMaxLayers));
   }
-  ASSIGN_OR_RETURN(const std::vector<int64_t> dense, LayerList(config, row.dense_layers()));
+  ASSIGN_OR_RETURN(const std::vector<bool> dense,
+                   LayerList(config, row.dense_layers(), num_layers));
   std::vector<bool> has_experts;
   for (int64_t i = 0; i < num_layers; ++i) {
-    const bool stays = std::find(dense.begin(), dense.end(), i) != dense.end();
-    has_experts.push_back(!stays && i >= first && i <= last && (i + 1) % interval == 0);
+    has_experts.push_back(!dense[i] && i >= first && i <= last && (i + 1) % interval == 0);
   }
   return has_experts;
 }
@@ -167,24 +170,24 @@ absl::StatusOr<ExpertSpec> ParseExpertsOfLayer(const v1::Experts& row, const Row
   return spec;
 }
 
-// Returns the config.json of one layer: without lists of a value for each layer.
-absl::StatusOr<json> ConfigOfLayer(const v1::Experts& row, const ConfigReader& config,
-                                   int64_t layer, int64_t num_layers) {
-  json own = config.object();
+// Returns the lists of config.json that have a value for each layer, by their keys.
+absl::StatusOr<std::map<std::string, json>> ListsOfLayers(const v1::Experts& row,
+                                                          const ConfigReader& config,
+                                                          int64_t num_layers) {
+  std::map<std::string, json> lists;
   for (const RowValue* value : {&row.num_experts(), &row.top_k(), &row.intermediate_size(),
                                 &row.shared_intermediate_size(), &row.num_shared()}) {
     for (const std::string& key : *value) {
-      const auto list = own.find(key);
-      if (list == own.end() || !list->is_array()) continue;
-      if (static_cast<int64_t>(list->size()) != num_layers) {
+      if (!config.Has(key.c_str()) || !config.At(key.c_str()).is_array()) continue;
+      const json& list = config.At(key.c_str());
+      if (static_cast<int64_t>(list.size()) != num_layers) {
         return config.Invalid(key.c_str(),
                               absl::StrCat("a number, or one for each of ", num_layers, " layers"));
       }
-      const json of_layer = (*list)[static_cast<size_t>(layer)];
-      *list = of_layer;
+      lists[key] = list;
     }
   }
-  return own;
+  return lists;
 }
 
 }  // namespace
@@ -193,18 +196,22 @@ absl::Status ParseExperts(const v1::FamilyRow& row, const RowValues& values, Mod
   if (!row.has_experts()) return absl::OkStatus();
   const v1::Experts& experts = row.experts();
   const int64_t num_layers = spec.num_layers();
+  const FeedForwardSpec dense = spec.layers.front().feed_forward;  // the same in all layers
   ASSIGN_OR_RETURN(const std::vector<bool> has_experts,
                    LayersWithExperts(experts, values, num_layers));
+  ASSIGN_OR_RETURN(const auto lists, ListsOfLayers(experts, values.config(), num_layers));
+  json config = values.config().object();
+  const ConfigReader reader(config, values.config().place());
+  RowValues of_layer(reader);
+  of_layer.sizes = values.sizes;
+  std::optional<ExpertSpec> parsed;  // the last layer's
   for (int64_t i = 0; i < num_layers; ++i) {
     if (!has_experts[i]) continue;
-    ASSIGN_OR_RETURN(const json config, ConfigOfLayer(experts, values.config(), i, num_layers));
-    const ConfigReader reader(config, values.config().place());
-    RowValues of_layer(reader);
-    of_layer.sizes = values.sizes;
-    LayerSpec& layer = spec.layers[i];
-    ASSIGN_OR_RETURN(const ExpertSpec parsed,
-                     ParseExpertsOfLayer(experts, of_layer, layer.feed_forward, num_layers));
-    if (parsed.num_experts > 0) layer.experts = parsed;
+    for (const auto& [key, list] : lists) config[key] = list[static_cast<size_t>(i)];
+    if (!parsed.has_value() || !lists.empty()) {
+      ASSIGN_OR_RETURN(parsed, ParseExpertsOfLayer(experts, of_layer, dense, num_layers));
+    }
+    if (parsed->num_experts > 0) spec.layers[i].experts = *parsed;
   }
   return absl::OkStatus();
 }

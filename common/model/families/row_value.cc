@@ -18,6 +18,7 @@ using nlohmann::json;
 
 constexpr absl::string_view kInverse = "1 / ";
 constexpr absl::string_view kInverseRoot = " ^ -0.5";
+constexpr absl::string_view kOfHead = " / head_dim";
 constexpr char kActivations[] = "silu, gelu, gelu_pytorch_tanh, relu, relu2, xielu, clamped_swiglu";
 
 // By the names of transformers' ACT2FN.
@@ -54,7 +55,7 @@ std::optional<double> Named(absl::string_view text, const RowValues::Sizes& size
 // A key without its operation.
 absl::string_view KeyOf(absl::string_view text) {
   absl::ConsumePrefix(&text, kInverse);
-  absl::ConsumeSuffix(&text, kInverseRoot);
+  if (!absl::ConsumeSuffix(&text, kInverseRoot)) absl::ConsumeSuffix(&text, kOfHead);
   return text;
 }
 
@@ -115,6 +116,7 @@ RowValues::Found RowValues::Find(const RowValue& value) const {
     found.source.emplace(std::move(source));
     found.operation = absl::StartsWith(text, kInverse)     ? Operation::kInverse
                       : absl::EndsWith(text, kInverseRoot) ? Operation::kInverseRoot
+                      : absl::EndsWith(text, kOfHead)      ? Operation::kOfHead
                                                            : Operation::kNone;
     if (has) break;
   }
@@ -175,6 +177,8 @@ absl::StatusOr<double> RowValues::Positive(const RowValue& value, double unset) 
   switch (found.operation) {
     case Operation::kInverse:
       return 1.0 / number;
+    case Operation::kOfHead:
+      return number / static_cast<double>(sizes.head_dim);
     case Operation::kInverseRoot:
       return std::pow(number, -0.5);
     case Operation::kNone:

@@ -78,7 +78,7 @@ class RowValues {
   }
 
  private:
-  enum class Operation { kNone, kInverse, kInverseRoot };
+  enum class Operation { kNone, kInverse, kInverseRoot, kOfHead };
   struct Found {
     std::optional<Source> source;  // as for SourceOf()
     Operation operation = Operation::kNone;
