@@ -133,6 +133,7 @@ absl::Status ParseShared(const v1::Experts& row, const RowValues& values, Expert
     return values.SourceOf(row.num_shared())
         .Invalid(absl::StrCat("such that shared experts have at most ", kMaxWidth, " units"));
   }
+  if (spec.shared_intermediate_size == 0) return absl::OkStatus();
   ASSIGN_OR_RETURN(spec.shared_gate, values.Flag(row.shared_gate(), false));
   ASSIGN_OR_RETURN(spec.shared_bias, values.Flag(row.shared_bias(), false));
   return absl::OkStatus();

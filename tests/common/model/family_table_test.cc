@@ -150,7 +150,7 @@ nlohmann::json ExpertsConfig(const nlohmann::json& changes) {
                            {"n_group", 4},
                            {"topk_group", 2},
                            {"routed_scaling_factor", 2.5}};
-  config.update(changes);
+  if (!changes.is_null()) config.update(changes);  // {} is null
   return config;
 }
 

@@ -139,12 +139,12 @@ TEST(ModelSpec, Qwen2MoeHasASharedExpert) {
   EXPECT_TRUE(spec.layers.front().attention.qkv_bias);
 }
 
-TEST(ModelSpec, ExpertsOfAnotherActivationAreRefused) {
+TEST(ModelSpec, ExpertsOfAnActivationWithoutAGateAreRefused) {
   const json config = Changed(LlamaConfig(), {{"architectures", {"MixtralForCausalLM"}},
                                               {"num_local_experts", 4},
                                               {"hidden_act", "xielu"}});
   EXPECT_THAT(ParseModelSpec(config, "config.json"),
-              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("experts")));
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("hidden_act")));
 }
 
 TEST(ModelSpec, MixtralNamesItsTensorsAndDefaultsOtherwise) {
