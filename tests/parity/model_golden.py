@@ -163,7 +163,8 @@ CASES = {
                                   dim_model_base=8)),
     # Queries are projected at once; biases of the other projections.
     "minicpm3-direct": ("minicpm3", tiny(**dict(LATENT, q_lora_rank=None), attention_bias=True,
-                                         rope_parameters=DEFAULT_ROPE)),
+                                         rope_parameters=DEFAULT_ROPE, scale_emb=2,
+                                         dim_model_base=16)),
     "cwm": ("cwm", tiny(head_dim=8, sliding_window=8,
                         layer_types=["full_attention", "sliding_attention"],
                         rope_parameters=DEFAULT_ROPE)),

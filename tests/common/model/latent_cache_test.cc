@@ -25,7 +25,11 @@ std::vector<ExactCase> LatentCases() {
   many.latent = LatentSpec{.q_rank = 20, .kv_rank = 21, .rope_dim = 4};
   shapes.push_back(many);
   std::vector<ExactCase> cases = ExactCases(shapes);
-  for (ExactCase& each : cases) each.latents = LatentCache::kLatents;
+  std::erase_if(cases, [](const ExactCase& each) { return each.threads == 1; });
+  for (ExactCase& each : cases) {
+    each.latents = LatentCache::kLatents;
+    each.longest = 150;
+  }
   return cases;
 }
 
@@ -44,19 +48,18 @@ double MeanDifference(const std::vector<float>& a, const std::vector<float>& b, 
 TEST_P(LatentCacheTest, HasTheLogProbsOfTheTrainer) {
   const bool wide = GetParam().dtype == at::kFloat;
   at::set_num_threads(GetParam().threads);
-  for (uint64_t seed = 0; seed < 2; ++seed) {
-    ExactNumerics model(GetParam(), seed);
-    const auto sequences = model.DrawSequences(5);
-    for (const int64_t block_size : {16, 48}) {
-      const std::vector<TokenResults> cached = model.Paged(sequences, block_size);
-      for (size_t i = 0; i < sequences.size(); ++i) {
-        const TokenResults alone = model.Alone(sequences[i]);
-        ASSERT_EQ(cached[i].logprobs.size(), alone.logprobs.size());
-        double largest = 0;
-        const double mean = MeanDifference(cached[i].logprobs, alone.logprobs, largest);
-        EXPECT_LT(largest, wide ? 2e-5 : 0.5) << "sequence " << i << ", seed " << seed;
-        EXPECT_LT(mean, wide ? 5e-6 : 0.05) << "sequence " << i << ", seed " << seed;
-      }
+  ExactNumerics model(GetParam(), /*seed=*/3);
+  const auto sequences = model.DrawSequences(4);
+  const std::vector<TokenResults> cached = model.Paged(sequences, 16);
+  const std::vector<TokenResults> in_larger_blocks = model.Paged(sequences, 48);
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    const TokenResults alone = model.Alone(sequences[i]);
+    for (const TokenResults& found : {cached[i], in_larger_blocks[i]}) {
+      ASSERT_EQ(found.logprobs.size(), alone.logprobs.size());
+      double largest = 0;
+      const double mean = MeanDifference(found.logprobs, alone.logprobs, largest);
+      EXPECT_LT(largest, wide ? 2e-5 : 0.5) << "sequence " << i;
+      EXPECT_LT(mean, wide ? 5e-6 : 0.05) << "sequence " << i;
     }
   }
 }
