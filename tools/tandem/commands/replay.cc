@@ -29,6 +29,13 @@ struct ReplayOptions {
   std::string input;
 };
 
+void PrintStep(int64_t step, const driver::Metrics& metrics) {
+  json line = {{"training/global_step", step}};
+  for (const auto& [name, value] : metrics) line[name] = value;
+  std::printf("%s", io::ToJsonLine(line).c_str());
+  std::fflush(stdout);
+}
+
 absl::Status RunReplay(const ReplayOptions& options) {
   Session session;
   config::Places places;
@@ -69,37 +76,40 @@ absl::Status RunReplay(const ReplayOptions& options) {
       driver::VersionShift(session.trainer(), resume.has_value() ? &*resume : nullptr));
   driver::CheckpointSchedule checkpoints(config, session.trainer(), folder, progress,
                                          identity.inputs);
-  for (int64_t step = resume.has_value() ? resume->state.step() + 1 : 1; step <= total_steps;
-       ++step) {
-    if (session.interrupted()) {
-      checkpoints.SaveLast();
-      return absl::CancelledError("interrupted");
+  const auto train = [&]() -> absl::Status {
+    for (int64_t step = resume.has_value() ? resume->state.step() + 1 : 1; step <= total_steps;
+         ++step) {
+      if (session.interrupted()) return absl::CancelledError("interrupted");
+      ASSIGN_OR_RETURN(
+          const auto response,
+          session.trainer().TrainStep(step, trainer::v1::OBJECTIVE_POLICY_GRADIENT,
+                                      steps[(step - 1) % num_steps], total_steps));
+      RETURN_IF_ERROR(folder.Begin());  // the trainer has taken the step
+      driver::Metrics metrics(response.metrics().begin(), response.metrics().end());
+      metrics["training/policy_version"] =
+          static_cast<double>(response.policy_version() - version_shift);
+      if (response.has_checkpoint()) checkpoints.Note(response.checkpoint(), metrics);
+      driver::v1::DriverState state;
+      state.set_command("replay");
+      state.set_seed(config.seed());
+      state.set_num_prompts(num_steps);
+      state.set_prompt_position(step);
+      RETURN_IF_ERROR(checkpoints.AfterStep(step, std::move(state), metrics));
+      RETURN_IF_ERROR(folder.WriteMetrics(step, metrics));
+      progress.AddTokens(static_cast<int64_t>(metrics["perf/total_num_tokens"]));
+      progress.Update(step, {absl::StrFormat("loss %.4f", metrics["actor/loss"])});
+      if (!options.run.quiet) PrintStep(step, metrics);
     }
-    const auto response = session.trainer().TrainStep(step, trainer::v1::OBJECTIVE_POLICY_GRADIENT,
-                                                      steps[(step - 1) % num_steps], total_steps);
-    RETURN_IF_ERROR(session.Explain(response.status()));
-    RETURN_IF_ERROR(folder.Begin());  // the trainer has taken the step
-    driver::Metrics metrics(response->metrics().begin(), response->metrics().end());
-    metrics["training/policy_version"] =
-        static_cast<double>(response->policy_version() - version_shift);
-    if (response->has_checkpoint()) checkpoints.Note(response->checkpoint(), metrics);
-    driver::v1::DriverState state;
-    state.set_command("replay");
-    state.set_seed(config.seed());
-    state.set_num_prompts(num_steps);
-    state.set_prompt_position(step);
-    const absl::Status saved = checkpoints.AfterStep(step, std::move(state), metrics);
-    if (!saved.ok()) return session.Explain(saved);
-    RETURN_IF_ERROR(folder.WriteMetrics(step, metrics));
-    progress.AddTokens(static_cast<int64_t>(metrics["perf/total_num_tokens"]));
-    progress.Update(step, {absl::StrFormat("loss %.4f", metrics["actor/loss"])});
-    if (options.run.quiet) continue;
-    json line = {{"training/global_step", step}};
-    for (const auto& [name, value] : metrics) line[name] = value;
-    std::printf("%s", io::ToJsonLine(line).c_str());
-    std::fflush(stdout);
+    return absl::OkStatus();
+  };
+  if (const absl::Status trained = train(); !trained.ok()) {
+    if (session.interrupted()) checkpoints.SaveLast();
+    return session.Explain(trained);
   }
-  RETURN_IF_ERROR(session.Explain(checkpoints.SaveModel()));
+  // An interrupt during the last step finds nothing left to save but the model.
+  if (const absl::Status saved = checkpoints.SaveModel(); !saved.ok()) {
+    return session.Explain(saved);
+  }
   if (options.run.quiet) {
     std::printf("%s", io::ToJsonLine({{"steps", total_steps},
                                       {"run_dir", folder.path()},
