@@ -252,6 +252,19 @@ TEST(Cli, ARunThatDoesNotFitIsRefusedUnlessForced) {
   EXPECT_THAT(forced.err, HasSubstr("started all the same"));
 }
 
+TEST(Cli, ADryRunRefusesTheProcessesThatTheRunRefuses) {
+  const TempFolder folder;
+  std::vector<std::string> args = testing::TinyRun(folder, "sft");
+  args.insert(args.end(), {"--dry-run", "--set", "trainer.ranks=1024", "--set",
+                           "trainer.test_freq=0"});
+
+  const ProgramResult refused = RunProgram("tandem", args);
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.err, AllOf(HasSubstr("trainer.ranks: --local starts 1024 processes"),
+                                 HasSubstr("--force")));
+  EXPECT_THAT(refused.out, Not(HasSubstr("fits")));
+}
+
 TEST(Cli, ARecordingWithAVersionThatIsNoneIsRefusedWithItsLine) {
   const TempFolder folder;
   const std::string model = WriteTinyModel(folder);
