@@ -142,9 +142,8 @@ TEST_P(InterruptedRun, SavesItsLastStepAndResumesAfterIt) {
   EXPECT_TRUE(fs::exists(checkpoint + "/manifest.json"));
 
   const ProgramResult resumed = RunProgram(
-      "tandem",
-      With(Unsaved(folder, command),
-           {"--resume", "--set", "trainer.total_steps=" + std::to_string(last + 1)}));
+      "tandem", With(Unsaved(folder, command),
+                     {"--resume", "--set", "trainer.total_steps=" + std::to_string(last + 1)}));
   EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
   EXPECT_THAT(resumed.err, HasSubstr("resuming after step " + std::to_string(last)));
   const auto lines = JsonLines(ReadWhole(folder / "run/metrics.jsonl"));

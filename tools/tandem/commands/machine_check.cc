@@ -14,8 +14,7 @@ namespace tandem::commands {
 absl::Status CheckLocalProcesses(const RunOptions& options, const config::v1::RunConfig& config,
                                  bool needs_rollouts) {
   if (!options.local) return absl::OkStatus();
-  LocalProcesses processes{.trainer_ranks = config.trainer().ranks(),
-                           .cores = host::UsableCores()};
+  LocalProcesses processes{.trainer_ranks = config.trainer().ranks(), .cores = host::UsableCores()};
   const auto& ranks = options.replica_ranks;
   if (needs_rollouts) {
     processes.rollout_ranks =

@@ -252,11 +252,40 @@ TEST(Cli, ARunThatDoesNotFitIsRefusedUnlessForced) {
   EXPECT_THAT(forced.err, HasSubstr("started all the same"));
 }
 
+TEST(Cli, AReplayThatDoesNotFitIsRefusedUnlessForced) {
+  const TempFolder folder;
+  std::vector<std::string> args = testing::TinyRun(folder, "replay");
+  const std::string samples = folder.Write(
+      "samples.jsonl",
+      "{\"prompt_ids\": [2, 3], \"response_ids\": [4], \"rewards\": 1.0, \"group\": 0}\n"
+      "{\"prompt_ids\": [2, 3], \"response_ids\": [5], \"rewards\": 0.0, \"group\": 0}\n");
+  args.insert(args.end(), {"--input", samples, "--set", "trainer.ranks=1", "--set",
+                           "trainer.memory_megabytes=1", "--set", "trainer.total_steps=1"});
+
+  const ProgramResult refused = RunProgram("tandem", args);
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.err, AllOf(HasSubstr("trainer.memory_megabytes"), HasSubstr("--force")));
+  EXPECT_FALSE(std::filesystem::exists(folder / "run"));
+
+  for (const char* key : {"trainer.total_epochs=2", "trainer.save_best=actor/loss"}) {
+    std::vector<std::string> with_key = args;
+    with_key.insert(with_key.end(), {"--force", "--set", key});
+    const ProgramResult unknown = RunProgram("tandem", with_key);
+    EXPECT_EQ(unknown.exit_code, 2) << key;
+    EXPECT_THAT(unknown.err, AllOf(HasSubstr(std::string("--set ") + key), HasSubstr("replay")));
+  }
+
+  args.push_back("--force");
+  const ProgramResult forced = RunProgram("tandem", args);
+  EXPECT_EQ(forced.exit_code, 0) << forced.err;
+  EXPECT_THAT(forced.err, HasSubstr("started all the same"));
+}
+
 TEST(Cli, ADryRunRefusesTheProcessesThatTheRunRefuses) {
   const TempFolder folder;
   std::vector<std::string> args = testing::TinyRun(folder, "sft");
-  args.insert(args.end(), {"--dry-run", "--set", "trainer.ranks=1024", "--set",
-                           "trainer.test_freq=0"});
+  args.insert(args.end(),
+              {"--dry-run", "--set", "trainer.ranks=1024", "--set", "trainer.test_freq=0"});
 
   const ProgramResult refused = RunProgram("tandem", args);
   EXPECT_EQ(refused.exit_code, 1);

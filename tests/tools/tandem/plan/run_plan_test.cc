@@ -134,9 +134,8 @@ TEST(RunPlan, NamesTheMemoryOfAProcessWhereNoneIsLeftForTensors) {
                     HasSubstr("use fewer ranks"), Not(HasSubstr("more ranks")),
                     Not(HasSubstr(" 0.0 MiB"))));
 
-  const absl::StatusOr<RunPlan> stated =
-      PlanRun(Request("qwen2.5-0.5b", "cpu:64gib:1x1",
-                      {"trainer.ranks=1", "trainer.memory_megabytes=10"}));
+  const absl::StatusOr<RunPlan> stated = PlanRun(
+      Request("qwen2.5-0.5b", "cpu:64gib:1x1", {"trainer.ranks=1", "trainer.memory_megabytes=10"}));
   ASSERT_TRUE(stated.ok()) << stated.status();
   EXPECT_THAT(stated->problem,
               HasSubstr("trainer.memory_megabytes: a trainer rank needs more than 10.0 MiB: its "
