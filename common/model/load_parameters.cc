@@ -67,14 +67,14 @@ absl::Status CheckTies(const StoredLayout& layout, const io::ModelFolder& folder
 
 // Returns the layout of a folder that has all tensors in their shapes.
 absl::StatusOr<StoredLayout> CheckedLayout(const io::ModelFolder& folder,
-                                           const ParameterTable& table) {
+                                           const ParameterTable& table, bool log_ignored = true) {
   ASSIGN_OR_RETURN(StoredLayout layout, StoredLayout::Create(table, &folder));
   const ParameterMismatch mismatch = CompareParameters(layout, folder);
   if (!mismatch.empty()) {
     return absl::FailedPreconditionError(absl::StrCat(
         folder.path(), ": the tensors do not match config.json: ", mismatch.ToString()));
   }
-  if (!mismatch.ignored.empty()) {
+  if (log_ignored && !mismatch.ignored.empty()) {
     telemetry::LogInfo("tensors that are no parameters are left out",
                        {{"folder", folder.path()},
                         {"tensors", mismatch.ignored.size()},
@@ -84,6 +84,10 @@ absl::StatusOr<StoredLayout> CheckedLayout(const io::ModelFolder& folder,
 }
 
 }  // namespace
+
+absl::Status CheckParameters(const io::ModelFolder& folder, const ParameterTable& table) {
+  return CheckedLayout(folder, table, /*log_ignored=*/false).status();
+}
 
 absl::Status LoadParameters(const io::ModelFolder& folder, const ParameterTable& table,
                             const SegmentSink& sink) {
