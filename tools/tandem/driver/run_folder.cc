@@ -132,12 +132,7 @@ absl::StatusOr<RunFolder> RunFolder::Create(const config::v1::RunConfig& config,
       RETURN_IF_ERROR(io::CheckReplaceable(folder.model_path(), &io::kModelFolder));
       RETURN_IF_ERROR(folder.Begin());
     } else if (options.starts_services && fs::exists(path / "logs")) {
-      folder.previous_ = MakePrevious(path);
-      fs::rename(path / "logs", folder.previous_ / "logs");
-      folder.Note(absl::StrCat(folder.path_, " holds an earlier run: moved its logs to ",
-                               folder.previous_.string(),
-                               "; the rest follows after the first step (--resume would have "
-                               "continued that run)"));
+      RETURN_IF_ERROR(folder.MoveLogsAside());
     } else {
       folder.Note(
           absl::StrCat(folder.path_,
@@ -148,6 +143,21 @@ absl::StatusOr<RunFolder> RunFolder::Create(const config::v1::RunConfig& config,
     return CannotPrepare(folder.path_, error);
   }
   return folder;
+}
+
+absl::Status RunFolder::MoveLogsAside() {
+  const fs::path path(path_);
+  if (has_begun_ || !previous_.empty() || !fs::exists(path / "logs")) return absl::OkStatus();
+  try {
+    previous_ = MakePrevious(path);
+    fs::rename(path / "logs", previous_ / "logs");
+  } catch (const fs::filesystem_error& error) {
+    return CannotPrepare(path_, error);
+  }
+  Note(absl::StrCat(path_, " holds an earlier run: moved its logs to ", previous_.string(),
+                    "; the rest follows after the first step (--resume would have continued that "
+                    "run)"));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<RunFolder> RunFolder::Reopen(const config::v1::RunConfig& config,

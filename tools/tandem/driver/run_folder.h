@@ -44,8 +44,7 @@ using Metrics = std::map<std::string, double>;
 class RunFolder {
  public:
   struct Options {
-    // This run starts its own services or reward processes, which write into logs/ at once: moves an
-    // earlier run's logs into previous-N immediately.
+    // This run starts its own services, which write into logs/ at once: MoveLogsAside() immediately.
     bool starts_services = false;
     // `note` reports a lock that is taken over, see io::FolderLock, and files that are moved into
     // previous-N; `interrupted` is polled while waiting for another process's lock.
@@ -70,6 +69,10 @@ class RunFolder {
   static absl::StatusOr<RunFolder> Reopen(const config::v1::RunConfig& config) {
     return Reopen(config, Options());
   }
+
+  // Call before processes of this run write into logs/, and once nothing refuses the run any more:
+  // moves an earlier run's logs into previous-N, where its other files follow in Begin().
+  absl::Status MoveLogsAside();
 
   // Call once the trainer has accepted a step: from then on the folder is this run's. Moves an
   // earlier run's files into a subfolder previous-N, never overwriting, and writes the

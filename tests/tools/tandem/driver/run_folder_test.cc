@@ -146,6 +146,25 @@ TEST(RunFolder, MakesRoomForTheLogsOfServicesThatItsRunStarts) {
   EXPECT_FALSE(std::filesystem::exists(temp / "run/previous-2"));
 }
 
+TEST(RunFolder, LeavesTheLogsOfAnEarlierRunUntilItsOwnAreWritten) {
+  const TempFolder temp;
+  RunOnce(temp);
+  ASSERT_OK_AND_ASSIGN(RunFolder folder, RunFolder::Create(ConfigIn(temp / "run")));
+  EXPECT_EQ(FilesIn(temp / "run").at("logs/trainer-0.log"), "said");
+
+  ASSERT_OK(folder.MoveLogsAside());
+  temp.Write("run/logs/reward.log", "judging");
+  ASSERT_OK(folder.MoveLogsAside());  // once is enough
+  ASSERT_OK(folder.Begin());
+  ASSERT_OK(folder.MoveLogsAside());  // they are this run's
+
+  const std::map<std::string, std::string> files = FilesIn(temp / "run");
+  EXPECT_EQ(files.at("logs/reward.log"), "judging");
+  EXPECT_EQ(files.at("previous-1/logs/trainer-0.log"), "said");
+  EXPECT_EQ(files.count("previous-1/metrics.jsonl"), 1);
+  EXPECT_FALSE(std::filesystem::exists(temp / "run/previous-2"));
+}
+
 TEST(RunFolder, AnnouncesWhereTheFilesOfAnEarlierRunGo) {
   const TempFolder temp;
   std::vector<std::string> notes;
