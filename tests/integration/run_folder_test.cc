@@ -163,6 +163,20 @@ INSTANTIATE_TEST_SUITE_P(Signals, InterruptedRun,
                            return std::string(command) + (signal == SIGINT ? "Int" : "Term");
                          });
 
+TEST(RunFolder, AShortRunThatHasEndedIsExtended) {
+  const TempFolder folder;
+  const std::vector<std::string> args = Unsaved(folder, "sft");  // ends within the save interval
+  ASSERT_EQ(RunProgram("tandem", With(args, {"--set", "trainer.total_steps=2"})).exit_code, 0);
+
+  const ProgramResult extended =
+      RunProgram("tandem", With(args, {"--resume", "--set", "trainer.total_steps=3"}));
+
+  EXPECT_EQ(extended.exit_code, 0) << extended.err;
+  EXPECT_THAT(extended.err, HasSubstr("resuming after step 2"));
+  EXPECT_FALSE(fs::exists(folder / "run/previous-1"));
+  EXPECT_EQ(JsonLines(ReadWhole(folder / "run/metrics.jsonl")).size(), 3);
+}
+
 TEST(RunFolder, ARunThatSavesNothingSaysSoAtItsStart) {
   const TempFolder folder;
 

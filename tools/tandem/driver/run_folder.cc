@@ -97,6 +97,13 @@ bool HasEarlierRun(const fs::path& path) {
   return fs::exists(path / "config.yaml") || fs::exists(path / "metrics.jsonl");
 }
 
+// Whether the user may have meant to continue it.
+std::string HowItContinues(const fs::path& path) {
+  return checkpoint::ListCheckpoints((path / "checkpoints").string()).empty()
+             ? "(it has no checkpoint from which it could continue)"
+             : "(--resume would have continued that run)";
+}
+
 absl::Status CannotPrepare(const std::string& path, const fs::filesystem_error& error) {
   return absl::PermissionDeniedError(
       absl::StrCat("run_dir ", path, " cannot be prepared: ", error.what()));
@@ -137,7 +144,8 @@ absl::StatusOr<RunFolder> RunFolder::Create(const config::v1::RunConfig& config,
       folder.Note(
           absl::StrCat(folder.path_,
                        " holds an earlier run; its files move into a folder previous-N after "
-                       "the first step (--resume would have continued that run)"));
+                       "the first step ",
+                       HowItContinues(path)));
     }
   } catch (const fs::filesystem_error& error) {
     return CannotPrepare(folder.path_, error);
@@ -155,8 +163,7 @@ absl::Status RunFolder::MoveLogsAside() {
     return CannotPrepare(path_, error);
   }
   Note(absl::StrCat(path_, " holds an earlier run: moved its logs to ", previous_.string(),
-                    "; the rest follows after the first step (--resume would have continued that "
-                    "run)"));
+                    "; the rest follows after the first step ", HowItContinues(path)));
   return absl::OkStatus();
 }
 

@@ -22,6 +22,7 @@ using ::tandem::testing::StatusIs;
 using ::tandem::testing::TempFolder;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 config::v1::RunConfig ConfigIn(const std::string& run_dir) {
   config::v1::RunConfig config = config::DefaultRunConfig();
@@ -183,6 +184,25 @@ TEST(RunFolder, AnnouncesWhereTheFilesOfAnEarlierRunGo) {
   ASSERT_EQ(notes.size(), 2);
   EXPECT_THAT(notes[1],
               HasSubstr("moved the files of the earlier run to " + (temp / "run/previous-1")));
+}
+
+TEST(RunFolder, PromisesNoResumptionOfARunWithoutACheckpoint) {
+  const TempFolder temp;
+  RunOnce(temp);
+  std::filesystem::remove_all(temp / "run/checkpoints");
+  for (const bool starts_services : {false, true}) {
+    RunFolder::Options options;
+    options.starts_services = starts_services;
+    std::vector<std::string> notes;
+    options.note = [&notes](const std::string& text) { notes.push_back(text); };
+
+    ASSERT_OK_AND_ASSIGN(RunFolder folder, RunFolder::Create(ConfigIn(temp / "run"), options));
+
+    ASSERT_EQ(notes.size(), 1);
+    EXPECT_THAT(notes[0], AllOf(HasSubstr("holds an earlier run"),
+                                HasSubstr("it has no checkpoint from which it could continue"),
+                                Not(HasSubstr("--resume"))));
+  }
 }
 
 TEST(RunFolder, IsRefusedWhileAnotherRunGoesOnInIt) {
