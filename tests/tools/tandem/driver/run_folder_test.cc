@@ -64,7 +64,7 @@ TEST(RunFolder, ReservesSpaceForTheBestModelTooAndAgainForTheNext) {
 
   ASSERT_OK(folder.ReserveModelSpace(kBytes, /*keeps_best=*/true));
   EXPECT_EQ(NumReserves(kBytes), 2);
-  ASSERT_OK(folder.SaveBest([&] {
+  ASSERT_OK(folder.SaveBest({.step = 1, .metric = "val/loss", .value = 0.5}, [&] {
     EXPECT_EQ(NumReserves(kBytes), 1);
     return absl::OkStatus();
   }));
@@ -282,6 +282,61 @@ TEST(RunFolder, IsTruncatedToTheStepThatARunResumesFrom) {
   EXPECT_FALSE(std::filesystem::exists(temp / "run/checkpoints/step-3"));
   EXPECT_TRUE(std::filesystem::exists(temp / "run/previous-1/checkpoints/step-4"));
   EXPECT_FALSE(std::filesystem::exists(temp / "run/checkpoints/.step-5.tmp-1-1"));
+}
+
+// Saves a best model of `step`, replacing the folder like the trainer does.
+absl::Status SaveBest(RunFolder& folder, const TempFolder& temp, int64_t step,
+                      absl::Status outcome = absl::OkStatus()) {
+  return folder.SaveBest({.step = step, .metric = "val/loss", .value = 0.5}, [&] {
+    temp.Write("run/new/model.safetensors", std::to_string(step));
+    if (std::filesystem::exists(temp / "run/best")) {
+      std::filesystem::rename(temp / "run/best", temp / "run/old");
+    }
+    std::filesystem::rename(temp / "run/new", temp / "run/best");
+    std::filesystem::remove_all(temp / "run/old");
+    return outcome;
+  });
+}
+
+TEST(RunFolder, KeepsTheBestModelOnlyOfStepsThatAResumedRunHas) {
+  for (const int64_t step : {6, 5}) {
+    const TempFolder temp;
+    {
+      ASSERT_OK_AND_ASSIGN(RunFolder folder, RunFolder::Create(ConfigIn(temp / "run")));
+      EXPECT_FALSE(folder.ReadBest().has_value());
+      ASSERT_OK(SaveBest(folder, temp, 3));
+      ASSERT_OK(SaveBest(folder, temp, 6));
+      ASSERT_TRUE(folder.ReadBest().has_value());
+      EXPECT_EQ(folder.ReadBest()->step, 6);
+      EXPECT_EQ(folder.ReadBest()->metric, "val/loss");
+    }
+    ASSERT_OK_AND_ASSIGN(RunFolder folder, RunFolder::Reopen(ConfigIn(temp / "run")));
+
+    ASSERT_OK(folder.Truncate(StateAfter(step)));
+
+    const std::map<std::string, std::string> files = FilesIn(temp / "run");
+    EXPECT_EQ(folder.ReadBest().has_value(), step == 6);
+    EXPECT_EQ(files.count("best/model.safetensors"), step == 6 ? 1 : 0);
+    EXPECT_EQ(files.count("best.json"), step == 6 ? 1 : 0);
+    EXPECT_EQ(files.count("previous-1/best/model.safetensors"), step == 6 ? 0 : 1);
+    EXPECT_EQ(files.count("previous-1/best.json"), step == 6 ? 0 : 1);
+  }
+}
+
+TEST(RunFolder, TakesNoModelForThatOfAnotherStepIfSavingItFails) {
+  const TempFolder temp;
+  ASSERT_OK_AND_ASSIGN(RunFolder folder, RunFolder::Create(ConfigIn(temp / "run")));
+  ASSERT_OK(SaveBest(folder, temp, 3));
+  const auto fails = [] { return absl::ResourceExhaustedError("disk full"); };
+
+  EXPECT_FALSE(folder.SaveBest({.step = 6, .metric = "val/loss", .value = 0.4}, fails).ok());
+  ASSERT_TRUE(folder.ReadBest().has_value());
+  EXPECT_EQ(folder.ReadBest()->step, 3);
+
+  EXPECT_FALSE(SaveBest(folder, temp, 6, absl::UnavailableError("no response")).ok());
+  EXPECT_FALSE(folder.ReadBest().has_value());
+  ASSERT_OK(folder.Truncate(StateAfter(8)));
+  EXPECT_EQ(FilesIn(temp / "run").count("previous-1/best/model.safetensors"), 1);
 }
 
 TEST(RunFolder, AddsTheStepsLineWhereItWasLost) {
