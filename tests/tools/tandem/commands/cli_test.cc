@@ -124,6 +124,31 @@ TEST(Cli, ASecondValueOfAFlagIsNamedWithItsCure) {
   }
 }
 
+TEST(Cli, AnUnknownFlagIsNamedWithTheNearest) {
+  const ProgramResult alone = RunProgram("tandem", {"--versoin"});
+  const ProgramResult early = RunProgram("tandem", {"train", "--confg=run.yaml"});
+  const ProgramResult valued = RunProgram("tandem", {"train", "--frobnicate", "3"});
+
+  EXPECT_EQ(alone.exit_code, 2);
+  EXPECT_THAT(alone.err, HasSubstr("no flag '--versoin'; did you mean '--version'?"));
+  EXPECT_EQ(early.exit_code, 2);
+  EXPECT_THAT(early.err, HasSubstr("no flag '--confg'; did you mean '--config'?"));
+  EXPECT_EQ(valued.exit_code, 2);
+  EXPECT_THAT(valued.err, HasSubstr("no flag '--frobnicate'"));
+}
+
+TEST(Cli, AnUnexpectedWordIsNamedWithTheFlagBeforeIt) {
+  const ProgramResult text =
+      RunProgram("tandem", {"generate", "--model", "m", "--prompt", "Once", "upon"});
+  const ProgramResult alone = RunProgram("tandem", {"train", "run.yaml"});
+
+  EXPECT_EQ(text.exit_code, 2);
+  EXPECT_THAT(text.err, AllOf(HasSubstr("unexpected 'upon': --prompt takes one value"),
+                              HasSubstr("--prompt 'Once upon'"), Not(HasSubstr("--rollout"))));
+  EXPECT_EQ(alone.exit_code, 2);
+  EXPECT_THAT(alone.err, HasSubstr("unexpected 'run.yaml'"));
+}
+
 TEST(Cli, WhatMayChangeIsNamedByKnownNamesAndGoesWithResume) {
   const ProgramResult unknown = RunProgram(
       "tandem", {"train", "--config", "run.yaml", "--resume", "--allow-changed=data,weather"});
