@@ -199,7 +199,8 @@ absl::Status RunTraining(Kind kind, const RunOptions& options, DryRunOptions dry
   Session session;
   ASSIGN_OR_RETURN(RunInputs inputs, ReadInputs(kind, options, session));
   if (options.dry_run) {
-    PrintPlan(inputs.config, inputs.spec, *inputs.train, dry_run.supervised);
+    PrintPlan(inputs.config, inputs.spec, *inputs.train, dry_run.supervised,
+              PlannedPolicyState(inputs.config, inputs.places, inputs.spec, dry_run));
     absl::FPrintF(stderr, "%s", DescribeData(*inputs.train, inputs.tokenizer.get()));
     RETURN_IF_ERROR(CheckInputs(kind, inputs));
     RETURN_IF_ERROR(CheckLocalProcesses(options, inputs.config, inputs.rewarder != nullptr));
@@ -209,7 +210,10 @@ absl::Status RunTraining(Kind kind, const RunOptions& options, DryRunOptions dry
       ResolveAutoMesh(inputs.places, inputs.spec, dry_run, options.quiet, inputs.config));
   AllowResumeFolder(options, inputs.config);
   const config::v1::RunConfig& config = inputs.config;
-  if (!options.quiet) PrintPlan(config, inputs.spec, *inputs.train, dry_run.supervised);
+  if (!options.quiet) {
+    PrintPlan(config, inputs.spec, *inputs.train, dry_run.supervised,
+              PlannedPolicyState(config, inputs.places, inputs.spec, dry_run));
+  }
 
   const bool evaluates = inputs.test.has_value();
   const bool needs_rollouts = inputs.rewarder != nullptr;

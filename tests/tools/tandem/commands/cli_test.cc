@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <filesystem>
 #include <regex>
 #include <sstream>
@@ -218,6 +219,36 @@ TEST(Cli, RowsWithoutTheConfiguredAnswerAreRefusedBeforeTheRun) {
                                   HasSubstr("did you mean 'answer'?")))
         << command;
   }
+}
+
+TEST(Cli, TheFirstLineCountsWhatThePlanCounts) {
+  const TempFolder folder;
+  const std::vector<std::string> args = testing::TinyRun(folder, "sft");
+  nlohmann::json model = nlohmann::json::parse(testing::ReadWhole(folder / "model/config.json"));
+  model["hidden_size"] = 128;
+  model["intermediate_size"] = 512;
+  folder.Write("model/config.json", model.dump());
+  std::vector<std::string> lines;
+  for (const std::string& setting :
+       {std::string("actor.optim.name=adamw"), std::string("actor.optim.name=muon"),
+        std::string("trainer.frozen_parameters=['*mlp*']")}) {
+    std::vector<std::string> with = args;
+    with.insert(with.end(), {"--dry-run", "--json", "--set", "trainer.ranks=1", "--set", setting});
+
+    const ProgramResult result = RunProgram("tandem", with);
+
+    ASSERT_EQ(result.exit_code, 0) << setting << ": " << result.err;
+    const auto kinds = nlohmann::json::parse(result.out)["rank_memory"]["kinds"];
+    const int64_t bytes = kinds["parameters"].get<int64_t>() + kinds["gradients"].get<int64_t>() +
+                          kinds["optimizer"].get<int64_t>();
+    char expected[64];
+    std::snprintf(expected, sizeof(expected), "on 1 rank %.1f MiB of parameters",
+                  static_cast<double>(bytes) / (1 << 20));
+    EXPECT_THAT(result.err, HasSubstr(expected)) << setting;
+    lines.push_back(expected);
+  }
+  EXPECT_NE(lines[1], lines[0]);
+  EXPECT_NE(lines[2], lines[0]);
 }
 
 TEST(Cli, EpochsBecomeSteps) {
