@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/io/model_folder_writer.h"
 #include "common/status/status_macros.h"
+#include "common/text/count.h"
 #include "tools/tandem/driver/reward_parts.h"
 #include "tools/tandem/driver/run_id.h"
 
@@ -33,7 +34,7 @@ absl::Status CheckTrainerIsAtStart(const std::string& run_dir, Session& session)
       absl::StrCat("the trainer at ", session.trainer().address(), " is at step ", info.step(),
                    ", but this run begins with step 1. ", resume,
                    "; --take-over restores the trainer's initial state and gives up its ",
-                   info.step(), " steps"));
+                   text::Count(info.step(), "step")));
 }
 
 // Brings the trainer to where the run begins, or refuses a trainer that is elsewhere.
