@@ -86,7 +86,7 @@ absl::Status CheckConstant(const StoredConstant& constant, const io::ModelFolder
 
 // Returns the layout of a folder that has all tensors in their shapes.
 absl::StatusOr<StoredLayout> CheckedLayout(const io::ModelFolder& folder,
-                                           const ParameterTable& table) {
+                                           const ParameterTable& table, bool log_ignored = true) {
   ASSIGN_OR_RETURN(StoredLayout layout, StoredLayout::Create(table, &folder));
   const ParameterMismatch mismatch = CompareParameters(layout, folder);
   if (!mismatch.empty()) {
@@ -96,7 +96,7 @@ absl::StatusOr<StoredLayout> CheckedLayout(const io::ModelFolder& folder,
   for (const StoredConstant& constant : layout.constants()) {
     RETURN_IF_ERROR(CheckConstant(constant, folder));
   }
-  if (!mismatch.ignored.empty()) {
+  if (log_ignored && !mismatch.ignored.empty()) {
     telemetry::LogInfo("tensors that are no parameters are left out",
                        {{"folder", folder.path()},
                         {"tensors", mismatch.ignored.size()},
@@ -110,6 +110,10 @@ absl::StatusOr<StoredLayout> CheckedLayout(const io::ModelFolder& folder,
 }
 
 }  // namespace
+
+absl::Status CheckParameters(const io::ModelFolder& folder, const ParameterTable& table) {
+  return CheckedLayout(folder, table, /*log_ignored=*/false).status();
+}
 
 absl::Status LoadParameters(const io::ModelFolder& folder, const ParameterTable& table,
                             const SegmentSink& sink) {

@@ -21,6 +21,9 @@
 
 namespace tandem::model {
 
+// What LoadParameters() refuses by names and shapes alone, without reading a weight.
+absl::Status CheckParameters(const io::ModelFolder& folder, const ParameterTable& table);
+
 using SegmentSink =
     std::function<absl::Status(ParameterTable::SegmentRef, const StoredSource& source)>;
 

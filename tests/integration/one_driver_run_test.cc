@@ -210,7 +210,16 @@ TEST_F(OneDriverRunTest, ARunThatForgetsToResumeIsToldSoAndMovesNothing) {
 
   const ProgramResult same = RunProgram("tandem", Run("a", trainer, rollout, judged_here));
   const ProgramResult other = RunProgram("tandem", Run("b", trainer, rollout, judged_here));
+  const std::string function = folder_.Write(
+      "my_reward.py", "def compute_score(solution_str, **kwargs): return len(solution_str)\n");
+  std::vector<std::string> judged_in_python = judged_here;
+  judged_in_python.insert(judged_in_python.end(),
+                          {"--set", "reward.name=exact_match", "--set", "reward.endpoint=''",
+                           "--set", "reward.path=" + function});
+  const ProgramResult python = RunProgram("tandem", Run("a", trainer, rollout, judged_in_python));
 
+  EXPECT_EQ(python.exit_code, 1);
+  EXPECT_THAT(python.err, HasSubstr("is at step 2, but this run begins with step 1"));
   EXPECT_EQ(same.exit_code, 1);
   EXPECT_THAT(same.err,
               AllOf(HasSubstr("is at step 2, but this run begins with step 1"),

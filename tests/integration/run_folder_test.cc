@@ -39,13 +39,19 @@ std::vector<std::string> With(std::vector<std::string> args, std::vector<std::st
   return args;
 }
 
+// The arguments of `command` that an interrupted run resumes with: without checkpoints of its own.
+std::vector<std::string> Unsaved(const TempFolder& folder, const std::string& command) {
+  return command == "replay" ? With(SavingReplay(folder, "run"), {"--set", "trainer.save_freq=0"})
+                             : With(TinyRun(folder, command), {"--set", "trainer.test_freq=0"});
+}
+
 // A run that goes on until it is stopped, past its first step.
-std::unique_ptr<rpc::ChildProcess> StartLongRun(const TempFolder& folder) {
+std::unique_ptr<rpc::ChildProcess> StartLongRun(const TempFolder& folder,
+                                                const std::string& command = "train") {
   rpc::ChildProcessOptions options;
   options.name = "tandem";
   options.argv = With({BinaryPath("tandem")},
-                      With(TinyRun(folder, "train"), {"--set", "trainer.total_steps=100000",
-                                                      "--set", "trainer.test_freq=0"}));
+                      With(Unsaved(folder, command), {"--set", "trainer.total_steps=100000"}));
   options.log_path = folder / "first.log";
   auto process = rpc::ChildProcess::Start(std::move(options));
   EXPECT_OK(process);
@@ -116,13 +122,14 @@ TEST(RunFolder, ARunWhoseFolderIsRemovedEndsWithAnError) {
   EXPECT_FALSE(fs::exists(folder / "run"));
 }
 
-class InterruptedRun : public ::testing::TestWithParam<int> {};
+class InterruptedRun : public ::testing::TestWithParam<std::pair<const char*, int>> {};
 
 TEST_P(InterruptedRun, SavesItsLastStepAndResumesAfterIt) {
+  const auto [command, signal] = GetParam();
   const TempFolder folder;
-  const auto run = StartLongRun(folder);
+  const auto run = StartLongRun(folder, command);
 
-  ASSERT_EQ(::kill(run->pid(), GetParam()), 0);
+  ASSERT_EQ(::kill(run->pid(), signal), 0);
 
   ASSERT_TRUE(run->Wait(absl::Seconds(120)));
   const std::string log = ReadWhole(folder / "first.log");
@@ -135,20 +142,40 @@ TEST_P(InterruptedRun, SavesItsLastStepAndResumesAfterIt) {
   EXPECT_TRUE(fs::exists(checkpoint + "/manifest.json"));
 
   const ProgramResult resumed = RunProgram(
-      "tandem",
-      With(TinyRun(folder, "train"), {"--resume", "--set", "trainer.test_freq=0", "--set",
-                                      "trainer.total_steps=" + std::to_string(last + 1)}));
+      "tandem", With(Unsaved(folder, command),
+                     {"--resume", "--set", "trainer.total_steps=" + std::to_string(last + 1)}));
   EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
   EXPECT_THAT(resumed.err, HasSubstr("resuming after step " + std::to_string(last)));
   const auto lines = JsonLines(ReadWhole(folder / "run/metrics.jsonl"));
+  const int64_t first = lines[0]["training/global_step"];
+  EXPECT_EQ(first, std::string(command) == "train" ? 0 : 1);  // only rollouts have a step 0
   for (size_t i = 0; i < lines.size(); ++i) {
-    EXPECT_EQ(lines[i]["training/global_step"], static_cast<int64_t>(i));
+    EXPECT_EQ(lines[i]["training/global_step"], first + static_cast<int64_t>(i));
   }
-  EXPECT_EQ(lines.size(), static_cast<size_t>(last + 2));  // from step 0 on
+  EXPECT_EQ(lines.back()["training/global_step"], last + 1);
 }
 
-INSTANTIATE_TEST_SUITE_P(Signals, InterruptedRun, ::testing::Values(SIGINT, SIGTERM),
-                         [](const auto& info) { return info.param == SIGINT ? "Int" : "Term"; });
+INSTANTIATE_TEST_SUITE_P(Signals, InterruptedRun,
+                         ::testing::Values(std::pair("train", SIGINT), std::pair("train", SIGTERM),
+                                           std::pair("replay", SIGINT)),
+                         [](const auto& info) {
+                           const auto [command, signal] = info.param;
+                           return std::string(command) + (signal == SIGINT ? "Int" : "Term");
+                         });
+
+TEST(RunFolder, AShortRunThatHasEndedIsExtended) {
+  const TempFolder folder;
+  const std::vector<std::string> args = Unsaved(folder, "sft");  // ends within the save interval
+  ASSERT_EQ(RunProgram("tandem", With(args, {"--set", "trainer.total_steps=2"})).exit_code, 0);
+
+  const ProgramResult extended =
+      RunProgram("tandem", With(args, {"--resume", "--set", "trainer.total_steps=3"}));
+
+  EXPECT_EQ(extended.exit_code, 0) << extended.err;
+  EXPECT_THAT(extended.err, HasSubstr("resuming after step 2"));
+  EXPECT_FALSE(fs::exists(folder / "run/previous-1"));
+  EXPECT_EQ(JsonLines(ReadWhole(folder / "run/metrics.jsonl")).size(), 3);
+}
 
 TEST(RunFolder, ARunThatSavesNothingSaysSoAtItsStart) {
   const TempFolder folder;

@@ -5,20 +5,10 @@ Needs the package tandem-client: `tools/wheel`, then `pip install build/wheel/ta
 """
 
 import sys
-import uuid
 
+from tandem.calls import publish
 from tandem.channels import open_channel
-from tandem.trainer.v1 import trainer_service_pb2 as pb
 from tandem.trainer.v1.trainer_service_pb2_grpc import TrainerServiceStub
-
-
-def publish(trainer, rollouts):
-    """The trainer connects to the rollouts: pass their addresses as the trainer reaches them."""
-    info = trainer.GetModelInfo(pb.GetModelInfoRequest(), timeout=60)
-    return trainer.PublishWeights(pb.PublishWeightsRequest(
-        request_id=str(uuid.uuid4()), incarnation=info.incarnation, policy_version=info.policy_version,
-        replicas=[pb.RolloutReplica(replica_id=address, rank_addresses=[address])
-                  for address in rollouts]), timeout=300)
 
 
 def main():

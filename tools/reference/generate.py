@@ -4,7 +4,8 @@ proto/, common/config/defaults.yaml and metrics.yaml.
     tools/python tools/reference/generate.py             writes config.md, rpcs.md, metrics.md
     tools/python tools/reference/generate.py --check [METRICS.jsonl...]
                        fails where they are not what would be written, where the code names a metric that
-                       metrics.yaml does not describe, or the reverse, and for names of the given runs
+                       metrics.yaml does not describe, or the reverse, for names of the given runs, and
+                       where README.md or services/trainer/README.md leaves out an algorithm
 """
 
 import json
@@ -213,6 +214,18 @@ def check_metrics(runs):
     return sorted(set(errors))
 
 
+def check_algorithms(protos):
+    """Errors: algorithms that a configuration may name and a page that lists them does not."""
+    errors = []
+    for page in ("README.md", "services/trainer/README.md"):
+        named = set(re.findall(r"\w+", (ROOT / page).read_text()))
+        for enum in ("AdvEstimator", "PolicyLossMode", "DpoLossType", "OptimizerName"):
+            type_name = f".tandem.config.v1.{enum}"
+            words = [word(type_name, value) for value, _ in protos.values(type_name)]
+            errors += [f"{page}: {name} of {enum} is not named" for name in words if name not in named]
+    return errors
+
+
 def main():
     protos = Protos()
     pages = {"config.md": config_reference(protos), "rpcs.md": rpc_reference(protos),
@@ -221,7 +234,7 @@ def main():
         for name, text in pages.items():
             (HERE / name).write_text(text)
         return 0
-    errors = check_metrics(sys.argv[2:])
+    errors = check_metrics(sys.argv[2:]) + check_algorithms(protos)
     for name, text in pages.items():
         path = HERE / name
         if not path.exists() or path.read_text() != text:

@@ -1,5 +1,5 @@
-"""Writes the Python package `tandem`, the stubs of proto/ and channels.py, into a folder:
-generate.py FOLDER. Needs the grpcio-tools of tools/requirements.txt; see tools/python."""
+"""Writes the Python package `tandem`, the stubs of proto/, channels.py and calls.py, into a
+folder: generate.py FOLDER. Needs the grpcio-tools of tools/requirements.txt; see tools/python."""
 
 import pathlib
 import shutil
@@ -21,7 +21,8 @@ def main():
                         f"--pyi_out={folder}", f"--grpc_python_out={folder}", *protos])
     if code != 0:
         raise SystemExit(f"protoc ended with {code}")
-    shutil.copy(HERE / "channels.py", folder / "tandem")
+    for name in ("channels.py", "calls.py"):
+        shutil.copy(HERE / name, folder / "tandem")
 
 
 if __name__ == "__main__":

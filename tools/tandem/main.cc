@@ -1,4 +1,5 @@
 // tandem: drives training runs and speaks to the services. `tandem --help` lists the subcommands.
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <string>
@@ -30,30 +31,67 @@ const CLI::App& Innermost(const CLI::App& app) {
   return parsed.empty() ? app : Innermost(*parsed.back());
 }
 
-// Says what CLI11's message leaves out: the word that is no command, with the nearest one, and that
-// a flag takes one value. "" if there is nothing to add.
-std::string ExplainParseError(const CLI::App& app, const CLI::ParseError& error) {
-  const CLI::App& command = Innermost(app);
-  std::string word;
-  for (const std::string& left : app.remaining(/*recurse=*/true)) {
-    if (word.empty() && !absl::StartsWith(left, "-")) word = left;
+// "; did you mean 'train'?", or what `otherwise` says.
+std::string Suggest(const std::string& word, const std::vector<std::string>& names,
+                    const std::string& otherwise) {
+  const std::string nearest = tandem::config::Nearest(word, names);
+  return nearest.empty() ? otherwise : absl::StrCat("; did you mean '", nearest, "'?");
+}
+
+std::string UnknownCommand(const CLI::App& command, const std::string& word) {
+  std::vector<std::string> names;
+  for (const CLI::App* known : command.get_subcommands([](const CLI::App*) { return true; })) {
+    names.push_back(known->get_name());
   }
-  if (word.empty()) return "";
-  if (command.get_require_subcommand_min() > 0) {
-    std::vector<std::string> names;
-    for (const CLI::App* known : command.get_subcommands([](const CLI::App*) { return true; })) {
-      names.push_back(known->get_name());
+  return absl::StrCat(
+      "no command '", word, "'",
+      Suggest(word, names, absl::StrCat("; the commands are ", absl::StrJoin(names, ", "))));
+}
+
+std::string UnknownFlag(const CLI::App& command, const std::string& word) {
+  std::vector<std::string> names;
+  for (const CLI::App* app = &command; app != nullptr; app = app->get_parent()) {
+    for (const CLI::Option* option : app->get_options()) {
+      for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
     }
-    const std::string nearest = tandem::config::Nearest(word, names);
-    return absl::StrCat("no command '", word, "'; ",
-                        nearest.empty()
-                            ? absl::StrCat("the commands are ", absl::StrJoin(names, ", "))
-                            : absl::StrCat("did you mean '", nearest, "'?"));
   }
-  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError)) {
-    return absl::StrCat("unexpected '", word,
-                        "': a flag takes one value; for a second one repeat the flag "
-                        "(--rollout A --rollout B)");
+  const std::string flag = word.substr(0, word.find('='));
+  return absl::StrCat("no flag '", flag, "'", Suggest(flag, names, ""));
+}
+
+// `before` are the arguments before the word, the last of them its neighbour.
+std::string UnexpectedWord(const CLI::App& command, const std::string& word,
+                           const std::vector<std::string>& before) {
+  const bool follows_value = before.size() > 1 &&
+                             absl::StartsWith(before[before.size() - 2], "--") &&
+                             !absl::StartsWith(before.back(), "-");
+  if (!follows_value) return absl::StrCat("unexpected '", word, "'");
+  const std::string& flag = before[before.size() - 2];
+  std::string cure =
+      absl::StrCat("quote a value that has spaces (", flag, " '", before.back(), " ", word, "')");
+  const CLI::Option* option = command.get_option_no_throw(flag);
+  if (option != nullptr && option->get_items_expected_max() > 1) {
+    cure = absl::StrCat("for a second one repeat the flag (", flag, " A ", flag, " B), or ", cure);
+  }
+  return absl::StrCat("unexpected '", word, "': ", flag, " takes one value; ", cure);
+}
+
+// Says what CLI11's message leaves out: the word that it did not expect, and the nearest command or
+// flag. "" if there is nothing to add.
+std::string ExplainParseError(const CLI::App& app, const CLI::ParseError& error,
+                              const std::vector<std::string>& args) {
+  const int code = error.get_exit_code();
+  if (code != static_cast<int>(CLI::ExitCodes::ExtrasError) &&
+      code != static_cast<int>(CLI::ExitCodes::RequiredError)) {
+    return "";
+  }
+  const CLI::App& command = Innermost(app);
+  for (const std::string& word : app.remaining(/*recurse=*/true)) {
+    if (word.empty() || word == "-" || word == "--") continue;
+    if (absl::StartsWith(word, "-")) return UnknownFlag(command, word);
+    if (command.get_require_subcommand_min() > 0) return UnknownCommand(command, word);
+    const auto at = std::find(args.begin(), args.end(), word);
+    return UnexpectedWord(command, word, {args.begin(), at});
   }
   return "";
 }
@@ -78,7 +116,8 @@ int Run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     // 0 for --help and --version; CLI11's own codes for bad flags mean nothing to callers.
     if (error.get_exit_code() != 0) {
-      if (const std::string why = ExplainParseError(app, error); !why.empty()) {
+      if (const std::string why = ExplainParseError(app, error, {argv, argv + argc});
+          !why.empty()) {
         absl::FPrintF(stderr, "tandem: %s; see --help\n", tandem::text::Printable(why));
         return kMisuse;
       }

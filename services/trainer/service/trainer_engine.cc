@@ -10,6 +10,7 @@
 #include "common/io/model_config.h"
 #include "common/io/model_folder.h"
 #include "common/model/frozen_parameters.h"
+#include "common/model/load_parameters.h"
 #include "common/model/parameter_table.h"
 #include "common/model/stored_layout.h"
 #include "common/rank_setup/rank_setup.h"
@@ -57,6 +58,36 @@ absl::Status FillModel(const config::v1::RunConfig& config, const std::string& p
   return model.Load(folder);
 }
 
+// The folder of the value model's initial weights.
+const std::string& CriticPathOf(const config::v1::RunConfig& config) {
+  const std::string& own = config.critic().model().path();
+  return own.empty() ? config.model().path() : own;
+}
+
+constexpr char kCriticPath[] = "critic.model.path";
+
+absl::StatusOr<model::ModelSpec> CriticSpecOf(const config::v1::RunConfig& config,
+                                              const model::ModelSpec& policy) {
+  const std::string& path = CriticPathOf(config);
+  ASSIGN_OR_RETURN(const io::ModelConfig model_config, io::ReadModelConfig(path));
+  ASSIGN_OR_RETURN(model::ModelSpec spec,
+                   model::ParseValueModelSpec(model_config.json, model_config.path));
+  if (spec.vocab_size != policy.vocab_size) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("expected a model with the policy's vocabulary of ", policy.vocab_size,
+                     " tokens; ", path, " has ", spec.vocab_size));
+  }
+  return spec;
+}
+
+// What FillModel() refuses by the names and shapes of a folder's tensors.
+absl::Status CheckWeights(const config::v1::RunConfig& config, const std::string& path,
+                          const model::ModelSpec& spec) {
+  if (config.model().random_init()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const io::ModelFolder folder, io::ModelFolder::Open(path));
+  return model::CheckParameters(folder, model::ParameterTable(spec));
+}
+
 }  // namespace
 
 TrainerEngine::TrainerEngine(const config::v1::RunConfig& config, const comm::DeviceMesh& mesh,
@@ -81,6 +112,12 @@ absl::StatusOr<model::ModelSpec> TrainerEngine::CheckConfig(const config::v1::Ru
       << model_config.path;
   RETURN_IF_ERROR(model::CheckFrozenParameters(spec, {config.trainer().frozen_parameters().begin(),
                                                       config.trainer().frozen_parameters().end()}));
+  RETURN_IF_ERROR(CheckWeights(config, path, spec)) << "model.path";
+  if (setup::HasCritic(config)) {
+    const absl::StatusOr<model::ModelSpec> critic = CriticSpecOf(config, spec);
+    RETURN_IF_ERROR(critic.status()) << kCriticPath;
+    RETURN_IF_ERROR(CheckWeights(config, CriticPathOf(config), *critic)) << kCriticPath;
+  }
   return spec;
 }
 
@@ -140,16 +177,12 @@ absl::Status TrainerEngine::ResetToInitialState() {
       << "while reloading the policy";
   optimizer_->Reset();
   if (critic_ != nullptr) {
-    RETURN_IF_ERROR(FillModel(config_, critic_path(), *critic_)) << "while reloading the critic";
+    RETURN_IF_ERROR(FillModel(config_, CriticPathOf(config_), *critic_))
+        << "while reloading the critic";
     critic_optimizer_->Reset();
   }
   training_step_->set_kl_coefficient(initial_scalars_.at(kKlCoefficient));
   return absl::OkStatus();
-}
-
-const std::string& TrainerEngine::critic_path() const {
-  const std::string& own = config_.critic().model().path();
-  return own.empty() ? config_.model().path() : own;
 }
 
 std::vector<CheckpointedModel> TrainerEngine::checkpointed_models() {
@@ -188,21 +221,13 @@ absl::Status TrainerEngine::MakeReference() {
 }
 
 absl::Status TrainerEngine::MakeCritic() {
-  const std::string& path = critic_path();
-  ASSIGN_OR_RETURN(const io::ModelConfig model_config, io::ReadModelConfig(path));
   ShardedModelOptions options = model_options_;
-  ASSIGN_OR_RETURN(model::ModelSpec spec,
-                   model::ParseValueModelSpec(model_config.json, model_config.path));
-  if (spec.vocab_size != this->spec().vocab_size) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("critic.model.path: expected a model with the policy's vocabulary of ",
-                     this->spec().vocab_size, " tokens; ", path, " has ", spec.vocab_size));
-  }
-  options.spec = std::move(spec);
+  ASSIGN_OR_RETURN(options.spec, CriticSpecOf(config_, spec()));
   options.unit_limits.frozen_parameters.clear();  // they name tensors of the policy
   options.value_head_seed = config_.seed();
   ASSIGN_OR_RETURN(critic_, ShardedModel::Create(options));
-  RETURN_IF_ERROR(FillModel(config_, path, *critic_)) << "while loading the critic";
+  RETURN_IF_ERROR(FillModel(config_, CriticPathOf(config_), *critic_))
+      << "while loading the critic";
   RETURN_IF_ERROR(Guarded<absl::Status>(
       mesh_.rank(), "allocating the moments of the critic's optimizer", [&]() -> absl::Status {
         ASSIGN_OR_RETURN(critic_optimizer_,

@@ -33,9 +33,10 @@ namespace tandem::trainer {
 
 class TrainerEngine {
  public:
-  // What Create() refuses without the other ranks: settings that this trainer does not support, a
-  // model folder without a usable config.json, frozen parameters that the model does not have.
-  // Returns the policy's specification.
+  // What Create() refuses without the other ranks: settings that this trainer does not support,
+  // folders of the policy or of the critic without a usable config.json or without its tensors,
+  // frozen parameters that the model does not have. Reads no weights. Returns the policy's
+  // specification.
   static absl::StatusOr<model::ModelSpec> CheckConfig(const config::v1::RunConfig& config);
 
   // Loads the configured model, or initializes it randomly. `mesh` outlives the engine and moves
@@ -85,8 +86,6 @@ class TrainerEngine {
   absl::StatusOr<StepResult> RunObjective(const v1::TrainStepHeader& header, TrainingBatch batch);
   // Creates the value model, its optimizer and its part of the step. Collective.
   absl::Status MakeCritic();
-  // The folder of the value model's initial weights.
-  const std::string& critic_path() const;
 
   const config::v1::RunConfig config_;
   const comm::DeviceMesh& mesh_;

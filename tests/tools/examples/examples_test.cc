@@ -20,6 +20,7 @@ using ::tandem::testing::ProgramResult;
 using ::tandem::testing::TempFolder;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr absl::Duration kStart = absl::Seconds(60);
 // tools/python's answer where PyPI cannot be reached.
@@ -155,26 +156,57 @@ TEST_F(ExamplesTest, ARewardServiceOfOnesOwnJudgesARun) {
 }
 
 // As a user would who installs the package and copies one example.
-TEST_F(ExamplesTest, ACopiedExampleRunsWithTheWheelOfTheStubs) {
-  const ProgramResult wheel = testing::RunProgram(Tools("wheel"), {folder_ / "wheel"}, 300);
-  SKIP_WITHOUT_PACKAGES(wheel);
-  ASSERT_EQ(wheel.exit_code, 0) << wheel.err;
-  const std::string file = wheel.out.substr(0, wheel.out.find('\n'));
-  const ProgramResult installed =
-      testing::RunProgram("/usr/bin/python3", {"-m", "zipfile", "-e", file, folder_ / "site"}, 60);
+class CopiedExamplesTest : public ExamplesTest {
+ protected:
+  // Installs the wheel into folder_/site. Its exit code is kNoPackages where PyPI is out of reach.
+  ProgramResult Install() {
+    ProgramResult wheel = testing::RunProgram(Tools("wheel"), {folder_ / "wheel"}, 300);
+    if (wheel.exit_code != 0) return wheel;
+    const std::string file = wheel.out.substr(0, wheel.out.find('\n'));
+    return testing::RunProgram("/usr/bin/python3", {"-m", "zipfile", "-e", file, folder_ / "site"},
+                               60);
+  }
+
+  // Runs the example in a folder that holds nothing else.
+  ProgramResult Run(const std::string& example, const std::vector<std::string>& args) {
+    const std::string copied = folder_ / example;
+    std::filesystem::create_directory(copied);
+    std::filesystem::copy(Tools("examples/" + example), copied);
+    // tools/python brings grpcio, and its own stubs only after those of PYTHONPATH.
+    std::vector<std::string> command = {"PYTHONPATH=" + (folder_ / "site"), Tools("python"), "-v",
+                                        copied + "/" + example};
+    command.insert(command.end(), args.begin(), args.end());
+    return testing::RunProgram("/usr/bin/env", command, 300);
+  }
+};
+
+TEST_F(CopiedExamplesTest, EachRunsAloneWithTheWheelOfTheStubs) {
+  const ProgramResult installed = Install();
+  SKIP_WITHOUT_PACKAGES(installed);
   ASSERT_EQ(installed.exit_code, 0) << installed.err;
-  std::filesystem::copy(Tools("examples/03_update_weights.py"), folder_.path());
+  struct Case {
+    const char* example;
+    std::vector<std::string> args;
+    const char* says;
+  };
+  for (const Case& c :
+       {Case{"01_health.py", {trainer_address_}, "the process SERVING"},
+        Case{"03_update_weights.py",
+             {trainer_address_, rollout_address_},
+             "version 0 is live on 1 rollouts"},
+        Case{"02_generate.py", {rollout_address_, "1+2=", "3"}, "sample 2: "},
+        Case{"04_train_step.py", {trainer_address_}, "step 1 gave version 1"},
+        Case{"06_driver.py", {trainer_address_, rollout_address_, "1", "3,12,4,13"}, "reward "}}) {
+    const ProgramResult run = Run(c.example, c.args);
 
-  // tools/python brings grpcio, and its own stubs only after those of PYTHONPATH.
-  const ProgramResult update =
-      testing::RunProgram("/usr/bin/env",
-                          {"PYTHONPATH=" + (folder_ / "site"), Tools("python"), "-v",
-                           folder_ / "03_update_weights.py", trainer_address_, rollout_address_},
-                          300);
-
-  ASSERT_EQ(update.exit_code, 0) << update.err;
-  EXPECT_THAT(update.out, HasSubstr("version 0 is live on 1 rollouts"));
-  EXPECT_THAT(update.err, HasSubstr(folder_ / "site/tandem/channels.py"));
+    EXPECT_EQ(run.exit_code, 0) << c.example << run.err.substr(run.err.rfind("Traceback") + 1);
+    EXPECT_THAT(run.out, HasSubstr(c.says)) << c.example;
+    EXPECT_THAT(run.err, HasSubstr(folder_ / "site/tandem/channels.py")) << c.example;
+  }
+  // A server, which a wrong port ends: everything is imported by then.
+  const ProgramResult reward = Run("05_reward_service.py", {"no-such-host.invalid:1"});
+  EXPECT_THAT(reward.err, AllOf(HasSubstr(folder_ / "site/tandem/channels.py"),
+                                Not(HasSubstr("ModuleNotFoundError"))));
 }
 
 }  // namespace

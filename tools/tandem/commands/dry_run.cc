@@ -115,6 +115,17 @@ absl::Status PlanHere(const config::v1::RunConfig& config, const config::Places&
   return Print(request, options);
 }
 
+std::optional<int64_t> PlannedPolicyState(const config::v1::RunConfig& config,
+                                          const config::Places& places,
+                                          const model::ModelSpec& spec,
+                                          const DryRunOptions& options) {
+  if (config.trainer().mesh() == "auto") return std::nullopt;
+  const absl::StatusOr<plan::PlanRequest> request = RequestHere(config, places, spec, options);
+  if (!request.ok()) return std::nullopt;
+  const absl::StatusOr<plan::RunPlan> plan = plan::PlanRun(*request);
+  return plan.ok() ? std::optional(plan->rank.policy_state) : std::nullopt;
+}
+
 absl::Status ResolveAutoMesh(const config::Places& places, const model::ModelSpec& spec,
                              const DryRunOptions& options, bool quiet,
                              config::v1::RunConfig& config) {

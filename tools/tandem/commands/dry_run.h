@@ -4,6 +4,7 @@
 #define TANDEM_TOOLS_TANDEM_COMMANDS_DRY_RUN_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -30,6 +31,14 @@ absl::Status PlanElsewhere(const RunOptions& run, const DryRunOptions& options);
 // PlanElsewhere().
 absl::Status PlanHere(const config::v1::RunConfig& config, const config::Places& places,
                       const model::ModelSpec& spec, const DryRunOptions& options);
+
+// Bytes of the policy's parameters, gradients and optimizer on one trainer rank, as the plan counts
+// them. nullopt if there is no plan: trainer.mesh is auto, or the configuration has an error that
+// another check reports.
+std::optional<int64_t> PlannedPolicyState(const config::v1::RunConfig& config,
+                                          const config::Places& places,
+                                          const model::ModelSpec& spec,
+                                          const DryRunOptions& options);
 
 // Replaces `trainer.mesh: auto` by the plan's values and, unless `quiet`, prints the reasons to
 // stderr; reads only the kind of run from `options`. Does nothing without auto. RESOURCE_EXHAUSTED

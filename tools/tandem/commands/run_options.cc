@@ -77,6 +77,12 @@ void AddObservationOptions(CLI::App& command, RunOptions& options) {
                    "processes that this command started");
 }
 
+void AddForceOption(CLI::App& command, RunOptions& options) {
+  command.add_flag("--force", options.force,
+                   "Starts although the plan does not fit in memory, or this machine has far too "
+                   "few cores");
+}
+
 void AddResumeOption(CLI::App& command, RunOptions& options) {
   command
       .add_option_function<std::vector<std::string>>(

@@ -37,6 +37,8 @@ void AddQuietOption(CLI::App& command, RunOptions& options);
 void AddObservationOptions(CLI::App& command, RunOptions& options);
 // Adds --replica-ranks, for commands that pass it on to their session.
 void AddReplicaRanksOption(CLI::App& command, RunOptions& options);
+// Adds --force, for commands that check whether this machine can hold the run.
+void AddForceOption(CLI::App& command, RunOptions& options);
 // Adds --resume[=DIR], --allow-changed and --take-over, for commands that train.
 void AddResumeOption(CLI::App& command, RunOptions& options);
 

@@ -15,17 +15,18 @@ namespace tandem::commands {
 using text::Count;
 
 void PrintPlan(const config::v1::RunConfig& config, const model::ModelSpec& spec,
-               const driver::PromptSource& train, bool supervised) {
+               const driver::PromptSource& train, bool supervised,
+               std::optional<int64_t> policy_state) {
   const int64_t ranks = config.trainer().ranks();
   const double parameters = static_cast<double>(spec.num_parameters());
   const bool bf16 = config.model().dtype() == config::v1::ELEMENT_TYPE_BFLOAT16;
-  // Float32 masters, gradients and two moments; in bfloat16 a copy of the shard besides.
-  const double shard_mib = parameters / ranks * (bf16 ? 18 : 16) / (1 << 20);
-  absl::FPrintF(stderr,
-                "model    %s, %.2fM parameters, %s; on %s %.1f MiB%s of parameters, gradients and "
-                "optimizer\n",
-                spec.architecture, parameters / 1e6, bf16 ? "bfloat16" : "float32",
-                Count(ranks, "rank"), shard_mib, ranks == 1 ? "" : " each");
+  absl::FPrintF(stderr, "model    %s, %.2fM parameters, %s; on %s", spec.architecture,
+                parameters / 1e6, bf16 ? "bfloat16" : "float32", Count(ranks, "rank"));
+  if (policy_state.has_value()) {
+    absl::FPrintF(stderr, " %.1f MiB%s of parameters, gradients and optimizer",
+                  static_cast<double>(*policy_state) / (1 << 20), ranks == 1 ? "" : " each");
+  }
+  absl::FPrintF(stderr, "\n");
   absl::FPrintF(stderr, "data     %s",
                 Count(static_cast<int64_t>(train.prompts().size()), "prompt"));
   if (train.num_too_long() > 0) {

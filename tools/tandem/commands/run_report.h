@@ -2,6 +2,8 @@
 #ifndef TANDEM_TOOLS_TANDEM_COMMANDS_RUN_REPORT_H_
 #define TANDEM_TOOLS_TANDEM_COMMANDS_RUN_REPORT_H_
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,9 +15,11 @@
 
 namespace tandem::commands {
 
-// Prints to stderr: the model, how it is sharded, the data, and the batch arithmetic.
+// Prints to stderr: the model, what of it each rank keeps (`policy_state` bytes, if known), the data,
+// and the batch arithmetic.
 void PrintPlan(const config::v1::RunConfig& config, const model::ModelSpec& spec,
-               const driver::PromptSource& train, bool supervised);
+               const driver::PromptSource& train, bool supervised,
+               std::optional<int64_t> policy_state);
 
 // Prints rewards and evaluations to stderr, as a plot and a table, unless `quiet`, and one JSON
 // object to stdout.

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/io/model_folder_writer.h"
 #include "common/status/status_macros.h"
+#include "common/text/count.h"
 #include "tools/tandem/driver/reward_parts.h"
 #include "tools/tandem/driver/run_id.h"
 
@@ -33,7 +34,29 @@ absl::Status CheckTrainerIsAtStart(const std::string& run_dir, Session& session)
       absl::StrCat("the trainer at ", session.trainer().address(), " is at step ", info.step(),
                    ", but this run begins with step 1. ", resume,
                    "; --take-over restores the trainer's initial state and gives up its ",
-                   info.step(), " steps"));
+                   text::Count(info.step(), "step")));
+}
+
+// Brings the trainer to where the run begins, or refuses a trainer that is elsewhere.
+absl::StatusOr<std::optional<driver::ResumePoint>> FindStart(RunStart& start,
+                                                             const driver::RunIdentity& run,
+                                                             Session& session,
+                                                             driver::Progress& progress) {
+  if (start.candidates.empty()) {
+    if (!start.resume) {
+      const absl::Status at_start = CheckTrainerIsAtStart(start.folder.path(), session);
+      if (!at_start.ok()) return session.Explain(at_start);
+      return std::nullopt;
+    }
+    const absl::Status begun =
+        driver::RestoreInitialState(session.trainer(), session.fleet_or_null(), progress);
+    if (!begun.ok()) return session.Explain(begun);
+    return std::nullopt;
+  }
+  absl::StatusOr<driver::ResumePoint> point = driver::Resume(
+      start.candidates, run, session.trainer(), session.fleet_or_null(), start.folder, progress);
+  if (!point.ok()) return session.Explain(point.status());
+  return *std::move(point);
 }
 
 }  // namespace
@@ -55,7 +78,7 @@ absl::StatusOr<RunStart> PrepareRunFolder(const RunOptions& options,
                      driver::FindCheckpoints({options.resume_folder}, config.run_dir()));
   }
   driver::RunFolder::Options folder_options;
-  folder_options.starts_services = options.local || driver::RunsPython(config.reward());
+  folder_options.starts_services = options.local;
   folder_options.note = [&progress](const std::string& text) { progress.Note(text); };
   folder_options.interrupted = [&session] { return session.interrupted(); };
   const bool goes_on = !candidates.empty() && IsWithin(candidates[0].path, config.run_dir());
@@ -71,28 +94,20 @@ absl::StatusOr<RunStart> PrepareRunFolder(const RunOptions& options,
   ASSIGN_OR_RETURN(std::string run_id, driver::ChooseRunId(folder->path(), options.resume));
   RETURN_IF_ERROR(folder->KeepRunId(run_id));
   return RunStart{*std::move(folder), std::move(run_id), std::move(candidates),
-                  options.resume || options.take_over};
+                  options.resume || options.take_over, driver::RunsPython(config.reward())};
 }
 
 absl::StatusOr<std::optional<driver::ResumePoint>> ResumeIfAsked(RunStart& start,
                                                                  const driver::RunIdentity& run,
                                                                  Session& session,
                                                                  driver::Progress& progress) {
-  if (start.candidates.empty()) {
-    if (!start.resume) {
-      const absl::Status at_start = CheckTrainerIsAtStart(start.folder.path(), session);
-      if (!at_start.ok()) return session.Explain(at_start);
-      return std::nullopt;
-    }
-    const absl::Status begun =
-        driver::RestoreInitialState(session.trainer(), session.fleet_or_null(), progress);
-    if (!begun.ok()) return session.Explain(begun);
-    return std::nullopt;
+  ASSIGN_OR_RETURN(std::optional<driver::ResumePoint> point,
+                   FindStart(start, run, session, progress));
+  // Only now: the trainer may have refused the run, whose earlier logs must stay in that case.
+  if (start.rewards_in_python) {
+    RETURN_IF_ERROR(start.folder.MoveLogsAside());
   }
-  absl::StatusOr<driver::ResumePoint> point = driver::Resume(
-      start.candidates, run, session.trainer(), session.fleet_or_null(), start.folder, progress);
-  if (!point.ok()) return session.Explain(point.status());
-  return *std::move(point);
+  return point;
 }
 
 absl::Status ReserveModelSpace(const config::v1::RunConfig& config, RunStart& start,

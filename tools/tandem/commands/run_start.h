@@ -25,6 +25,7 @@ struct RunStart {
   // Whether to reset a trainer that is ahead to where this run begins, and to continue its versions
   // after those of the rollouts: with --resume or --take-over.
   bool resume = false;
+  bool rewards_in_python = false;  // in processes that write into the folder's logs
 };
 
 // Allows the trainer that this run starts to load from the folder that --resume names.
@@ -37,8 +38,8 @@ absl::StatusOr<RunStart> PrepareRunFolder(const RunOptions& options,
                                           const config::v1::RunConfig& config, Session& session,
                                           driver::Progress& progress);
 
-// Call once the services are up, before anything is published or trained. nullopt if the run begins
-// with step 1. FAILED_PRECONDITION if the trainer is ahead of a run that does not resume.
+// Call once the services are up, before anything is published, judged or trained. nullopt if the run
+// begins with step 1. FAILED_PRECONDITION if the trainer is ahead of a run that does not resume.
 absl::StatusOr<std::optional<driver::ResumePoint>> ResumeIfAsked(RunStart& start,
                                                                  const driver::RunIdentity& run,
                                                                  Session& session,

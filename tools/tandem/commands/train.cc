@@ -3,13 +3,11 @@
 #include <cmath>
 #include <cstdlib>
 #include <memory>
-#include <numeric>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/config/summary.h"
-#include "common/host/control_group.h"
 #include "common/io/model_folder.h"
 #include "common/metrics/metrics_server.h"
 #include "common/model/model_spec.h"
@@ -20,6 +18,7 @@
 #include "tools/tandem/commands/command.h"
 #include "tools/tandem/commands/data_report.h"
 #include "tools/tandem/commands/dry_run.h"
+#include "tools/tandem/commands/machine_check.h"
 #include "tools/tandem/commands/run_checks.h"
 #include "tools/tandem/commands/run_options.h"
 #include "tools/tandem/commands/run_report.h"
@@ -185,26 +184,9 @@ absl::Status CheckInputs(Kind kind, const RunInputs& inputs) {
   return absl::OkStatus();
 }
 
-// Refuses, or warns of, a run that is too large for this machine.
-absl::Status CheckMachine(const RunOptions& options, const RunInputs& inputs,
-                          const DryRunOptions& dry_run, bool needs_rollouts) {
-  const config::v1::RunConfig& config = inputs.config;
-  if (options.local) {
-    LocalProcesses processes{.trainer_ranks = config.trainer().ranks(),
-                             .cores = host::UsableCores()};
-    const auto& ranks = options.replica_ranks;
-    if (needs_rollouts) {
-      processes.rollout_ranks =
-          ranks.empty()
-              ? config.rollout().replicas() * config.rollout().tensor_model_parallel_size()
-              : std::accumulate(ranks.begin(), ranks.end(), int64_t{0});
-    }
-    ASSIGN_OR_RETURN(const std::string warning, CheckProcesses(processes, options.force));
-    Warn(warning);
-  }
-  const int64_t longest = std::max(LongestPrompt(*inputs.train),
-                                   inputs.test.has_value() ? LongestPrompt(*inputs.test) : 0);
-  return CheckPlanFits(config, inputs.places, inputs.spec, longest, dry_run, options);
+int64_t LongestPromptOf(const RunInputs& inputs) {
+  return std::max(LongestPrompt(*inputs.train),
+                  inputs.test.has_value() ? LongestPrompt(*inputs.test) : 0);
 }
 
 absl::Status RunTraining(Kind kind, const RunOptions& options, DryRunOptions dry_run) {
@@ -217,21 +199,32 @@ absl::Status RunTraining(Kind kind, const RunOptions& options, DryRunOptions dry
   Session session;
   ASSIGN_OR_RETURN(RunInputs inputs, ReadInputs(kind, options, session));
   if (options.dry_run) {
-    PrintPlan(inputs.config, inputs.spec, *inputs.train, dry_run.supervised);
+    PrintPlan(inputs.config, inputs.spec, *inputs.train, dry_run.supervised,
+              PlannedPolicyState(inputs.config, inputs.places, inputs.spec, dry_run));
     absl::FPrintF(stderr, "%s", DescribeData(*inputs.train, inputs.tokenizer.get()));
     RETURN_IF_ERROR(CheckInputs(kind, inputs));
+    RETURN_IF_ERROR(CheckLocalProcesses(options, inputs.config, inputs.rewarder != nullptr));
     return PlanHere(inputs.config, inputs.places, inputs.spec, dry_run);
   }
   RETURN_IF_ERROR(
       ResolveAutoMesh(inputs.places, inputs.spec, dry_run, options.quiet, inputs.config));
   AllowResumeFolder(options, inputs.config);
   const config::v1::RunConfig& config = inputs.config;
-  if (!options.quiet) PrintPlan(config, inputs.spec, *inputs.train, dry_run.supervised);
+  if (!options.quiet) {
+    PrintPlan(config, inputs.spec, *inputs.train, dry_run.supervised,
+              PlannedPolicyState(config, inputs.places, inputs.spec, dry_run));
+  }
 
   const bool evaluates = inputs.test.has_value();
   const bool needs_rollouts = inputs.rewarder != nullptr;
   RETURN_IF_ERROR(CheckInputs(kind, inputs));
-  RETURN_IF_ERROR(CheckMachine(options, inputs, dry_run, needs_rollouts));
+  RETURN_IF_ERROR(CheckMachine(options,
+                               {.config = config,
+                                .places = inputs.places,
+                                .spec = inputs.spec,
+                                .longest_prompt = LongestPromptOf(inputs),
+                                .needs_rollouts = needs_rollouts},
+                               dry_run));
   const std::string command = NameOf(kind);
   driver::Progress progress(command, config.trainer().total_steps(), options.quiet);
   ASSIGN_OR_RETURN(RunStart start, PrepareRunFolder(options, config, session, progress));
@@ -313,9 +306,7 @@ void Add(CLI::App& app, Runner& runner, Kind kind, const char* description) {
   AddReplicaRanksOption(*command, *options);
   AddResumeOption(*command, *options);
   AddObservationOptions(*command, *options);
-  command->add_flag("--force", options->force,
-                    "Starts although the plan does not fit in memory, or this machine has far too "
-                    "few cores");
+  AddForceOption(*command, *options);
   auto dry_run = std::make_shared<DryRunOptions>();
   command->add_flag("--dry-run", options->dry_run,
                     "Checks everything and prints the plan: mesh, memory of a rank, batch; exits 1 "

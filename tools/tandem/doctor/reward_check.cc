@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "tools/tandem/driver/reward_parts.h"
 #include "tools/tandem/driver/rewarder.h"
@@ -29,8 +30,9 @@ void CheckReward(const config::v1::RunConfig& config, Findings& findings) {
   if (found.ok()) {
     findings.Ok("reward", driver::RewardLabel(config.reward()) + " is there");
   } else {
+    // The message of the only reward begins with the same word.
     findings.Fail(
-        "reward", std::string(found.message()),
+        "reward", std::string(absl::StripPrefix(found.message(), "reward: ")),
         "correct the reward or its keys in the section reward; start the service if it is "
         "one");
   }

@@ -13,16 +13,10 @@ bool BestModel::IsBetter(double value) const {
   return absl::StrContains(metric_, "loss") ? value < value_ : value > value_;
 }
 
-void BestModel::ResumeFrom(const std::vector<nlohmann::json>& rows) {
-  if (metric_.empty()) return;
-  for (const nlohmann::json& row : rows) {
-    const int64_t step = row["training/global_step"];
-    const auto found = row.find(metric_);
-    if (step == 0 || found == row.end() || !found->is_number()) continue;
-    if (!IsBetter(*found)) continue;
-    step_ = step;
-    value_ = *found;
-  }
+void BestModel::ResumeFrom(const std::optional<BestStep>& saved) {
+  if (metric_.empty() || !saved.has_value() || saved->metric != metric_) return;
+  step_ = saved->step;
+  value_ = saved->value;
 }
 
 absl::Status BestModel::OnStep(int64_t step, const Metrics& metrics,

@@ -4,11 +4,9 @@
 
 #include <cstdint>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "tools/tandem/driver/run_folder.h"
@@ -21,8 +19,9 @@ class BestModel {
   // `metric` is trainer.save_best; empty: keeps none. Smaller is better for names with "loss".
   explicit BestModel(std::string metric) : metric_(std::move(metric)) {}
 
-  // Continues after the steps of a resumed run, whose lines of metrics.jsonl these are.
-  void ResumeFrom(const std::vector<nlohmann::json>& rows);
+  // Continues a resumed run, whose folder has the model of the step `saved`. Only that counts: a
+  // better step whose model is gone cannot be the best one. Another metric's is replaced.
+  void ResumeFrom(const std::optional<BestStep>& saved);
 
   // Calls `save` if the step's value is better than every earlier one. Only a successful save
   // counts.

@@ -39,6 +39,7 @@ absl::Status CheckpointSchedule::Save(Metrics& metrics) {
   const absl::Time begin = absl::Now();
   const int64_t step = last_->step();
   RETURN_IF_ERROR(folder_.CheckModelSpace());
+  begun_step_ = step;
   // The lines before the checkpoint; the metrics of its own step are in it.
   RETURN_IF_ERROR(folder_.SyncMetrics());
   const auto response = trainer_.SaveSharded(
@@ -104,9 +105,22 @@ void CheckpointSchedule::NoteFailure(int64_t step, absl::string_view error, Metr
                               "; training continues"));
 }
 
+absl::Status CheckpointSchedule::SaveEnd() {
+  if (!times_.saves() || !last_.has_value() || begun_step_ == last_->step()) {
+    return absl::OkStatus();
+  }
+  Metrics ignored;
+  if (const absl::Status space = folder_.CheckModelSpace(); !space.ok()) {
+    NoteFailure(last_->step(), space.message(), ignored);
+    return absl::OkStatus();
+  }
+  return Save(ignored);
+}
+
 absl::Status CheckpointSchedule::SaveModel() {
   RETURN_IF_ERROR(folder_.Begin());  // needed if no step was left to do
   RETURN_IF_ERROR(folder_.Check());
+  RETURN_IF_ERROR(SaveEnd());
   folder_.ReleaseModelSpace();
   ASSIGN_OR_RETURN(
       const auto response,

@@ -41,12 +41,15 @@ class CheckpointSchedule {
   // checkpoint/failures and a note.
   void Note(const trainer::v1::CheckpointOutcome& outcome, Metrics& metrics);
 
-  // Waits for the last checkpoint, then writes run_dir/model into the space reserved for it.
+  // Call at the end of the run: saves its last step unless that is done or the configuration never
+  // saves, so that --resume with more trainer.total_steps extends the run. Waits for the last
+  // checkpoint, then writes run_dir/model into the space reserved for it.
   absl::Status SaveModel();
 
  private:
   absl::Status Save(Metrics& metrics);
   absl::Status TrySaveLast();
+  absl::Status SaveEnd();
   void NoteFailure(int64_t step, absl::string_view error, Metrics& metrics);
 
   TrainerClient& trainer_;
@@ -55,6 +58,7 @@ class CheckpointSchedule {
   const RunInputs& inputs_;
   CheckpointTimes times_;
   std::optional<v1::DriverState> last_;  // after the last step
+  int64_t begun_step_ = -1;              // of the last checkpoint that was asked for
   int64_t written_step_ = -1;            // of the last checkpoint that is complete
 };
 

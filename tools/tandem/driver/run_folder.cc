@@ -1,5 +1,7 @@
 #include "tools/tandem/driver/run_folder.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <utility>
@@ -84,6 +86,12 @@ void RemoveSamplesAfter(int64_t step, const fs::path& folder) {
   for (const fs::path& path : later) fs::remove(path);
 }
 
+// Tells a folder from the one that replaces it; 0 if there is none.
+ino_t InodeOf(const std::string& path) {
+  struct stat info {};
+  return ::stat(path.c_str(), &info) == 0 ? info.st_ino : 0;
+}
+
 // Creates the next folder previous-N.
 fs::path MakePrevious(const fs::path& path) {
   int number = 1;
@@ -95,6 +103,13 @@ fs::path MakePrevious(const fs::path& path) {
 
 bool HasEarlierRun(const fs::path& path) {
   return fs::exists(path / "config.yaml") || fs::exists(path / "metrics.jsonl");
+}
+
+// Whether the user may have meant to continue it.
+std::string HowItContinues(const fs::path& path) {
+  return checkpoint::ListCheckpoints((path / "checkpoints").string()).empty()
+             ? "(it has no checkpoint from which it could continue)"
+             : "(--resume would have continued that run)";
 }
 
 absl::Status CannotPrepare(const std::string& path, const fs::filesystem_error& error) {
@@ -132,22 +147,32 @@ absl::StatusOr<RunFolder> RunFolder::Create(const config::v1::RunConfig& config,
       RETURN_IF_ERROR(io::CheckReplaceable(folder.model_path(), &io::kModelFolder));
       RETURN_IF_ERROR(folder.Begin());
     } else if (options.starts_services && fs::exists(path / "logs")) {
-      folder.previous_ = MakePrevious(path);
-      fs::rename(path / "logs", folder.previous_ / "logs");
-      folder.Note(absl::StrCat(folder.path_, " holds an earlier run: moved its logs to ",
-                               folder.previous_.string(),
-                               "; the rest follows after the first step (--resume would have "
-                               "continued that run)"));
+      RETURN_IF_ERROR(folder.MoveLogsAside());
     } else {
       folder.Note(
           absl::StrCat(folder.path_,
                        " holds an earlier run; its files move into a folder previous-N after "
-                       "the first step (--resume would have continued that run)"));
+                       "the first step ",
+                       HowItContinues(path)));
     }
   } catch (const fs::filesystem_error& error) {
     return CannotPrepare(folder.path_, error);
   }
   return folder;
+}
+
+absl::Status RunFolder::MoveLogsAside() {
+  const fs::path path(path_);
+  if (has_begun_ || !previous_.empty() || !fs::exists(path / "logs")) return absl::OkStatus();
+  try {
+    previous_ = MakePrevious(path);
+    fs::rename(path / "logs", previous_ / "logs");
+  } catch (const fs::filesystem_error& error) {
+    return CannotPrepare(path_, error);
+  }
+  Note(absl::StrCat(path_, " holds an earlier run: moved its logs to ", previous_.string(),
+                    "; the rest follows after the first step ", HowItContinues(path)));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<RunFolder> RunFolder::Reopen(const config::v1::RunConfig& config,
@@ -240,13 +265,45 @@ absl::Status RunFolder::ReserveBestSpace() {
   return absl::OkStatus();
 }
 
-absl::Status RunFolder::SaveBest(const std::function<absl::Status()>& save) {
+absl::Status RunFolder::SaveBest(const BestStep& best, const std::function<absl::Status()>& save) {
   best_space_.reset();
-  const absl::Status saved = save();
+  const std::optional<BestStep> before = ReadBest();
+  const ino_t folder = InodeOf(best_path());
+  // Without the file nobody takes the new model for one of the earlier step, if we are killed here.
+  std::error_code ignored;
+  fs::remove(best_json_path(), ignored);
+  absl::Status saved = save();
+  if (saved.ok()) {
+    saved = WriteBest(best);
+  } else if (before.has_value() && InodeOf(best_path()) == folder) {
+    saved.Update(WriteBest(*before));  // a failed save leaves the earlier model
+  }
   if (const absl::Status reserved = ReserveBestSpace(); !reserved.ok()) {
     Note(absl::StrCat("the next best model may not fit: ", reserved.message()));
   }
   return saved;
+}
+
+absl::Status RunFolder::WriteBest(const BestStep& best) const {
+  const nlohmann::json line = {{"step", best.step}, {"metric", best.metric}, {"value", best.value}};
+  return io::WriteFileAtomically(best_json_path(), io::ToJsonLine(line));
+}
+
+std::optional<BestStep> RunFolder::ReadBest() const {
+  if (!has_begun_ || !fs::exists(best_path()) || !fs::exists(best_json_path())) return std::nullopt;
+  std::optional<BestStep> best;
+  const absl::Status read = io::ForEachJsonLine(
+      best_json_path(),
+      [&best](const io::JsonFields& row) -> absl::Status {
+        BestStep line;
+        ASSIGN_OR_RETURN(line.step, row.Int("step"));
+        ASSIGN_OR_RETURN(line.metric, row.String("metric"));
+        ASSIGN_OR_RETURN(line.value, row.Double("value"));
+        best = std::move(line);
+        return absl::OkStatus();
+      },
+      io::kRunFile);
+  return read.ok() ? best : std::nullopt;
 }
 
 absl::Status RunFolder::CheckModelSpace() const {
@@ -266,18 +323,7 @@ absl::StatusOr<std::vector<nlohmann::json>> RunFolder::Truncate(const v1::Driver
   try {
     RemoveSamplesAfter(step, path_ + "/" + kRollouts);
     RemoveSamplesAfter(step, path_ + "/" + kEvaluations);
-    fs::path aside;
-    for (const auto& found : checkpoint::ListCheckpoints(path_ + "/checkpoints")) {
-      if (found.step <= step) break;
-      if (aside.empty()) {
-        aside = MakePrevious(path_) / "checkpoints";
-        fs::create_directory(aside);
-      }
-      fs::rename(found.path, aside / fs::path(found.path).filename());
-    }
-    if (!aside.empty()) {
-      Note(absl::StrCat("moved the checkpoints after step ", step, " to ", aside.string()));
-    }
+    MoveLaterModelsAside(step);
   } catch (const fs::filesystem_error& error) {
     return absl::PermissionDeniedError(
         absl::StrCat("run_dir ", path_, " cannot be truncated to step ", step, ": ", error.what()));
@@ -315,6 +361,31 @@ absl::StatusOr<std::vector<nlohmann::json>> RunFolder::Truncate(const v1::Driver
     RETURN_IF_ERROR(WriteEvent(line["training/global_step"], metrics));
   }
   return kept;
+}
+
+void RunFolder::MoveLaterModelsAside(int64_t step) {
+  fs::path previous;
+  const auto move = [&](const fs::path& from, const fs::path& folder) {
+    if (previous.empty()) previous = MakePrevious(path_);
+    fs::create_directories(previous / folder);
+    fs::rename(from, previous / folder / from.filename());
+  };
+  for (const auto& found : checkpoint::ListCheckpoints(path_ + "/checkpoints")) {
+    if (found.step <= step) break;
+    move(found.path, "checkpoints");
+  }
+  if (!previous.empty()) {
+    Note(absl::StrCat("moved the checkpoints after step ", step, " to ",
+                      (previous / "checkpoints").string()));
+  }
+  if (!fs::exists(best_path())) return;
+  const std::optional<BestStep> best = ReadBest();
+  if (best.has_value() && best->step <= step) return;
+  move(best_path(), "");
+  if (fs::exists(best_json_path())) move(best_json_path(), "");
+  Note(absl::StrCat("moved the best model, of ",
+                    best.has_value() ? absl::StrCat("step ", best->step) : "an unknown step",
+                    ", to ", (previous / "best").string(), ": the run resumes after step ", step));
 }
 
 absl::Status RunFolder::TruncateUpdates(int64_t step) {

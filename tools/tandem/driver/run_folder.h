@@ -39,13 +39,19 @@ namespace tandem::driver {
 
 using Metrics = std::map<std::string, double>;
 
+// The contents of run_dir/best.json: the step whose model is in run_dir/best.
+struct BestStep {
+  int64_t step = 0;
+  std::string metric;  // trainer.save_best
+  double value = 0;    // of the metric
+};
+
 // Used by one thread. Holds the folder's lock (io::FolderLock), so one run at a time writes here;
 // every write first checks that the folder still exists and is still this run's.
 class RunFolder {
  public:
   struct Options {
-    // This run starts its own services or reward processes, which write into logs/ at once: moves an
-    // earlier run's logs into previous-N immediately.
+    // This run starts its own services, which write into logs/ at once: MoveLogsAside() immediately.
     bool starts_services = false;
     // `note` reports a lock that is taken over, see io::FolderLock, and files that are moved into
     // previous-N; `interrupted` is polled while waiting for another process's lock.
@@ -71,6 +77,10 @@ class RunFolder {
     return Reopen(config, Options());
   }
 
+  // Call before processes of this run write into logs/, and once nothing refuses the run any more:
+  // moves an earlier run's logs into previous-N, where its other files follow in Begin().
+  absl::Status MoveLogsAside();
+
   // Call once the trainer has accepted a step: from then on the folder is this run's. Moves an
   // earlier run's files into a subfolder previous-N, never overwriting, and writes the
   // configuration and the writes kept in memory. Further calls change nothing.
@@ -81,8 +91,8 @@ class RunFolder {
   bool has_begun() const { return has_begun_; }
 
   // Truncates the folder to the state's step: removes later lines of metrics.jsonl and
-  // updates.jsonl and later files of rollouts/ and evaluations/, moves later checkpoints into
-  // previous-N, adds the step's own line if it was lost, and rewrites config.yaml. Returns the
+  // updates.jsonl and later files of rollouts/ and evaluations/, moves later checkpoints, and a best
+  // model of a later step, into previous-N, adds the step's own line if it was lost, and rewrites config.yaml. Returns the
   // remaining lines of metrics.jsonl. If the run has not begun, only adds the step's line.
   absl::StatusOr<std::vector<nlohmann::json>> Truncate(const v1::DriverState& state);
 
@@ -92,9 +102,13 @@ class RunFolder {
   // RESOURCE_EXHAUSTED if the file system could not reserve the space and it is now used up.
   absl::Status CheckModelSpace() const;
   void ReleaseModelSpace() { model_space_.reset(); }
-  // Calls `save`, which writes run_dir/best into the space reserved for it. Then reserves it again,
-  // because the next best model is written beside this one; notes it if there is too little.
-  absl::Status SaveBest(const std::function<absl::Status()>& save);
+  // Calls `save`, which replaces run_dir/best as a whole, in the space reserved for it, or fails and
+  // leaves it. Then writes best.json.
+  // Reserves the space again, because the next best model is written beside this one; notes it if
+  // there is too little.
+  absl::Status SaveBest(const BestStep& best, const std::function<absl::Status()>& save);
+  // The step of this run whose model is in run_dir/best; nullopt if there is none.
+  std::optional<BestStep> ReadBest() const;
 
   // OK while the folder exists and is this run's; see io::FolderLock::Check().
   absl::Status Check() const { return lock_->Check(); }
@@ -103,6 +117,7 @@ class RunFolder {
   const std::string& path() const { return path_; }
   std::string model_path() const { return path_ + "/model"; }
   std::string best_path() const { return path_ + "/best"; }
+  std::string best_json_path() const { return path_ + "/best.json"; }
   std::string checkpoint_path(int64_t step) const;
   std::string metrics_path() const { return path_ + "/metrics.jsonl"; }
   std::string updates_path() const { return path_ + "/updates.jsonl"; }
@@ -135,6 +150,7 @@ class RunFolder {
                                         const Options& options);
   absl::Status MoveEarlierRunAside();
   absl::Status ReserveBestSpace();
+  absl::Status WriteBest(const BestStep& best) const;
   void Note(const std::string& text) const;
   absl::Status AddUpdate(const nlohmann::json& line);
   // `folder` is "rollouts" or "evaluations".
@@ -142,6 +158,8 @@ class RunFolder {
   absl::Status AddSamples(const std::string& folder, int64_t step, const std::string& text);
   absl::Status WriteEvent(int64_t step, const Metrics& metrics);
   absl::Status TruncateUpdates(int64_t step);
+  // Throws std::filesystem::filesystem_error.
+  void MoveLaterModelsAside(int64_t step);
 
   // Writes that wait in memory for Begin().
   struct Kept {

@@ -5,8 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/io/atomic_file.h"
-#include "common/io/jsonl.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/trace.h"
 #include "common/text/count.h"
@@ -154,7 +152,7 @@ absl::Status StepLoop::FinishStep(int64_t step, Metrics& metrics, std::vector<st
                                   Ahead* ahead) {
   RETURN_IF_ERROR(c_.folder.Begin());  // the trainer has taken the step
   if (c_.fleet != nullptr) metrics.merge(c_.fleet->TakeMetrics());
-  // Before the checkpoint, from whose metrics a resumed run knows the best step so far.
+  // Before the checkpoint: a run that resumes from it has the best model of its steps.
   RETURN_IF_ERROR(SaveBest(step, metrics));
   v1::DriverState state;
   state.set_command(command_);
@@ -184,11 +182,12 @@ absl::Status StepLoop::SaveBest(int64_t step, Metrics& metrics) {
                      c_.trainer.SaveCheckpoint(c_.folder.best_path(),
                                                trainer::v1::CHECKPOINT_FORMAT_HUGGING_FACE));
     if (response.has_earlier()) checkpoints_.Note(response.earlier(), metrics);
-    const nlohmann::json line = {
-        {"step", step}, {"metric", best_.metric()}, {"value", metrics.at(best_.metric())}};
-    return io::WriteFileAtomically(c_.folder.best_path() + ".json", io::ToJsonLine(line));
+    return absl::OkStatus();
   };
-  const absl::Status saved = best_.OnStep(step, metrics, [&] { return c_.folder.SaveBest(write); });
+  const absl::Status saved = best_.OnStep(step, metrics, [&] {
+    return c_.folder.SaveBest(
+        {.step = step, .metric = best_.metric(), .value = metrics.at(best_.metric())}, write);
+  });
   if (saved.ok() || IsLeaseLost(saved)) return saved;
   RETURN_IF_ERROR(c_.folder.Check());
   RETURN_IF_ERROR(c_.trainer.GetModelInfo().status()) << saved.message();
@@ -215,7 +214,7 @@ absl::StatusOr<RunSummary> StepLoop::Finish() {
 
 void StepLoop::ResumeFrom(const ResumePoint& point) {
   c_.train.Seek(point.state.prompt_position());
-  best_.ResumeFrom(point.rows);
+  best_.ResumeFrom(c_.folder.ReadBest());
   const std::string evaluation = EvaluationMetric(RewardLabel(c_.config.reward()));
   for (const nlohmann::json& row : point.rows) {
     const int64_t step = row["training/global_step"];

@@ -242,7 +242,7 @@ class Search {
         WithPlace(request_.places, "trainer.mesh"), ": no plan fits: the smallest one needs ",
         FormatBytes(least.rank.peak.total()),
         least.mesh.size() == 1 ? "" : absl::StrCat(" for each of ", least.mesh.size(), " ranks"),
-        ", but a rank has ", FormatBytes(std::max<int64_t>(0, least.budget.rank_bytes)));
+        ", but a rank has ", FormatBytes(least.budget.rank_bytes));
     RunConfig config = least.config;
     for (int64_t ranks = 2 * least.mesh.size(); ranks <= 65536; ranks *= 2) {
       comm::MeshShape mesh = least.mesh;

@@ -22,6 +22,35 @@ std::string TooLargeForRollout(const config::v1::RunConfig& config, const Rollou
                       " or lower rollout.kv_cache_megabytes");
 }
 
+// Why no memory is left for a trainer rank's tensors. Each rank is a process, which takes
+// hardware.reserved_bytes before the first one.
+std::string NoRoomForTensors(const config::v1::RunConfig& config, const Hardware& hardware,
+                             const RolloutMemory& rollout, const MemoryBudget& budget,
+                             int64_t ranks_here) {
+  const std::string process = FormatBytes(hardware.reserved_bytes);
+  if (const int64_t stated = config.trainer().memory_megabytes(); stated > 0) {
+    return absl::StrCat("trainer.memory_megabytes: a trainer rank needs more than ",
+                        FormatBytes(stated << 20), ": its process takes ", process,
+                        " before any tensor");
+  }
+  if (hardware.is_gpu) {
+    return absl::StrCat("rollout.kv_cache_megabytes: a trainer rank shares an accelerator of ",
+                        FormatBytes(hardware.memory_bytes), " with a rollout rank, which takes ",
+                        FormatBytes(rollout.total()), " and leaves no room for the rank's tensors",
+                        "; lower it or use more accelerators");
+  }
+  const std::string rollouts =
+      budget.rollouts_beside == 0
+          ? ""
+          : absl::StrCat(" and ", text::Count(budget.rollouts_beside, "rollout rank"));
+  return absl::StrCat(
+      "trainer.ranks: a trainer rank needs ", process, " for its process before any tensor, but ",
+      text::Count(ranks_here, "trainer rank"), rollouts, " share ",
+      FormatBytes(hardware.memory_bytes), ", which leaves ",
+      FormatBytes(std::max<int64_t>(0, budget.rank_bytes + hardware.reserved_bytes)), " for ",
+      ranks_here == 1 ? "it" : "each trainer rank", "; use fewer ranks or more machines");
+}
+
 }  // namespace
 
 std::string FormatBytes(int64_t bytes) {
@@ -87,6 +116,10 @@ MemoryBudget BudgetOf(const config::v1::RunConfig& config, const Hardware& hardw
   }
   if (const int64_t stated = config.trainer().memory_megabytes(); stated > 0) {
     budget.rank_bytes = (stated << 20) - hardware.reserved_bytes;
+  }
+  if (budget.problem.empty() && budget.rank_bytes <= 0) {
+    budget.problem = NoRoomForTensors(config, hardware, rollout, budget,
+                                      CeilDivide(ranks, std::max(1, hardware.hosts)));
   }
   if (with_rollouts && budget.problem.empty() && rollout.sequences == 0) {
     budget.problem = absl::StrCat(

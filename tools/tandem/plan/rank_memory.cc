@@ -34,6 +34,7 @@ RankMemory PredictRankMemory(const model::ModelSpec& spec, const setup::RankSetu
                      workload, ShardedMemory::Role::kCritic);
       state_bytes += critic->state_bytes();
     }
+    memory.policy_state = policy.state_bytes();
     memory.resident = ledger.now().total();
     if (setup.offload == config::v1::OFFLOAD_CPU) memory.host_bytes = state_bytes;
     if (setup.offload == config::v1::OFFLOAD_DISK) memory.disk_bytes = state_bytes;

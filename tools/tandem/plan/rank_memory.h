@@ -34,6 +34,7 @@ struct RankMemory {
   MemorySnapshot peak;       // on the device
   int64_t host_bytes = 0;    // that `offload: cpu` keeps in host memory
   int64_t disk_bytes = 0;    // that `offload: disk` keeps in files
+  int64_t policy_state = 0;  // the policy's parameters, gradients and moments, wherever they are
   int64_t resident = 0;      // tensors that stay from step to step: shards and moments
   int64_t largest_unit = 0;  // bytes of the largest unit, gathered, in compute dtype
 };

@@ -54,7 +54,7 @@ absl::StatusOr<RunPlan> EvaluatePlan(const PlanRequest& request,
   } else if (plan.rank.peak.total() > plan.budget.rank_bytes) {
     plan.problem = absl::StrCat("a trainer rank needs ", FormatBytes(plan.rank.peak.total()),
                                 " for tensors, at its peak in ", plan.rank.peak.place, ", but has ",
-                                FormatBytes(std::max<int64_t>(0, plan.budget.rank_bytes)));
+                                FormatBytes(plan.budget.rank_bytes));
   } else if (plan.rank.host_bytes * std::min<int64_t>(request.hardware.per_host, plan.mesh.size()) >
              request.hardware.host_memory_bytes) {
     plan.problem = absl::StrCat(

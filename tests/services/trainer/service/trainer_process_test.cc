@@ -19,6 +19,7 @@ namespace {
 
 using ::tandem::testing::IsOk;
 using ::tandem::testing::StatusIs;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 class TrainerProcessTest : public ::testing::Test {
@@ -26,6 +27,33 @@ class TrainerProcessTest : public ::testing::Test {
   TrainerProcessTest()
       : folder_(MakeFolder(::testing::UnitTest::GetInstance()->current_test_info()->name())),
         config_(TinyConfig(folder_)) {}
+
+  // The log of rank 0 of two, whose other rank never comes. Expects it to fail by itself.
+  std::string AloneSays(const config::v1::RunConfig& config) {
+    std::filesystem::create_directories(folder_);
+    const std::string config_path = folder_ + "/config.yaml", log_path = folder_ + "/alone.log";
+    EXPECT_OK(io::WriteFileAtomically(config_path, config::ToYaml(config)));
+    const absl::StatusOr<int> port = net::ReservePort();
+    EXPECT_OK(port.status());
+    const char* bin = std::getenv("TANDEM_BIN");
+    rpc::ChildProcessOptions options;
+    options.argv = {absl::StrCat(bin == nullptr ? "build/bin" : bin, "/tandem-trainer"), "--config",
+                    config_path};
+    options.environment = {{"RANK", "0"},
+                           {"LOCAL_RANK", "0"},
+                           {"WORLD_SIZE", "2"},
+                           {"MASTER_ADDR", "127.0.0.1"},
+                           {"MASTER_PORT", absl::StrCat(port.value_or(0))}};
+    options.log_path = log_path;
+    std::filesystem::remove(log_path);
+    const auto alone = rpc::ChildProcess::Start(std::move(options));
+    EXPECT_OK(alone.status());
+    if (!alone.ok()) return "";
+    EXPECT_TRUE((*alone)->Wait(absl::Seconds(120)));
+    EXPECT_EQ((*alone)->ExitDescription(), "exited with 1");
+    std::ifstream log(log_path);
+    return {std::istreambuf_iterator<char>(log), {}};
+  }
 
   const std::string folder_;
   config::v1::RunConfig config_;
@@ -42,28 +70,25 @@ TEST_F(TrainerProcessTest, OfTwoRanksEndsInOrderWhenAsked) {
 
 TEST_F(TrainerProcessTest, RefusesItsConfigurationBeforeItWaitsForOtherRanks) {
   config_.mutable_trainer()->set_ranks(2);
-  config_.mutable_model()->set_path(folder_ + "/no-model");
-  std::filesystem::create_directories(folder_);
-  ASSERT_OK(io::WriteFileAtomically(folder_ + "/config.yaml", config::ToYaml(config_)));
-  ASSERT_OK_AND_ASSIGN(const int port, net::ReservePort());
-  const char* bin = std::getenv("TANDEM_BIN");
-  rpc::ChildProcessOptions options;
-  options.argv = {absl::StrCat(bin == nullptr ? "build/bin" : bin, "/tandem-trainer"), "--config",
-                  folder_ + "/config.yaml"};
-  options.environment = {{"RANK", "0"},
-                         {"LOCAL_RANK", "0"},
-                         {"WORLD_SIZE", "2"},
-                         {"MASTER_ADDR", "127.0.0.1"},
-                         {"MASTER_PORT", absl::StrCat(port)}};
-  options.log_path = folder_ + "/alone.log";
+  config::v1::RunConfig no_model = config_;
+  no_model.mutable_model()->set_path(folder_ + "/no-model");
+  config::v1::RunConfig no_weights = config_;  // its folder has a config.json only
+  no_weights.mutable_model()->set_random_init(false);
+  config::v1::RunConfig no_critic = config_;
+  no_critic.mutable_algorithm()->set_adv_estimator(config::v1::ADV_ESTIMATOR_GAE);
+  no_critic.mutable_critic()->mutable_model()->set_path(folder_ + "/no-critic");
+  struct Case {
+    const config::v1::RunConfig& config;
+    const char* cause;
+    const char* key;
+  };
 
-  ASSERT_OK_AND_ASSIGN(const auto alone, rpc::ChildProcess::Start(std::move(options)));
-
-  ASSERT_TRUE(alone->Wait(absl::Seconds(120)));
-  EXPECT_EQ(alone->ExitDescription(), "exited with 1");
-  std::ifstream log(folder_ + "/alone.log");
-  const std::string said{std::istreambuf_iterator<char>(log), {}};
-  EXPECT_THAT(said, HasSubstr("no-model"));
+  for (const Case& c :
+       {Case{no_model, "no-model", ""}, Case{no_weights, "model.safetensors", "model.path"},
+        Case{no_critic, "no-critic", "critic.model.path"}}) {
+    const std::string said = AloneSays(c.config);
+    EXPECT_THAT(said, AllOf(HasSubstr(c.cause), HasSubstr(c.key)));
+  }
 }
 
 TEST_F(TrainerProcessTest, GoesBackToTheStateItBeganWith) {

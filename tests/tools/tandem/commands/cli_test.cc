@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <filesystem>
 #include <regex>
 #include <sstream>
@@ -124,6 +125,31 @@ TEST(Cli, ASecondValueOfAFlagIsNamedWithItsCure) {
   }
 }
 
+TEST(Cli, AnUnknownFlagIsNamedWithTheNearest) {
+  const ProgramResult alone = RunProgram("tandem", {"--versoin"});
+  const ProgramResult early = RunProgram("tandem", {"train", "--confg=run.yaml"});
+  const ProgramResult valued = RunProgram("tandem", {"train", "--frobnicate", "3"});
+
+  EXPECT_EQ(alone.exit_code, 2);
+  EXPECT_THAT(alone.err, HasSubstr("no flag '--versoin'; did you mean '--version'?"));
+  EXPECT_EQ(early.exit_code, 2);
+  EXPECT_THAT(early.err, HasSubstr("no flag '--confg'; did you mean '--config'?"));
+  EXPECT_EQ(valued.exit_code, 2);
+  EXPECT_THAT(valued.err, HasSubstr("no flag '--frobnicate'"));
+}
+
+TEST(Cli, AnUnexpectedWordIsNamedWithTheFlagBeforeIt) {
+  const ProgramResult text =
+      RunProgram("tandem", {"generate", "--model", "m", "--prompt", "Once", "upon"});
+  const ProgramResult alone = RunProgram("tandem", {"train", "run.yaml"});
+
+  EXPECT_EQ(text.exit_code, 2);
+  EXPECT_THAT(text.err, AllOf(HasSubstr("unexpected 'upon': --prompt takes one value"),
+                              HasSubstr("--prompt 'Once upon'"), Not(HasSubstr("--rollout"))));
+  EXPECT_EQ(alone.exit_code, 2);
+  EXPECT_THAT(alone.err, HasSubstr("unexpected 'run.yaml'"));
+}
+
 TEST(Cli, WhatMayChangeIsNamedByKnownNamesAndGoesWithResume) {
   const ProgramResult unknown = RunProgram(
       "tandem", {"train", "--config", "run.yaml", "--resume", "--allow-changed=data,weather"});
@@ -195,6 +221,36 @@ TEST(Cli, RowsWithoutTheConfiguredAnswerAreRefusedBeforeTheRun) {
   }
 }
 
+TEST(Cli, TheFirstLineCountsWhatThePlanCounts) {
+  const TempFolder folder;
+  const std::vector<std::string> args = testing::TinyRun(folder, "sft");
+  nlohmann::json model = nlohmann::json::parse(testing::ReadWhole(folder / "model/config.json"));
+  model["hidden_size"] = 128;
+  model["intermediate_size"] = 512;
+  folder.Write("model/config.json", model.dump());
+  std::vector<std::string> lines;
+  for (const std::string& setting :
+       {std::string("actor.optim.name=adamw"), std::string("actor.optim.name=muon"),
+        std::string("trainer.frozen_parameters=['*mlp*']")}) {
+    std::vector<std::string> with = args;
+    with.insert(with.end(), {"--dry-run", "--json", "--set", "trainer.ranks=1", "--set", setting});
+
+    const ProgramResult result = RunProgram("tandem", with);
+
+    ASSERT_EQ(result.exit_code, 0) << setting << ": " << result.err;
+    const auto kinds = nlohmann::json::parse(result.out)["rank_memory"]["kinds"];
+    const int64_t bytes = kinds["parameters"].get<int64_t>() + kinds["gradients"].get<int64_t>() +
+                          kinds["optimizer"].get<int64_t>();
+    char expected[64];
+    std::snprintf(expected, sizeof(expected), "on 1 rank %.1f MiB of parameters",
+                  static_cast<double>(bytes) / (1 << 20));
+    EXPECT_THAT(result.err, HasSubstr(expected)) << setting;
+    lines.push_back(expected);
+  }
+  EXPECT_NE(lines[1], lines[0]);
+  EXPECT_NE(lines[2], lines[0]);
+}
+
 TEST(Cli, EpochsBecomeSteps) {
   const TempFolder folder;
   const std::string model = WriteTinyModel(folder);
@@ -250,6 +306,48 @@ TEST(Cli, ARunThatDoesNotFitIsRefusedUnlessForced) {
   const ProgramResult forced = RunProgram("tandem", args);
   EXPECT_EQ(forced.exit_code, 0) << forced.err;
   EXPECT_THAT(forced.err, HasSubstr("started all the same"));
+}
+
+TEST(Cli, AReplayThatDoesNotFitIsRefusedUnlessForced) {
+  const TempFolder folder;
+  std::vector<std::string> args = testing::TinyRun(folder, "replay");
+  const std::string samples = folder.Write(
+      "samples.jsonl",
+      "{\"prompt_ids\": [2, 3], \"response_ids\": [4], \"rewards\": 1.0, \"group\": 0}\n"
+      "{\"prompt_ids\": [2, 3], \"response_ids\": [5], \"rewards\": 0.0, \"group\": 0}\n");
+  args.insert(args.end(), {"--input", samples, "--set", "trainer.ranks=1", "--set",
+                           "trainer.memory_megabytes=1", "--set", "trainer.total_steps=1"});
+
+  const ProgramResult refused = RunProgram("tandem", args);
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.err, AllOf(HasSubstr("trainer.memory_megabytes"), HasSubstr("--force")));
+  EXPECT_FALSE(std::filesystem::exists(folder / "run"));
+
+  for (const char* key : {"trainer.total_epochs=2", "trainer.save_best=actor/loss"}) {
+    std::vector<std::string> with_key = args;
+    with_key.insert(with_key.end(), {"--force", "--set", key});
+    const ProgramResult unknown = RunProgram("tandem", with_key);
+    EXPECT_EQ(unknown.exit_code, 2) << key;
+    EXPECT_THAT(unknown.err, AllOf(HasSubstr(std::string("--set ") + key), HasSubstr("replay")));
+  }
+
+  args.push_back("--force");
+  const ProgramResult forced = RunProgram("tandem", args);
+  EXPECT_EQ(forced.exit_code, 0) << forced.err;
+  EXPECT_THAT(forced.err, HasSubstr("started all the same"));
+}
+
+TEST(Cli, ADryRunRefusesTheProcessesThatTheRunRefuses) {
+  const TempFolder folder;
+  std::vector<std::string> args = testing::TinyRun(folder, "sft");
+  args.insert(args.end(),
+              {"--dry-run", "--set", "trainer.ranks=1024", "--set", "trainer.test_freq=0"});
+
+  const ProgramResult refused = RunProgram("tandem", args);
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.err, AllOf(HasSubstr("trainer.ranks: --local starts 1024 processes"),
+                                 HasSubstr("--force")));
+  EXPECT_THAT(refused.out, Not(HasSubstr("fits")));
 }
 
 TEST(Cli, ARecordingWithAVersionThatIsNoneIsRefusedWithItsLine) {

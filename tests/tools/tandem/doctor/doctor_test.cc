@@ -159,8 +159,9 @@ TEST_F(DoctorTest, AFullDisk) {
 }
 
 TEST_F(DoctorTest, ARewardThatIsNotThere) {
-  ExpectOnly(Examine({"reward.path=" + (folder_ / "none.py")}), "reward", "no file",
-             "correct the reward");
+  const std::vector<json> missing = Examine({"reward.path=" + (folder_ / "none.py")});
+  ExpectOnly(missing, "reward", "no file", "correct the reward");
+  EXPECT_EQ(missing[0]["found"].get<std::string>().find("reward: "), std::string::npos);
   const std::string file = folder_.Write("my_reward.py", "def judge(text): return 1\n");
   ExpectOnly(Examine({"reward.path=" + file}), "reward", "expected compute_score(",
              "correct the reward");

@@ -38,14 +38,20 @@ TEST(BestModel, SavesEachStepThatBeatsAllEarlierOnes) {
   EXPECT_THAT(SavedSteps(none, "", {0.5}), ElementsAre());
 }
 
-TEST(BestModel, ContinuesAfterTheStepsOfAResumedRun) {
+TEST(BestModel, ContinuesFromTheModelThatAResumedRunHas) {
   BestModel best("val/loss");
-  const nlohmann::json rows = nlohmann::json::parse(
-      R"([{"training/global_step": 0, "val/loss": 0.1}, {"training/global_step": 1, "val/loss": 0.5},
-          {"training/global_step": 2, "train/loss": 0.2}])");
-  best.ResumeFrom({rows.begin(), rows.end()});
+  best.ResumeFrom(BestStep{.step = 1, .metric = "val/loss", .value = 0.5});
   EXPECT_EQ(best.step(), 1);
   EXPECT_THAT(SavedSteps(best, "val/loss", {0.6, 0.4}, 3), ElementsAre(4));
+}
+
+TEST(BestModel, StartsAgainWhereTheResumedRunHasNoneOfItsMetric) {
+  BestModel none("val/loss"), other("val/loss");
+  none.ResumeFrom(std::nullopt);
+  other.ResumeFrom(BestStep{.step = 1, .metric = "train/loss", .value = 0.1});
+  EXPECT_EQ(other.step(), std::nullopt);
+  EXPECT_THAT(SavedSteps(none, "val/loss", {0.6, 0.7}, 3), ElementsAre(3));
+  EXPECT_THAT(SavedSteps(other, "val/loss", {0.6, 0.7}, 3), ElementsAre(3));
 }
 
 TEST(BestModel, CountsOnlyWhatWasSaved) {

@@ -22,6 +22,7 @@ using ::tandem::testing::StatusIs;
 using ::tandem::testing::TempFolder;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 config::v1::RunConfig ConfigIn(const std::string& run_dir) {
   config::v1::RunConfig config = config::DefaultRunConfig();
@@ -63,7 +64,7 @@ TEST(RunFolder, ReservesSpaceForTheBestModelTooAndAgainForTheNext) {
 
   ASSERT_OK(folder.ReserveModelSpace(kBytes, /*keeps_best=*/true));
   EXPECT_EQ(NumReserves(kBytes), 2);
-  ASSERT_OK(folder.SaveBest([&] {
+  ASSERT_OK(folder.SaveBest({.step = 1, .metric = "val/loss", .value = 0.5}, [&] {
     EXPECT_EQ(NumReserves(kBytes), 1);
     return absl::OkStatus();
   }));
@@ -146,6 +147,25 @@ TEST(RunFolder, MakesRoomForTheLogsOfServicesThatItsRunStarts) {
   EXPECT_FALSE(std::filesystem::exists(temp / "run/previous-2"));
 }
 
+TEST(RunFolder, LeavesTheLogsOfAnEarlierRunUntilItsOwnAreWritten) {
+  const TempFolder temp;
+  RunOnce(temp);
+  ASSERT_OK_AND_ASSIGN(RunFolder folder, RunFolder::Create(ConfigIn(temp / "run")));
+  EXPECT_EQ(FilesIn(temp / "run").at("logs/trainer-0.log"), "said");
+
+  ASSERT_OK(folder.MoveLogsAside());
+  temp.Write("run/logs/reward.log", "judging");
+  ASSERT_OK(folder.MoveLogsAside());  // once is enough
+  ASSERT_OK(folder.Begin());
+  ASSERT_OK(folder.MoveLogsAside());  // they are this run's
+
+  const std::map<std::string, std::string> files = FilesIn(temp / "run");
+  EXPECT_EQ(files.at("logs/reward.log"), "judging");
+  EXPECT_EQ(files.at("previous-1/logs/trainer-0.log"), "said");
+  EXPECT_EQ(files.count("previous-1/metrics.jsonl"), 1);
+  EXPECT_FALSE(std::filesystem::exists(temp / "run/previous-2"));
+}
+
 TEST(RunFolder, AnnouncesWhereTheFilesOfAnEarlierRunGo) {
   const TempFolder temp;
   std::vector<std::string> notes;
@@ -164,6 +184,25 @@ TEST(RunFolder, AnnouncesWhereTheFilesOfAnEarlierRunGo) {
   ASSERT_EQ(notes.size(), 2);
   EXPECT_THAT(notes[1],
               HasSubstr("moved the files of the earlier run to " + (temp / "run/previous-1")));
+}
+
+TEST(RunFolder, PromisesNoResumptionOfARunWithoutACheckpoint) {
+  const TempFolder temp;
+  RunOnce(temp);
+  std::filesystem::remove_all(temp / "run/checkpoints");
+  for (const bool starts_services : {false, true}) {
+    RunFolder::Options options;
+    options.starts_services = starts_services;
+    std::vector<std::string> notes;
+    options.note = [&notes](const std::string& text) { notes.push_back(text); };
+
+    ASSERT_OK_AND_ASSIGN(RunFolder folder, RunFolder::Create(ConfigIn(temp / "run"), options));
+
+    ASSERT_EQ(notes.size(), 1);
+    EXPECT_THAT(notes[0], AllOf(HasSubstr("holds an earlier run"),
+                                HasSubstr("it has no checkpoint from which it could continue"),
+                                Not(HasSubstr("--resume"))));
+  }
 }
 
 TEST(RunFolder, IsRefusedWhileAnotherRunGoesOnInIt) {
@@ -243,6 +282,61 @@ TEST(RunFolder, IsTruncatedToTheStepThatARunResumesFrom) {
   EXPECT_FALSE(std::filesystem::exists(temp / "run/checkpoints/step-3"));
   EXPECT_TRUE(std::filesystem::exists(temp / "run/previous-1/checkpoints/step-4"));
   EXPECT_FALSE(std::filesystem::exists(temp / "run/checkpoints/.step-5.tmp-1-1"));
+}
+
+// Saves a best model of `step`, replacing the folder like the trainer does.
+absl::Status SaveBest(RunFolder& folder, const TempFolder& temp, int64_t step,
+                      absl::Status outcome = absl::OkStatus()) {
+  return folder.SaveBest({.step = step, .metric = "val/loss", .value = 0.5}, [&] {
+    temp.Write("run/new/model.safetensors", std::to_string(step));
+    if (std::filesystem::exists(temp / "run/best")) {
+      std::filesystem::rename(temp / "run/best", temp / "run/old");
+    }
+    std::filesystem::rename(temp / "run/new", temp / "run/best");
+    std::filesystem::remove_all(temp / "run/old");
+    return outcome;
+  });
+}
+
+TEST(RunFolder, KeepsTheBestModelOnlyOfStepsThatAResumedRunHas) {
+  for (const int64_t step : {6, 5}) {
+    const TempFolder temp;
+    {
+      ASSERT_OK_AND_ASSIGN(RunFolder folder, RunFolder::Create(ConfigIn(temp / "run")));
+      EXPECT_FALSE(folder.ReadBest().has_value());
+      ASSERT_OK(SaveBest(folder, temp, 3));
+      ASSERT_OK(SaveBest(folder, temp, 6));
+      ASSERT_TRUE(folder.ReadBest().has_value());
+      EXPECT_EQ(folder.ReadBest()->step, 6);
+      EXPECT_EQ(folder.ReadBest()->metric, "val/loss");
+    }
+    ASSERT_OK_AND_ASSIGN(RunFolder folder, RunFolder::Reopen(ConfigIn(temp / "run")));
+
+    ASSERT_OK(folder.Truncate(StateAfter(step)));
+
+    const std::map<std::string, std::string> files = FilesIn(temp / "run");
+    EXPECT_EQ(folder.ReadBest().has_value(), step == 6);
+    EXPECT_EQ(files.count("best/model.safetensors"), step == 6 ? 1 : 0);
+    EXPECT_EQ(files.count("best.json"), step == 6 ? 1 : 0);
+    EXPECT_EQ(files.count("previous-1/best/model.safetensors"), step == 6 ? 0 : 1);
+    EXPECT_EQ(files.count("previous-1/best.json"), step == 6 ? 0 : 1);
+  }
+}
+
+TEST(RunFolder, TakesNoModelForThatOfAnotherStepIfSavingItFails) {
+  const TempFolder temp;
+  ASSERT_OK_AND_ASSIGN(RunFolder folder, RunFolder::Create(ConfigIn(temp / "run")));
+  ASSERT_OK(SaveBest(folder, temp, 3));
+  const auto fails = [] { return absl::ResourceExhaustedError("disk full"); };
+
+  EXPECT_FALSE(folder.SaveBest({.step = 6, .metric = "val/loss", .value = 0.4}, fails).ok());
+  ASSERT_TRUE(folder.ReadBest().has_value());
+  EXPECT_EQ(folder.ReadBest()->step, 3);
+
+  EXPECT_FALSE(SaveBest(folder, temp, 6, absl::UnavailableError("no response")).ok());
+  EXPECT_FALSE(folder.ReadBest().has_value());
+  ASSERT_OK(folder.Truncate(StateAfter(8)));
+  EXPECT_EQ(FilesIn(temp / "run").count("previous-1/best/model.safetensors"), 1);
 }
 
 TEST(RunFolder, AddsTheStepsLineWhereItWasLost) {

@@ -122,6 +122,26 @@ TEST(RunPlan, NamesTheKeyOfAMeshThatDoesNotFit) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("in this order")));
 }
 
+TEST(RunPlan, NamesTheMemoryOfAProcessWhereNoneIsLeftForTensors) {
+  const absl::StatusOr<RunPlan> crowded =
+      PlanRun(Request("qwen2.5-0.5b", "cpu:16gib:64x1",
+                      {"trainer.ranks=64", "rollout.replicas=1", "trainer.mesh_shape=[64]",
+                       "trainer.mesh_dim_names=[dp_shard]"}));
+  ASSERT_TRUE(crowded.ok()) << crowded.status();
+  EXPECT_THAT(crowded->problem,
+              AllOf(HasSubstr("trainer.ranks: a trainer rank needs 512.0 MiB for its process"),
+                    HasSubstr("64 trainer ranks and 1 rollout rank share 16.0 GiB"),
+                    HasSubstr("use fewer ranks"), Not(HasSubstr("more ranks")),
+                    Not(HasSubstr(" 0.0 MiB"))));
+
+  const absl::StatusOr<RunPlan> stated = PlanRun(
+      Request("qwen2.5-0.5b", "cpu:64gib:1x1", {"trainer.ranks=1", "trainer.memory_megabytes=10"}));
+  ASSERT_TRUE(stated.ok()) << stated.status();
+  EXPECT_THAT(stated->problem,
+              HasSubstr("trainer.memory_megabytes: a trainer rank needs more than 10.0 MiB: its "
+                        "process takes 512.0 MiB before any tensor"));
+}
+
 TEST(RunPlan, CountsTheLargestOfUnequalParts) {
   const auto resident = [](int tp) {
     const std::string ranks = std::to_string(tp);

@@ -79,7 +79,7 @@ export const isRunning = (run) => run.status.state === "running";
 export function stateText(run) {
   const {state, error, last_step: step, total_steps: total, changed} = run.status;
   if (error) return `cannot be read: ${error}`;
-  if (state === "finished") return `finished, ${step} steps`;
+  if (state === "finished") return `finished, ${step} step${step === 1 ? "" : "s"}`;
   const at = `step ${step} of ${total}`;
   if (state === "running") return `running, ${at}`;
   return `stopped at ${at}` + (changed ? `, ${new Date(1000 * changed).toLocaleString()}` : "");
