@@ -86,7 +86,7 @@ absl::Status CheckConstant(const StoredConstant& constant, const io::ModelFolder
 
 // Returns the layout of a folder that has all tensors in their shapes.
 absl::StatusOr<StoredLayout> CheckedLayout(const io::ModelFolder& folder,
-                                           const ParameterTable& table, bool log_ignored = true) {
+                                           const ParameterTable& table, bool log = true) {
   ASSIGN_OR_RETURN(StoredLayout layout, StoredLayout::Create(table, &folder));
   const ParameterMismatch mismatch = CompareParameters(layout, folder);
   if (!mismatch.empty()) {
@@ -96,13 +96,13 @@ absl::StatusOr<StoredLayout> CheckedLayout(const io::ModelFolder& folder,
   for (const StoredConstant& constant : layout.constants()) {
     RETURN_IF_ERROR(CheckConstant(constant, folder));
   }
-  if (log_ignored && !mismatch.ignored.empty()) {
+  if (log && !mismatch.ignored.empty()) {
     telemetry::LogInfo("tensors that are no parameters are left out",
                        {{"folder", folder.path()},
                         {"tensors", mismatch.ignored.size()},
                         {"first", mismatch.ignored.front()}});
   }
-  if (layout.quantization() != nullptr) {
+  if (log && layout.quantization() != nullptr) {
     telemetry::LogInfo("quantised weights become float32 or bfloat16 as they are read",
                        {{"folder", folder.path()}, {"method", layout.quantization()->method()}});
   }
@@ -112,7 +112,7 @@ absl::StatusOr<StoredLayout> CheckedLayout(const io::ModelFolder& folder,
 }  // namespace
 
 absl::Status CheckParameters(const io::ModelFolder& folder, const ParameterTable& table) {
-  return CheckedLayout(folder, table, /*log_ignored=*/false).status();
+  return CheckedLayout(folder, table, /*log=*/false).status();
 }
 
 absl::Status LoadParameters(const io::ModelFolder& folder, const ParameterTable& table,
