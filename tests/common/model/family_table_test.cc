@@ -59,13 +59,15 @@ std::string ErrorOf(const std::string& rows) {
 }
 
 TEST(FamilyTable, ARowWithALatentStatesItsSizes) {
-  EXPECT_THAT(ErrorOf("- {architecture: OwnForCausalLM, like: PlainForCausalLM, latent: {kv_rank: 8, "
-                      "rope_dim: 4}}\n"),
-              AllOf(HasSubstr("own.yaml:2"), HasSubstr("latent.nope_dim")));
+  EXPECT_THAT(
+      ErrorOf("- {architecture: OwnForCausalLM, like: PlainForCausalLM, latent: {kv_rank: 8, "
+              "rope_dim: 4}}\n"),
+      AllOf(HasSubstr("own.yaml:2"), HasSubstr("latent.nope_dim")));
   FamilyTable table = PlainTable();
-  EXPECT_OK(table.Add("families:\n- {architecture: OwnForCausalLM, like: PlainForCausalLM, latent: "
-                      "{kv_rank: 8, nope_dim: 6, rope_dim: 4}}\n",
-                      "own.yaml"));
+  EXPECT_OK(
+      table.Add("families:\n- {architecture: OwnForCausalLM, like: PlainForCausalLM, latent: "
+                "{kv_rank: 8, nope_dim: 6, rope_dim: 4}}\n",
+                "own.yaml"));
 }
 
 TEST(FamilyTable, ARowStatesOnlyWhatDiffers) {
@@ -272,8 +274,8 @@ TEST(FamilyTable, ErrorsNameFileAndLine) {
 TEST(FamilyTable, RowsAndChainsOfRowsAreBounded) {
   std::string chain;
   for (int i = 0; i < 20; ++i) {
-    absl::StrAppend(&chain, "- {architecture: X", i, ", like: ",
-                    i == 0 ? "PlainForCausalLM" : absl::StrCat("X", i - 1), "}\n");
+    absl::StrAppend(&chain, "- {architecture: X", i,
+                    ", like: ", i == 0 ? "PlainForCausalLM" : absl::StrCat("X", i - 1), "}\n");
   }
   EXPECT_THAT(ErrorOf(chain), HasSubstr("like: leads through more than 16 rows"));
   std::string many;
