@@ -438,7 +438,8 @@ INSTANTIATE_TEST_SUITE_P(Methods, QuantizedModel,
 absl::Status LoadError(const Model& model, const json& config) {
   const QuantizedFolder files(config, model.stored);
   const io::ModelFolder folder = files.Open();
-  Arena arena(ParameterTable(model.spec), at::kFloat);
+  const ParameterTable table(model.spec);
+  Arena arena(table, at::kFloat);
   return LoadParameters(folder, arena);
 }
 
