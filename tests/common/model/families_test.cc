@@ -634,12 +634,13 @@ TEST(Families, HeadsOfLatentAttentionHaveKeysOfTheirOwn) {
   config["num_key_value_heads"] = nullptr;
   EXPECT_OK(ParseFamily(config).status());
   config["qk_rope_head_dim"] = 5;
-  EXPECT_THAT(ParseFamily(config), StatusIs(absl::StatusCode::kInvalidArgument,
-                                            AllOf(HasSubstr("qk_rope_head_dim"), HasSubstr("even"))));
+  EXPECT_THAT(ParseFamily(config),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("qk_rope_head_dim"), HasSubstr("even"))));
   config["qk_rope_head_dim"] = 4;
   config["rope_parameters"]["partial_rotary_factor"] = 0.5;
-  EXPECT_THAT(ParseFamily(config), StatusIs(absl::StatusCode::kUnimplemented,
-                                            HasSubstr("partial_rotary_factor")));
+  EXPECT_THAT(ParseFamily(config),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("partial_rotary_factor")));
 }
 
 TEST(Families, NullHeadsAreTheQueryHeads) {

@@ -58,13 +58,15 @@ std::string ErrorOf(const std::string& rows) {
 }
 
 TEST(FamilyTable, ARowWithALatentStatesItsSizes) {
-  EXPECT_THAT(ErrorOf("- {architecture: OwnForCausalLM, like: PlainForCausalLM, latent: {kv_rank: 8, "
-                      "rope_dim: 4}}\n"),
-              AllOf(HasSubstr("own.yaml:2"), HasSubstr("latent.nope_dim")));
+  EXPECT_THAT(
+      ErrorOf("- {architecture: OwnForCausalLM, like: PlainForCausalLM, latent: {kv_rank: 8, "
+              "rope_dim: 4}}\n"),
+      AllOf(HasSubstr("own.yaml:2"), HasSubstr("latent.nope_dim")));
   FamilyTable table = PlainTable();
-  EXPECT_OK(table.Add("families:\n- {architecture: OwnForCausalLM, like: PlainForCausalLM, latent: "
-                      "{kv_rank: 8, nope_dim: 6, rope_dim: 4}}\n",
-                      "own.yaml"));
+  EXPECT_OK(
+      table.Add("families:\n- {architecture: OwnForCausalLM, like: PlainForCausalLM, latent: "
+                "{kv_rank: 8, nope_dim: 6, rope_dim: 4}}\n",
+                "own.yaml"));
 }
 
 TEST(FamilyTable, ARowStatesOnlyWhatDiffers) {
