@@ -186,7 +186,7 @@ TEST(FamilyTable, AFileDescribesExperts) {
                                     .scale = 2.5},
                         .shared_intermediate_size = 12,
                         .shared_gate = false}));
-  EXPECT_EQ(spec.stored_rules[0].tensor, "model.layers.{layer}.mlp.experts.gate_up_proj");
+  EXPECT_EQ(spec.stored_rules.back().tensor, "model.layers.{layer}.mlp.experts.gate_up_proj");
   EXPECT_THAT(spec.ignored_tensors, ElementsAre("*.inv_freq"));
 }
 

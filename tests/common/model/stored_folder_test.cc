@@ -278,8 +278,7 @@ TEST_P(StoredFolder, IsWrittenByteForByte) {
 INSTANTIATE_TEST_SUITE_P(Families, StoredFolder,
                          ::testing::Values(&TransposedFamily, &GroupedFamily, &ExpertsFamily),
                          [](const auto& info) {
-                           constexpr const char* kNames[] = {"Gpt2", "Falcon", "GptOss"};
-                           return kNames[info.index];
+                           return info.index == 0 ? "Gpt2" : info.index == 1 ? "Falcon" : "GptOss";
                          });
 
 // The Hub's GPT-2 has no "transformer.", but buffers of masks.
