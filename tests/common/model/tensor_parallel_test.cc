@@ -317,7 +317,6 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"ExpertsTwo", ExpertsSpec(), 2}, Case{"ExpertsThree", ExpertsSpec(), 3},
                       Case{"ExpertsFour", ExpertsSpec(), 4},
                       Case{"ExpertsWithBiasesTwo", ExpertsWithBiasesSpec(), 2},
-                      Case{"ExpertsWithBiasesThree", ExpertsWithBiasesSpec(), 3},
                       Case{"VariedTwo", VariedSpec(), 2}, Case{"VariedThree", VariedSpec(), 3}),
     [](const ::testing::TestParamInfo<Case>& info) { return info.param.name; });
 
