@@ -334,7 +334,6 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"LatentThree", LatentModelSpec(9), 3},
                       Case{"LatentWithoutThatOfQueriesTwo", LatentModelSpec(0), 2},
                       Case{"ExpertsWithBiasesTwo", ExpertsWithBiasesSpec(), 2},
-                      Case{"ExpertsWithBiasesThree", ExpertsWithBiasesSpec(), 3},
                       Case{"VariedTwo", VariedSpec(), 2}, Case{"VariedThree", VariedSpec(), 3}),
     [](const ::testing::TestParamInfo<Case>& info) { return info.param.name; });
 
