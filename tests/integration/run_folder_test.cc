@@ -159,8 +159,8 @@ INSTANTIATE_TEST_SUITE_P(Signals, InterruptedRun,
                          ::testing::Values(std::pair("train", SIGINT), std::pair("train", SIGTERM),
                                            std::pair("replay", SIGINT)),
                          [](const auto& info) {
-                           const auto [command, signal] = info.param;
-                           return std::string(command) + (signal == SIGINT ? "Int" : "Term");
+                           const char* const signal = info.param.second == SIGINT ? "Int" : "Term";
+                           return std::string(info.param.first) + signal;
                          });
 
 TEST(RunFolder, AShortRunThatHasEndedIsExtended) {

@@ -46,6 +46,7 @@ extern int64_t num_heads;
 
 namespace tandem::model::expert_load_example {
 using namespace model_names;
+void Use(int64_t rows);
 }  // namespace tandem::model::expert_load_example
 
 namespace tandem::model::expert_rows_example {
