@@ -23,10 +23,13 @@ struct CheckedRun {
   const driver::PromptSource* test;  // null: no evaluation
   bool reinforcement = true;         // `tandem train`: completions are sampled and compared
   bool samples_test = true;          // evaluations sample completions of the test rows
+
+  bool rewards_test() const { return test != nullptr && samples_test; }
 };
 
 // Returns one sentence for each setting that is allowed and probably not meant. INVALID_ARGUMENT
-// names a prompt whose tokens the model does not have.
+// names file and row of tokens that the model does not have, and of a given sequence that is longer
+// than its positions.
 absl::StatusOr<std::vector<std::string>> CheckRun(const CheckedRun& run);
 
 // The number of tokens of the longest prompt.

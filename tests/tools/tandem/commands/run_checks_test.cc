@@ -55,20 +55,21 @@ class RunChecks : public ::testing::Test {
   config::v1::RunConfig config_ = config::DefaultRunConfig();
   model::ModelSpec spec_;
   std::unique_ptr<tokenizer::Tokenizer> tokenizer_;
-  std::string train_ = "{\"prompt\": [1, 2]}\n{\"prompt\": [1, 3]}\n";
+  std::string train_ =
+      "{\"prompt\": [1, 2], \"answer\": \"5\"}\n{\"prompt\": [1, 3], \"answer\": \"5\"}\n";
   std::string test_;
   bool samples_test_ = true;
 };
 
 TEST_F(RunChecks, FindNothingInAnOrdinaryRun) {
-  test_ = "{\"prompt\": [1, 4]}\n";
+  test_ = "{\"prompt\": [1, 4], \"answer\": \"5\"}\n";
   ASSERT_OK_AND_ASSIGN(const auto warnings, Check());
   EXPECT_THAT(warnings, IsEmpty());
 }
 
 TEST_F(RunChecks, NameABatchThatRepeatsItsRows) {
   config_.mutable_data()->set_train_batch_size(16);
-  train_ = "{\"prompt\": [1, 2]}\n";
+  train_ = "{\"prompt\": [1, 2], \"answer\": \"5\"}\n";
 
   ASSERT_OK_AND_ASSIGN(const auto warnings, Check());
   EXPECT_THAT(warnings, ElementsAre(AllOf(HasSubstr("data.train_batch_size: 16"),
@@ -116,7 +117,7 @@ TEST_F(RunChecks, NameCompletionsThatTheModelHasNoPositionsFor) {
 
 TEST_F(RunChecks, IgnoreCompletionsThatNothingSamples) {
   config_.mutable_rollout()->set_max_tokens(63);
-  test_ = "{\"prompt\": [1, 4]}\n";
+  test_ = "{\"prompt\": [1, 4], \"answer\": \"5\"}\n";
 
   ASSERT_OK_AND_ASSIGN(const auto sampled, Check(/*reinforcement=*/false));
   EXPECT_THAT(sampled, ElementsAre(HasSubstr("rollout.max_tokens")));
@@ -126,18 +127,53 @@ TEST_F(RunChecks, IgnoreCompletionsThatNothingSamples) {
 }
 
 TEST_F(RunChecks, NameEvaluationsOnTrainingData) {
-  test_ = "{\"prompt\": [1, 3]}\n{\"prompt\": [1, 4]}\n";
+  test_ = "{\"prompt\": [1, 3], \"answer\": \"5\"}\n{\"prompt\": [1, 4], \"answer\": \"5\"}\n";
 
   ASSERT_OK_AND_ASSIGN(const auto warnings, Check());
   EXPECT_THAT(warnings, ElementsAre(HasSubstr("data.test_files: 1 of 2 prompts is also in")));
 }
 
 TEST_F(RunChecks, RefuseTokensThatTheModelDoesNotHave) {
-  train_ = "{\"prompt\": [1, 2]}\n{\"prompt\": [1, 15]}\n";
+  train_ = "{\"prompt\": [1, 2], \"answer\": \"5\"}\n{\"prompt\": [1, 15], \"answer\": \"5\"}\n";
 
   EXPECT_THAT(Check().status(), StatusIs(absl::StatusCode::kInvalidArgument,
-                                         AllOf(HasSubstr("data.train_files: row 2 has token 15"),
+                                         AllOf(HasSubstr("data.train_files: "),
+                                               HasSubstr("/train.jsonl: row 2 has token 15"),
                                                HasSubstr("ends with 14"))));
+}
+
+TEST_F(RunChecks, RefuseGivenSequencesThatTheModelCannotTake) {
+  ASSERT_OK_AND_ASSIGN(tokenizer_, driver::LoadTokenizerIfAny(WriteTinyModel(folder_)));
+  const std::string file =
+      folder_.Write("first.jsonl", "{\"prompt\": \"1+1=\", \"answer\": \"2\"}\n");
+  const std::string other = folder_.Write("other.jsonl",
+                                          "{\"prompt\": \"1+1=\", \"answer\": \"2\"}\n"
+                                          "{\"prompt\": \"1+1=\", \"answer\": \"222222\"}\n");
+  ASSERT_OK_AND_ASSIGN(
+      const driver::PromptSource source,
+      driver::PromptSource::Load(
+          {file, other}, config_.data(), tokenizer_.get(), /*seed=*/0,
+          {.given = driver::RowNeeds::Given::kCompletion, .generation = false, .end_ids = {14}}));
+  const auto check = [&] {
+    return CheckRun({.config = config_,
+                     .spec = spec_,
+                     .tokenizer = tokenizer_.get(),
+                     .train = source,
+                     .test = nullptr,
+                     .reinforcement = false,
+                     .samples_test = false})
+        .status();
+  };
+  EXPECT_OK(check());
+  spec_.max_position_embeddings = 10;
+  EXPECT_THAT(check(), StatusIs(absl::StatusCode::kInvalidArgument,
+                                AllOf(HasSubstr("data.train_files: "),
+                                      HasSubstr("/other.jsonl: row 2 has 11 tokens"),
+                                      HasSubstr("10 positions"))));
+  spec_.max_position_embeddings = 64;
+  spec_.vocab_size = 14;
+  EXPECT_THAT(check(), StatusIs(absl::StatusCode::kInvalidArgument,
+                                HasSubstr("/first.jsonl: row 1 has token 14")));
 }
 
 TEST_F(RunChecks, NameATokenizerOfALargerVocabulary) {

@@ -1,0 +1,19 @@
+// Checks of a run's data rows against its model and its reward, before anything starts.
+#ifndef TANDEM_TOOLS_TANDEM_COMMANDS_DATA_CHECKS_H_
+#define TANDEM_TOOLS_TANDEM_COMMANDS_DATA_CHECKS_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "tools/tandem/commands/run_checks.h"
+
+namespace tandem::commands {
+
+// INVALID_ARGUMENT, with file and row, for tokens that the model does not have and for given sequences
+// that are longer than its positions.
+absl::Status CheckRows(const CheckedRun& run, std::vector<std::string>& warnings);
+
+}  // namespace tandem::commands
+
+#endif  // TANDEM_TOOLS_TANDEM_COMMANDS_DATA_CHECKS_H_
