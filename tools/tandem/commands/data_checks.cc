@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/status/status_macros.h"
 #include "common/text/count.h"
+#include "tools/tandem/driver/reward_parts.h"
 
 namespace tandem::commands {
 namespace {
@@ -55,6 +57,62 @@ absl::Status CheckSequences(const char* key, const driver::PromptSource& source,
   return absl::OkStatus();
 }
 
+// The rows of `source` that say nothing, by `is_empty`: a warning, or an error if all do. `what`
+// ends in what it means.
+template <typename IsEmpty>
+absl::Status CheckEmpty(const char* key, const driver::PromptSource& source, const char* what,
+                        const IsEmpty& is_empty, std::vector<std::string>& warnings) {
+  const driver::Prompt* first = nullptr;
+  int64_t num_empty = 0;
+  for (const driver::Prompt& prompt : source.prompts()) {
+    if (!is_empty(prompt)) continue;
+    if (num_empty++ == 0) first = &prompt;
+  }
+  if (num_empty == 0) return absl::OkStatus();
+  const auto total = static_cast<int64_t>(source.prompts().size());
+  std::string problem =
+      absl::StrFormat("%s: %d of %s %s %s; the first is %s", key, num_empty, Count(total, "row"),
+                      num_empty == 1 ? "has" : "have", what, source.PlaceOf(*first));
+  if (num_empty == total) {
+    return absl::InvalidArgumentError(absl::StrCat(problem, "; check data.answer_key"));
+  }
+  warnings.push_back(std::move(problem));
+  return absl::OkStatus();
+}
+
+// The text of what is trained on is empty: its end is all that is left.
+bool TrainsOnNothing(const driver::Prompt& prompt) {
+  return std::any_of(prompt.given.begin(), prompt.given.end(),
+                     [](const driver::GivenSequence& sequence) {
+                       size_t num_trained = 0;
+                       for (const driver::TokenRun& run : sequence) {
+                         if (run.is_trained) num_trained += run.token_ids.size();
+                       }
+                       return num_trained == 1;
+                     });
+}
+
+bool HasNoAnswer(const driver::Prompt& prompt) {
+  return absl::StripAsciiWhitespace(prompt.answer).empty();
+}
+
+constexpr char kEmptyCompletion[] = "an empty completion, which teaches the model to stop at once";
+constexpr char kEmptyAnswer[] =
+    "an empty answer, so a completion that stops at once is the right one";
+
+// Empty text may be meant, as the answer of a question that has none; mostly it is not.
+absl::Status CheckEmptyRows(const CheckedRun& run, std::vector<std::string>& warnings) {
+  const bool compares = driver::NeedsAnswer(run.config.reward());
+  if (run.reinforcement && compares) {
+    RETURN_IF_ERROR(CheckEmpty("data.train_files", run.train, kEmptyAnswer, HasNoAnswer, warnings));
+  }
+  if (run.rewards_test() && compares) {
+    RETURN_IF_ERROR(CheckEmpty("data.test_files", *run.test, kEmptyAnswer, HasNoAnswer, warnings));
+  }
+  if (run.reinforcement || run.by_preference) return absl::OkStatus();
+  return CheckEmpty("data.train_files", run.train, kEmptyCompletion, TrainsOnNothing, warnings);
+}
+
 }  // namespace
 
 absl::Status CheckRows(const CheckedRun& run, std::vector<std::string>& warnings) {
@@ -62,7 +120,7 @@ absl::Status CheckRows(const CheckedRun& run, std::vector<std::string>& warnings
   if (run.test != nullptr) {
     RETURN_IF_ERROR(CheckSequences("data.test_files", *run.test, run.spec));
   }
-  return absl::OkStatus();
+  return CheckEmptyRows(run, warnings);
 }
 
 }  // namespace tandem::commands

@@ -116,16 +116,20 @@ absl::StatusOr<Match> Search(const pcre2_code* code, const std::string& text) {
   return out;
 }
 
+// A row's answer as a pattern.
+absl::StatusOr<Code> CompileAnswer(const std::string& answer) {
+  if (answer.empty()) {
+    return absl::InvalidArgumentError(
+        "answer: expected a PCRE2 pattern, found an empty answer, which matches everywhere; "
+        "fix the row or set reward.pattern");
+  }
+  return Compile(answer, "answer");
+}
+
 absl::StatusOr<RewardFn> MakeRegex(const RewardOptions& options) {
   if (options.pattern.empty()) {
     return RewardFn([](const RewardInput& input) -> absl::StatusOr<double> {
-      if (input.answer.empty()) {
-        return absl::InvalidArgumentError(
-            "answer: expected a PCRE2 pattern, found an empty answer, which matches everywhere; "
-            "fix "
-            "the row or set reward.pattern");
-      }
-      ASSIGN_OR_RETURN(const Code code, Compile(input.answer, "answer"));
+      ASSIGN_OR_RETURN(const Code code, CompileAnswer(input.answer));
       ASSIGN_OR_RETURN(const Match match, Search(code.get(), input.completion));
       return match.is_found ? 1.0 : 0.0;
     });
@@ -145,9 +149,24 @@ bool RegexNeedsAnswer(const RewardOptions& options) {
   return code.ok() && NumGroups(code->get()) > 0;
 }
 
+AnswerCheck MakeRegexCheck(const RewardOptions& options) {
+  if (options.pattern.empty()) {
+    return [](const std::string& answer) { return CompileAnswer(answer).status(); };
+  }
+  return [](const std::string& answer) {
+    if (!Trimmed(answer).empty()) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        "answer: expected text to compare group 1 of reward.pattern with, found none but white "
+        "space; fix or remove the row");
+  };
+}
+
 }  // namespace
 
-const RewardKind kRegexReward = {
-    .name = "regex", .make = MakeRegex, .has_pattern = true, .needs_answer = RegexNeedsAnswer};
+const RewardKind kRegexReward = {.name = "regex",
+                                 .make = MakeRegex,
+                                 .has_pattern = true,
+                                 .needs_answer = RegexNeedsAnswer,
+                                 .make_answer_check = MakeRegexCheck};
 
 }  // namespace tandem::reward

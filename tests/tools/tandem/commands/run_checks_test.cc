@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/config/load.h"
+#include "common/status/status_macros.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/tiny_model.h"
@@ -174,6 +175,49 @@ TEST_F(RunChecks, RefuseGivenSequencesThatTheModelCannotTake) {
   spec_.vocab_size = 14;
   EXPECT_THAT(check(), StatusIs(absl::StatusCode::kInvalidArgument,
                                 HasSubstr("/first.jsonl: row 1 has token 14")));
+}
+
+TEST_F(RunChecks, NameEmptyAnswersAndRefuseDataWithoutOthers) {
+  train_ = "{\"prompt\": [1, 2], \"answer\": \"5\"}\n{\"prompt\": [1, 3], \"answer\": \" \"}\n";
+  ASSERT_OK_AND_ASSIGN(const auto warnings, Check());
+  EXPECT_THAT(warnings,
+              ElementsAre(AllOf(HasSubstr("data.train_files: 1 of 2 rows has an empty answer"),
+                                HasSubstr("/train.jsonl: row 2"))));
+
+  train_ = "{\"prompt\": [1, 2], \"answer\": \"\"}\n";
+  EXPECT_THAT(Check().status(), StatusIs(absl::StatusCode::kInvalidArgument,
+                                         AllOf(HasSubstr("1 of 1 row has an empty answer"),
+                                               HasSubstr("data.answer_key"))));
+  config_.mutable_reward()->set_name("service");  // reads whole rows
+  EXPECT_OK(Check().status());
+}
+
+TEST_F(RunChecks, NameEmptyCompletionsToTrainOn) {
+  ASSERT_OK_AND_ASSIGN(tokenizer_, driver::LoadTokenizerIfAny(WriteTinyModel(folder_)));
+  const auto check = [&](const std::string& rows) -> absl::StatusOr<std::vector<std::string>> {
+    ASSIGN_OR_RETURN(
+        const driver::PromptSource source,
+        driver::PromptSource::Load(
+            {folder_.Write("sft.jsonl", rows)}, config_.data(), tokenizer_.get(), /*seed=*/0,
+            {.given = driver::RowNeeds::Given::kCompletion, .generation = false, .end_ids = {0}}));
+    return CheckRun({.config = config_,
+                     .spec = spec_,
+                     .tokenizer = tokenizer_.get(),
+                     .train = source,
+                     .test = nullptr,
+                     .reinforcement = false,
+                     .samples_test = false});
+  };
+  const std::string full = "{\"prompt\": \"1\", \"answer\": \"2\"}\n";
+  const std::string empty = "{\"prompt\": \"1\", \"answer\": \"\"}\n";
+
+  ASSERT_OK_AND_ASSIGN(const auto some, check(full + empty));
+  EXPECT_THAT(some,
+              ElementsAre(AllOf(HasSubstr("data.train_files: 1 of 2 rows has an empty completion"),
+                                HasSubstr("/sft.jsonl: row 2"))));
+  EXPECT_THAT(check(empty + empty).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("2 of 2 rows have an empty completion")));
 }
 
 TEST_F(RunChecks, NameATokenizerOfALargerVocabulary) {
