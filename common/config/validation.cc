@@ -441,10 +441,15 @@ void CheckWeightedReward(const v1::WeightedReward& reward, const std::string& ke
 }
 
 void CheckReward(const v1::RewardConfig& reward, Checker* check) {
-  // A configuration cannot unset the default.
-  const bool has_other_name = reward.name() != DefaultRunConfig().reward().name();
-  if (reward.name().empty())
-    check->Fail("reward.name", "expected the name of a reward, found none");
+  // The default counts as none: another choice need not unset it.
+  const bool has_other_name =
+      !reward.name().empty() && reward.name() != DefaultRunConfig().reward().name();
+  if (reward.name().empty() && reward.path().empty() && reward.endpoint().empty() &&
+      reward.rewards_size() == 0) {
+    check->Fail(
+        "reward.name",
+        "expected the name of a reward, found none, and no reward.path, endpoint or rewards");
+  }
   CheckRewardChoice(reward, "reward", check);
   if (!reward.path().empty() && has_other_name) {
     check->Fail("reward.path", absl::StrCat("reward.name is ", reward.name(),

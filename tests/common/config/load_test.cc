@@ -119,6 +119,28 @@ TEST_F(LoadTest, OverridesTakeScalarsListsAndEmptySections) {
   EXPECT_EQ(config.model().path(), "");
 }
 
+TEST_F(LoadTest, ALaterRewardTakesThePlaceOfAnEarlierOne) {
+  const std::string named = Write("named.yaml", "reward: {name: gsm8k, timeout_s: 5}\n");
+  const std::string python = Write("python.yaml", "reward: {path: a.py, function: f}\n");
+
+  ASSERT_OK_AND_ASSIGN(const v1::RunConfig overridden,
+                       LoadRunConfig({named}, {"reward.path=b.py"}));
+  EXPECT_EQ(overridden.reward().path(), "b.py");
+  EXPECT_EQ(overridden.reward().name(), "");
+  EXPECT_EQ(overridden.reward().timeout_s(), 5);
+  ASSERT_OK_AND_ASSIGN(const v1::RunConfig layered, LoadRunConfig({named, python}, {}));
+  EXPECT_EQ(layered.reward().path(), "a.py");
+  EXPECT_EQ(layered.reward().name(), "");
+  ASSERT_OK_AND_ASSIGN(const v1::RunConfig back,
+                       LoadRunConfig({named, python}, {"reward.name=exact_match"}));
+  EXPECT_EQ(back.reward().path(), "");
+  EXPECT_EQ(back.reward().function(), "");
+  EXPECT_EQ(back.reward().name(), "exact_match");
+  // An empty name is none.
+  EXPECT_OK(LoadRunConfig({named}, {"reward.path=b.py", "reward.name="}).status());
+  EXPECT_OK(LoadRunConfig({}, {"reward.name=", "reward.rewards=[{name: gsm8k}]"}).status());
+}
+
 TEST_F(LoadTest, AListOfSectionsIsReadAsAWhole) {
   const std::string file = Write("run.yaml",
                                  "reward:\n  rewards:\n  - {name: gsm8k}\n  - path: a.py\n"
