@@ -15,7 +15,9 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "common/config/nearest.h"
+#include "common/config/yaml_json.h"
 #include "common/text/utf8.h"
+#include "tandem/config/v1/run_config.pb.h"
 
 namespace tandem::config {
 namespace {
@@ -115,6 +117,12 @@ std::string ReadString(const YAML::Node& node, std::string* value) {
   return text::IsUtf8(*value) ? "" : "expected UTF-8, found other bytes";
 }
 
+// Text that is a JSON object, which may be stated as a mapping too.
+bool IsJson(const FieldDescriptor& field) {
+  return &field == v1::DataConfig::descriptor()->FindFieldByNumber(
+                       v1::DataConfig::kChatTemplateKwargsFieldNumber);
+}
+
 }  // namespace
 
 std::string EnumValueName(const EnumValueDescriptor& value) {
@@ -185,7 +193,7 @@ std::string SetScalar(const YAML::Node& node, const FieldDescriptor& field, Mess
     }
     case FieldDescriptor::CPPTYPE_STRING: {
       std::string value;
-      problem = ReadString(node, &value);
+      problem = node.IsMap() && IsJson(field) ? YamlToJson(node, &value) : ReadString(node, &value);
       if (!problem.empty()) return problem;
       add ? reflection.AddString(message, &field, value)
           : reflection.SetString(message, &field, value);

@@ -119,6 +119,28 @@ TEST_F(LoadTest, OverridesTakeScalarsListsAndEmptySections) {
   EXPECT_EQ(config.model().path(), "");
 }
 
+TEST_F(LoadTest, VariablesOfTheChatTemplateAreTextOrAMapping) {
+  const auto from_file = [this](const std::string& value) {
+    const auto config =
+        LoadRunConfig({Write("run.yaml", "data:\n  chat_template_kwargs: " + value + "\n")}, {});
+    return config.ok() ? config->data().chat_template_kwargs()
+                       : std::string(config.status().message());
+  };
+  const std::string text = R"({"enable_thinking": false})";
+  EXPECT_EQ(from_file("'" + text + "'"), text);
+  EXPECT_EQ(from_file("{enable_thinking: false, b: \"1\", a: [1, 0.5, null, x]}"),
+            R"({"enable_thinking":false,"b":"1","a":[1,0.5,null,"x"]})");
+  EXPECT_EQ(from_file("\n    style: {of: words}\n    on: yes"),
+            R"({"style":{"of":"words"},"on":true})");
+  EXPECT_THAT(from_file("[1]"), HasSubstr("data.chat_template_kwargs: expected text"));
+  EXPECT_THAT(from_file("&a {b: *a}"),
+              HasSubstr("run.yaml:2: data.chat_template_kwargs: expected"));
+
+  ASSERT_OK_AND_ASSIGN(const v1::RunConfig config,
+                       LoadRunConfig({}, {R"(data.chat_template_kwargs={"a":1})"}));
+  EXPECT_EQ(config.data().chat_template_kwargs(), R"({"a":1})");
+}
+
 TEST_F(LoadTest, ALaterRewardTakesThePlaceOfAnEarlierOne) {
   const std::string named = Write("named.yaml", "reward: {name: gsm8k, timeout_s: 5}\n");
   const std::string python = Write("python.yaml", "reward: {path: a.py, function: f}\n");
