@@ -12,6 +12,7 @@
 #include "common/model/rotary_frequencies.h"
 #include "common/status/status_macros.h"
 #include "common/text/count.h"
+#include "tools/tandem/commands/best_metric_check.h"
 #include "tools/tandem/commands/data_checks.h"
 
 namespace tandem::commands {
@@ -81,6 +82,7 @@ absl::StatusOr<std::vector<std::string>> CheckRun(const CheckedRun& run) {
   const int64_t vocab_size = run.spec.vocab_size;
   std::vector<std::string> warnings;
   RETURN_IF_ERROR(CheckRows(run, warnings));
+  RETURN_IF_ERROR(CheckBestMetric(run));
   const config::v1::AdvEstimator estimator = run.config.algorithm().adv_estimator();
   if (run.reinforcement && estimator == config::v1::ADV_ESTIMATOR_GDPO &&
       run.config.reward().rewards_size() == 0) {

@@ -228,6 +228,29 @@ TEST_F(RunChecks, NameATokenizerOfALargerVocabulary) {
   EXPECT_THAT(warnings, ElementsAre(HasSubstr("the tokenizer has 15 tokens and the model 12")));
 }
 
+TEST_F(RunChecks, RefuseABestMetricThatNothingMeasures) {
+  test_ = "{\"prompt\": [1, 4], \"answer\": \"5\"}\n";
+  const auto check = [&](const std::string& metric, bool reinforcement = true) {
+    config_.mutable_trainer()->set_save_best(metric);
+    return Check(reinforcement).status();
+  };
+  const auto refused = [](const std::string& problem) {
+    return StatusIs(absl::StatusCode::kInvalidArgument,
+                    AllOf(HasSubstr("trainer.save_best: expected"), HasSubstr(problem)));
+  };
+  EXPECT_OK(check("val-core/exact_match/reward/mean@1"));
+  EXPECT_OK(check("critic/rewards/mean"));
+  EXPECT_THAT(check("val-core/exact_match/reward/mean@2"),
+              refused("did you mean 'val-core/exact_match/reward/mean@1'?"));
+  EXPECT_THAT(check("val/loss"), refused("found \"val/loss\""));  // of sft and dpo
+  EXPECT_OK(check("val/loss", /*reinforcement=*/false));
+  EXPECT_THAT(check("loss", false), refused("evaluations (val/loss, val-core/"));
+  EXPECT_THAT(check("val/los", false), refused("did you mean 'val/loss'?"));
+  EXPECT_THAT(check("val/accuracy", false), refused("val/loss"));  // of dpo
+  test_.clear();
+  EXPECT_THAT(check("val/loss", false), refused("none, without data.test_files"));
+}
+
 TEST(CheckProcesses, AllowsAsManyAsThereAreCoresAndNamesMore) {
   ASSERT_OK_AND_ASSIGN(const std::string quiet,
                        CheckProcesses({.trainer_ranks = 2, .rollout_ranks = 2, .cores = 2}, false));
