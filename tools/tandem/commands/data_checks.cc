@@ -10,7 +10,9 @@
 #include "absl/strings/str_format.h"
 #include "common/status/status_macros.h"
 #include "common/text/count.h"
+#include "common/text/printable.h"
 #include "tools/tandem/driver/reward_parts.h"
+#include "tools/tandem/reward/registry.h"
 
 namespace tandem::commands {
 namespace {
@@ -113,6 +115,30 @@ absl::Status CheckEmptyRows(const CheckedRun& run, std::vector<std::string>& war
   return CheckEmpty("data.train_files", run.train, kEmptyCompletion, TrainsOnNothing, warnings);
 }
 
+// Answers that no completion can match: of each reward, those of one source.
+void CheckAnswersMatch(const char* key, const driver::PromptSource& source,
+                       const config::v1::RewardConfig& reward, std::vector<std::string>& warnings) {
+  constexpr size_t kShownBytes = 80;
+  for (const driver::RewardPart& part : driver::RewardParts(reward)) {
+    const reward::AnswerTest can_match =
+        reward::FindAnswerTest(part.name, {.pattern = part.pattern});
+    const driver::Prompt* first = nullptr;
+    int64_t count = 0;
+    for (const driver::Prompt& prompt : source.prompts()) {
+      if (can_match(prompt.answer)) continue;
+      if (count++ == 0) first = &prompt;
+    }
+    if (count == 0) continue;
+    warnings.push_back(absl::StrFormat(
+        "%s.pattern: group 1 of %s cannot be equal to the %s of %d of %s, which then have the "
+        "reward 0 whatever the completion; the first is %s: \"%s\"",
+        part.key, text::PrintableLine(part.pattern), count == 1 ? "answer" : "answers", count,
+        Count(static_cast<int64_t>(source.prompts().size()), "row"),
+        absl::StrCat(key, ", ", source.PlaceOf(*first)),
+        text::PrintableLine(first->answer.substr(0, kShownBytes))));
+  }
+}
+
 }  // namespace
 
 absl::Status CheckRows(const CheckedRun& run, std::vector<std::string>& warnings) {
@@ -120,7 +146,11 @@ absl::Status CheckRows(const CheckedRun& run, std::vector<std::string>& warnings
   if (run.test != nullptr) {
     RETURN_IF_ERROR(CheckSequences("data.test_files", *run.test, run.spec));
   }
-  return CheckEmptyRows(run, warnings);
+  RETURN_IF_ERROR(CheckEmptyRows(run, warnings));
+  const config::v1::RewardConfig& reward = run.config.reward();
+  if (run.reinforcement) CheckAnswersMatch("data.train_files", run.train, reward, warnings);
+  if (run.rewards_test()) CheckAnswersMatch("data.test_files", *run.test, reward, warnings);
+  return absl::OkStatus();
 }
 
 }  // namespace tandem::commands

@@ -10,7 +10,8 @@
 
 namespace tandem::commands {
 
-// Adds a sentence for rows that are allowed and probably not meant: empty text. INVALID_ARGUMENT, with file and row, for tokens that the model does
+// Adds a sentence for rows that are allowed and probably not meant: empty text, and answers that the
+// reward's pattern cannot match. INVALID_ARGUMENT, with file and row, for tokens that the model does
 // not have and for given sequences that are longer than its positions; and if all rows are empty.
 absl::Status CheckRows(const CheckedRun& run, std::vector<std::string>& warnings);
 

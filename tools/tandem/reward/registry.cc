@@ -59,6 +59,14 @@ AnswerCheck FindAnswerCheck(absl::string_view name, const RewardOptions& options
   return kind->make_answer_check(options);
 }
 
+AnswerTest FindAnswerTest(absl::string_view name, const RewardOptions& options) {
+  const RewardKind* const kind = Find(name);
+  if (kind == nullptr || kind->make_answer_test == nullptr || !NeedsAnswer(*kind, options)) {
+    return [](const std::string&) { return true; };
+  }
+  return kind->make_answer_test(options);
+}
+
 absl::StatusOr<RewardFn> FindReward(absl::string_view name, const RewardOptions& options) {
   const RewardKind* const kind = Find(name);
   if (kind == nullptr) return UnknownReward(name, RewardNames());

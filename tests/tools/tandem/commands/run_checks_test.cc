@@ -228,6 +228,22 @@ TEST_F(RunChecks, NameATokenizerOfALargerVocabulary) {
   EXPECT_THAT(warnings, ElementsAre(HasSubstr("the tokenizer has 15 tokens and the model 12")));
 }
 
+TEST_F(RunChecks, NameAnswersThatThePatternsGroupCannotEqual) {
+  config_.mutable_reward()->set_name("regex");
+  config_.mutable_reward()->set_pattern("answer is (\\d+)");
+  train_ = "{\"prompt\": [1, 2], \"answer\": \"5\"}\n{\"prompt\": [1, 3], \"answer\": \"yyy\"}\n";
+
+  ASSERT_OK_AND_ASSIGN(const auto warnings, Check());
+  EXPECT_THAT(warnings,
+              ElementsAre(AllOf(HasSubstr("reward.pattern: group 1 of answer is (\\d+) cannot be "
+                                          "equal to the answer of 1 of 2 rows"),
+                                HasSubstr("data.train_files, "), HasSubstr("/train.jsonl: row 2"),
+                                HasSubstr("\"yyy\""))));
+  config_.mutable_reward()->set_pattern("answer is (\\w+)");
+  ASSERT_OK_AND_ASSIGN(const auto none, Check());
+  EXPECT_THAT(none, IsEmpty());
+}
+
 TEST_F(RunChecks, RefuseABestMetricThatNothingMeasures) {
   test_ = "{\"prompt\": [1, 4], \"answer\": \"5\"}\n";
   const auto check = [&](const std::string& metric, bool reinforcement = true) {

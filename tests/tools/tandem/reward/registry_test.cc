@@ -68,5 +68,9 @@ TEST(FindAnswerCheck, AcceptsEverythingWhereNoAnswerIsNeeded) {
   EXPECT_OK(FindAnswerCheck("prefix_match")(""));  // to stop at once may be right
 }
 
+TEST(FindAnswerTest, IsTrueForEveryAnswerOfARewardWithoutATest) {
+  for (const std::string& name : RewardNames()) EXPECT_TRUE(FindAnswerTest(name)("18")) << name;
+}
+
 }  // namespace
 }  // namespace tandem::reward
