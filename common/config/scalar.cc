@@ -80,11 +80,17 @@ std::string ReadBool(const YAML::Node& node, bool* value) {
   return "";
 }
 
+// verl's name of a value that has another one here.
+std::string OwnName(const EnumDescriptor& type, const std::string& name) {
+  if (&type == v1::PolicyLossMode_descriptor() && name == "geo_mean") return "gmpo";
+  return name;
+}
+
 std::string ReadEnum(const YAML::Node& node, const EnumDescriptor& type,
                      const EnumValueDescriptor** value) {
   if (node.IsScalar()) {
-    const std::string text =
-        absl::StrReplaceAll(absl::AsciiStrToLower(node.Scalar()), {{"-", "_"}, {"+", "_plus"}});
+    const std::string text = OwnName(type, absl::StrReplaceAll(absl::AsciiStrToLower(node.Scalar()),
+                                                               {{"-", "_"}, {"+", "_plus"}}));
     for (int i = 0; i < type.value_count(); ++i) {
       if (type.value(i)->number() != 0 && EnumValueName(*type.value(i)) == text) {
         *value = type.value(i);

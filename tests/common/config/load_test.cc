@@ -141,6 +141,12 @@ TEST_F(LoadTest, VariablesOfTheChatTemplateAreTextOrAMapping) {
   EXPECT_EQ(config.data().chat_template_kwargs(), R"({"a":1})");
 }
 
+TEST_F(LoadTest, TakesVerlsNameOfALoss) {
+  ASSERT_OK_AND_ASSIGN(const v1::RunConfig config,
+                       LoadRunConfig({}, {"actor.policy_loss.loss_mode=geo_mean"}));
+  EXPECT_EQ(config.actor().policy_loss().loss_mode(), v1::POLICY_LOSS_MODE_GMPO);
+}
+
 TEST_F(LoadTest, ALaterRewardTakesThePlaceOfAnEarlierOne) {
   const std::string named = Write("named.yaml", "reward: {name: gsm8k, timeout_s: 5}\n");
   const std::string python = Write("python.yaml", "reward: {path: a.py, function: f}\n");
