@@ -23,23 +23,6 @@ using text::Count;
 // Beyond this the processes spend their time on being switched, and memory runs out first.
 constexpr int64_t kMostProcessesPerCore = 16;
 
-// Whether the estimator compares the samples of one prompt.
-bool ComparesSamples(config::v1::AdvEstimator estimator) {
-  switch (estimator) {
-    case config::v1::ADV_ESTIMATOR_GRPO:
-    case config::v1::ADV_ESTIMATOR_RLOO:
-    case config::v1::ADV_ESTIMATOR_OPO:
-    case config::v1::ADV_ESTIMATOR_REINFORCE_PLUS_PLUS_BASELINE:
-    case config::v1::ADV_ESTIMATOR_GRPO_PASSK:
-    case config::v1::ADV_ESTIMATOR_GDPO:
-    case config::v1::ADV_ESTIMATOR_OPTIMAL_TOKEN_BASELINE:
-    case config::v1::ADV_ESTIMATOR_TIR_OPTIMAL_TOKEN_BASELINE:
-      return true;
-    default:
-      return false;
-  }
-}
-
 void CheckLengths(const CheckedRun& run, std::vector<std::string>& warnings) {
   const int64_t max_tokens = run.config.rollout().max_tokens();
   const int64_t stated = run.config.rollout().max_model_len();
@@ -117,6 +100,22 @@ absl::StatusOr<std::vector<std::string>> CheckRun(const CheckedRun& run) {
   if (run.reinforcement || run.rewards_test()) CheckLengths(run, warnings);
   if (run.test != nullptr) CheckOverlap(run, warnings);
   return warnings;
+}
+
+bool ComparesSamples(config::v1::AdvEstimator estimator) {
+  switch (estimator) {
+    case config::v1::ADV_ESTIMATOR_GRPO:
+    case config::v1::ADV_ESTIMATOR_RLOO:
+    case config::v1::ADV_ESTIMATOR_OPO:
+    case config::v1::ADV_ESTIMATOR_REINFORCE_PLUS_PLUS_BASELINE:
+    case config::v1::ADV_ESTIMATOR_GRPO_PASSK:
+    case config::v1::ADV_ESTIMATOR_GDPO:
+    case config::v1::ADV_ESTIMATOR_OPTIMAL_TOKEN_BASELINE:
+    case config::v1::ADV_ESTIMATOR_TIR_OPTIMAL_TOKEN_BASELINE:
+      return true;
+    default:
+      return false;
+  }
 }
 
 int64_t LongestPrompt(const driver::PromptSource& source) {

@@ -33,6 +33,10 @@ struct CheckedRun {
 // than its positions; and data whose answers, or completions to train on, are all empty.
 absl::StatusOr<std::vector<std::string>> CheckRun(const CheckedRun& run);
 
+// Whether the estimator compares the samples of one prompt: the trainer's
+// AdvantageKind::compares_samples.
+bool ComparesSamples(config::v1::AdvEstimator estimator);
+
 // The number of tokens of the longest prompt.
 int64_t LongestPrompt(const driver::PromptSource& source);
 
