@@ -41,6 +41,7 @@ extern const AdvantageKind kPassAtKAdvantages;
 extern const AdvantageKind kGdpoAdvantages;
 extern const AdvantageKind kOptimalTokenBaselineAdvantages;
 extern const AdvantageKind kTirOptimalTokenBaselineAdvantages;
+extern const AdvantageKind kGpgAdvantages;
 
 struct AdvantageOptions {
   const AdvantageKind* kind = &kGrpoAdvantages;

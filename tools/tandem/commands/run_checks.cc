@@ -107,6 +107,7 @@ bool ComparesSamples(config::v1::AdvEstimator estimator) {
     case config::v1::ADV_ESTIMATOR_GRPO:
     case config::v1::ADV_ESTIMATOR_RLOO:
     case config::v1::ADV_ESTIMATOR_OPO:
+    case config::v1::ADV_ESTIMATOR_GPG:
     case config::v1::ADV_ESTIMATOR_REINFORCE_PLUS_PLUS_BASELINE:
     case config::v1::ADV_ESTIMATOR_GRPO_PASSK:
     case config::v1::ADV_ESTIMATOR_GDPO:
