@@ -42,6 +42,20 @@ void TakeMinusOneAsZero(v1::RunConfig* config) {
   if (config->trainer().save_freq() == -1) config->mutable_trainer()->set_save_freq(0);
 }
 
+// A run has one reward: a Python file takes the place of the name that an earlier source stated, and
+// a name that of an earlier file. A source is one YAML file, or all overrides; one that states both
+// is refused later.
+void KeepLaterReward(const v1::RewardConfig& before, v1::RewardConfig* reward) {
+  const bool has_new_path = reward->path() != before.path() && !reward->path().empty();
+  const bool has_new_name = reward->name() != before.name() && !reward->name().empty();
+  if (has_new_path && !has_new_name) {
+    reward->clear_name();
+  } else if (has_new_name && !has_new_path) {
+    reward->clear_path();
+    if (reward->function() == before.function()) reward->clear_function();
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<v1::RunConfig> LoadRunConfig(const std::vector<std::string>& files,
@@ -69,9 +83,13 @@ absl::StatusOr<v1::RunConfig> LoadRunConfig(const std::vector<std::string>& file
           absl::StrCat(file, ": cannot read the configuration: ", strerror(errno)));
       continue;
     }
+    const v1::RewardConfig before = config.reward();
     merger.MergeYaml(text, file);
+    KeepLaterReward(before, config.mutable_reward());
   }
+  const v1::RewardConfig before = config.reward();
   for (const std::string& assignment : overrides) merger.MergeOverride(assignment);
+  KeepLaterReward(before, config.mutable_reward());
   std::vector<std::string> errors = std::move(unreadable);
   errors.insert(errors.end(), merger.errors().begin(), merger.errors().end());
   TakeMinusOneAsZero(&config);

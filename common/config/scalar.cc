@@ -15,7 +15,9 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "common/config/nearest.h"
+#include "common/config/yaml_json.h"
 #include "common/text/utf8.h"
+#include "tandem/config/v1/run_config.pb.h"
 
 namespace tandem::config {
 namespace {
@@ -78,11 +80,17 @@ std::string ReadBool(const YAML::Node& node, bool* value) {
   return "";
 }
 
+// verl's name of a value that has another one here.
+std::string OwnName(const EnumDescriptor& type, const std::string& name) {
+  if (&type == v1::PolicyLossMode_descriptor() && name == "geo_mean") return "gmpo";
+  return name;
+}
+
 std::string ReadEnum(const YAML::Node& node, const EnumDescriptor& type,
                      const EnumValueDescriptor** value) {
   if (node.IsScalar()) {
-    const std::string text =
-        absl::StrReplaceAll(absl::AsciiStrToLower(node.Scalar()), {{"-", "_"}, {"+", "_plus"}});
+    const std::string text = OwnName(type, absl::StrReplaceAll(absl::AsciiStrToLower(node.Scalar()),
+                                                               {{"-", "_"}, {"+", "_plus"}}));
     for (int i = 0; i < type.value_count(); ++i) {
       if (type.value(i)->number() != 0 && EnumValueName(*type.value(i)) == text) {
         *value = type.value(i);
@@ -113,6 +121,12 @@ std::string ReadString(const YAML::Node& node, std::string* value) {
   *value = node.Scalar();
   // Proto strings must be UTF-8, and so must messages with them.
   return text::IsUtf8(*value) ? "" : "expected UTF-8, found other bytes";
+}
+
+// Text that is a JSON object, which may be stated as a mapping too.
+bool IsJson(const FieldDescriptor& field) {
+  return &field == v1::DataConfig::descriptor()->FindFieldByNumber(
+                       v1::DataConfig::kChatTemplateKwargsFieldNumber);
 }
 
 }  // namespace
@@ -185,7 +199,7 @@ std::string SetScalar(const YAML::Node& node, const FieldDescriptor& field, Mess
     }
     case FieldDescriptor::CPPTYPE_STRING: {
       std::string value;
-      problem = ReadString(node, &value);
+      problem = node.IsMap() && IsJson(field) ? YamlToJson(node, &value) : ReadString(node, &value);
       if (!problem.empty()) return problem;
       add ? reflection.AddString(message, &field, value)
           : reflection.SetString(message, &field, value);

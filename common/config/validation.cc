@@ -15,7 +15,6 @@
 #include "absl/strings/strip.h"
 #include "common/config/load.h"
 #include "common/config/rollout_correction_spec.h"
-#include "common/config/scalar.h"
 #include "common/host/cpu_list.h"
 #include "common/net/host_port.h"
 
@@ -65,20 +64,7 @@ class Checker {
     if (!address.ok()) Fail(key, std::string(address.status().message()));
   }
 
-  // Reports a choice that the schema describes and this version does not support.
-  template <typename Enum>
-  void Supported(const std::string& key, Enum value, std::initializer_list<Enum> supported) {
-    if (support_ == Support::kAnyBuild) return;
-    std::vector<std::string> names;
-    for (const Enum one : supported) {
-      if (one == value) return;
-      names.push_back(Name(one));
-    }
-    Fail(key, absl::StrFormat("not supported yet: %s (supported: %s)", Name(value),
-                              absl::StrJoin(names, ", ")));
-  }
-
-  // Does the same for a size of which only 1 is supported.
+  // Reports a size that the schema describes and this version does not support: only 1 is.
   void OnlyOne(const std::string& key, int64_t value, int64_t most) {
     if (value > 1 && value <= most && support_ == Support::kThisBuild) {
       Fail(key, absl::StrFormat("not supported yet: %d (supported: 1)", value));
@@ -90,14 +76,6 @@ class Checker {
   std::vector<std::string> Take() { return std::move(lines_); }
 
  private:
-  template <typename Enum>
-  static std::string Name(Enum value) {
-    const auto* descriptor =
-        google::protobuf::GetEnumDescriptor<Enum>()->FindValueByNumber(static_cast<int>(value));
-    return descriptor == nullptr ? absl::StrCat(static_cast<int>(value))
-                                 : EnumValueName(*descriptor);
-  }
-
   const Places& places_;
   const Support support_;
   std::vector<std::string> lines_;
@@ -371,13 +349,6 @@ void CheckAlgorithm(const v1::AlgorithmConfig& algorithm, const v1::RewardConfig
   check->AtLeastZero("algorithm.kl_ctrl.kl_coef", control.kl_coef());
   check->Integer("algorithm.kl_ctrl.horizon", control.horizon(), 1);
   check->Number("algorithm.kl_ctrl.target_kl", control.target_kl(), control.target_kl() > 0, "> 0");
-  check->Supported(
-      "algorithm.adv_estimator", algorithm.adv_estimator(),
-      {v1::ADV_ESTIMATOR_GRPO, v1::ADV_ESTIMATOR_GAE, v1::ADV_ESTIMATOR_REINFORCE_PLUS_PLUS,
-       v1::ADV_ESTIMATOR_REINFORCE_PLUS_PLUS_BASELINE, v1::ADV_ESTIMATOR_REMAX,
-       v1::ADV_ESTIMATOR_RLOO, v1::ADV_ESTIMATOR_OPO, v1::ADV_ESTIMATOR_GRPO_PASSK,
-       v1::ADV_ESTIMATOR_GDPO, v1::ADV_ESTIMATOR_OPTIMAL_TOKEN_BASELINE,
-       v1::ADV_ESTIMATOR_TIR_OPTIMAL_TOKEN_BASELINE});
   if (algorithm.adv_estimator() == v1::ADV_ESTIMATOR_GDPO && algorithm.use_kl_in_reward()) {
     check->Fail("algorithm.use_kl_in_reward",
                 "expected false with algorithm.adv_estimator gdpo, which normalises each reward by "
@@ -441,10 +412,15 @@ void CheckWeightedReward(const v1::WeightedReward& reward, const std::string& ke
 }
 
 void CheckReward(const v1::RewardConfig& reward, Checker* check) {
-  // A configuration cannot unset the default.
-  const bool has_other_name = reward.name() != DefaultRunConfig().reward().name();
-  if (reward.name().empty())
-    check->Fail("reward.name", "expected the name of a reward, found none");
+  // The default counts as none: another choice need not unset it.
+  const bool has_other_name =
+      !reward.name().empty() && reward.name() != DefaultRunConfig().reward().name();
+  if (reward.name().empty() && reward.path().empty() && reward.endpoint().empty() &&
+      reward.rewards_size() == 0) {
+    check->Fail(
+        "reward.name",
+        "expected the name of a reward, found none, and no reward.path, endpoint or rewards");
+  }
   CheckRewardChoice(reward, "reward", check);
   if (!reward.path().empty() && has_other_name) {
     check->Fail("reward.path", absl::StrCat("reward.name is ", reward.name(),

@@ -129,6 +129,9 @@ def advantages(token_rewards, values, logp, squares):
     out["dr_grpo"] = spread(centred)
     out["rloo"] = spread(leave_one_out)
     out["opo"] = spread(optimal)
+    # Scaled by the share of samples that earn something.
+    num_rewarded = max(1, sum(r != 0 for r in scores))
+    out["gpg"] = spread([NUM / num_rewarded * r for r in centred])
     out["grpo_passk"] = spread(best)
     out["grpo_passk_centred"] = spread(best_centred)
     out["reinforce_plus_plus_baseline"] = rows(whiten(torch.tensor(centred)[:, None] * MASK))

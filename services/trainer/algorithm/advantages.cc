@@ -21,6 +21,7 @@ const AdvantageKind* FindAdvantages(config::v1::AdvEstimator estimator) {
       &kGdpoAdvantages,
       &kOptimalTokenBaselineAdvantages,
       &kTirOptimalTokenBaselineAdvantages,
+      &kGpgAdvantages,
   };
   for (const AdvantageKind* kind : kKinds) {
     if (kind->estimator == estimator) return kind;

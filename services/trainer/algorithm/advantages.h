@@ -22,6 +22,7 @@ struct AdvantageKind {
   config::v1::AdvEstimator estimator;
   // Reads total_reward() and token_rewards of the sequences; the flags below name further inputs.
   TokenAdvantages (*compute)(TrainingBatch& batch, const AdvantageOptions& options);
+  bool compares_samples = false;       // those of one prompt: one alone has nothing to compare with
   bool is_whitened = false;            // whitens over the batch, afterwards (whitening.h)
   bool needs_baseline_reward = false;  // of the greedy completion
   bool needs_reward_parts = false;     // of several rewards
@@ -40,6 +41,7 @@ extern const AdvantageKind kPassAtKAdvantages;
 extern const AdvantageKind kGdpoAdvantages;
 extern const AdvantageKind kOptimalTokenBaselineAdvantages;
 extern const AdvantageKind kTirOptimalTokenBaselineAdvantages;
+extern const AdvantageKind kGpgAdvantages;
 
 struct AdvantageOptions {
   const AdvantageKind* kind = &kGrpoAdvantages;

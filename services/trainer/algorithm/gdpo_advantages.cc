@@ -38,6 +38,7 @@ TokenAdvantages GdpoAdvantages(TrainingBatch& batch, const AdvantageOptions& opt
 const AdvantageKind kGdpoAdvantages = {
     .estimator = config::v1::ADV_ESTIMATOR_GDPO,
     .compute = GdpoAdvantages,
+    .compares_samples = true,
     .is_whitened = true,
     .needs_reward_parts = true,
 };

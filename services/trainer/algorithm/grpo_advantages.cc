@@ -40,10 +40,14 @@ std::vector<double> GrpoAdvantages(absl::Span<const double> rewards,
 }
 
 const AdvantageKind kGrpoAdvantages = {
-    config::v1::ADV_ESTIMATOR_GRPO, [](TrainingBatch& batch, const AdvantageOptions& options) {
-      const GroupOutcomes of = OutcomesOf(batch);
-      return SpreadOverTokens(
-          batch, GrpoAdvantages(of.rewards, of.groups, of.num_groups, options.divide_by_std));
-    }};
+    .estimator = config::v1::ADV_ESTIMATOR_GRPO,
+    .compute =
+        [](TrainingBatch& batch, const AdvantageOptions& options) {
+          const GroupOutcomes of = OutcomesOf(batch);
+          return SpreadOverTokens(
+              batch, GrpoAdvantages(of.rewards, of.groups, of.num_groups, options.divide_by_std));
+        },
+    .compares_samples = true,
+};
 
 }  // namespace tandem::trainer

@@ -30,6 +30,7 @@ TokenAdvantages OpoAdvantages(TrainingBatch& batch, const AdvantageOptions&) {
 
 }  // namespace
 
-const AdvantageKind kOpoAdvantages = {config::v1::ADV_ESTIMATOR_OPO, OpoAdvantages};
+const AdvantageKind kOpoAdvantages = {
+    .estimator = config::v1::ADV_ESTIMATOR_OPO, .compute = OpoAdvantages, .compares_samples = true};
 
 }  // namespace tandem::trainer

@@ -104,6 +104,7 @@ const AdvantageKind kOptimalTokenBaselineAdvantages = {
     .estimator = config::v1::ADV_ESTIMATOR_OPTIMAL_TOKEN_BASELINE,
     .compute = [](TrainingBatch& batch,
                   const AdvantageOptions&) { return Advantages(batch, Column::kOfCompletion); },
+    .compares_samples = true,
     .needs_sum_pi_squared = true,
 };
 
@@ -111,6 +112,7 @@ const AdvantageKind kTirOptimalTokenBaselineAdvantages = {
     .estimator = config::v1::ADV_ESTIMATOR_TIR_OPTIMAL_TOKEN_BASELINE,
     .compute = [](TrainingBatch& batch,
                   const AdvantageOptions&) { return Advantages(batch, Column::kOfTrained); },
+    .compares_samples = true,
     .needs_sum_pi_squared = true,
 };
 

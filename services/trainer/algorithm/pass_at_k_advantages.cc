@@ -43,6 +43,8 @@ TokenAdvantages PassAtKAdvantages(TrainingBatch& batch, const AdvantageOptions& 
 
 }  // namespace
 
-const AdvantageKind kPassAtKAdvantages = {config::v1::ADV_ESTIMATOR_GRPO_PASSK, PassAtKAdvantages};
+const AdvantageKind kPassAtKAdvantages = {.estimator = config::v1::ADV_ESTIMATOR_GRPO_PASSK,
+                                          .compute = PassAtKAdvantages,
+                                          .compares_samples = true};
 
 }  // namespace tandem::trainer

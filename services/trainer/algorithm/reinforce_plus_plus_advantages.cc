@@ -30,6 +30,7 @@ const AdvantageKind kReinforcePlusPlusBaselineAdvantages = {
           return SpreadOverTokens(batch, GrpoAdvantages(of.rewards, of.groups, of.num_groups,
                                                         /*divide_by_std=*/false));
         },
+    .compares_samples = true,
     .is_whitened = true,
 };
 

@@ -23,6 +23,8 @@ TokenAdvantages RlooAdvantages(TrainingBatch& batch, const AdvantageOptions&) {
 
 }  // namespace
 
-const AdvantageKind kRlooAdvantages = {config::v1::ADV_ESTIMATOR_RLOO, RlooAdvantages};
+const AdvantageKind kRlooAdvantages = {.estimator = config::v1::ADV_ESTIMATOR_RLOO,
+                                       .compute = RlooAdvantages,
+                                       .compares_samples = true};
 
 }  // namespace tandem::trainer

@@ -119,6 +119,56 @@ TEST_F(LoadTest, OverridesTakeScalarsListsAndEmptySections) {
   EXPECT_EQ(config.model().path(), "");
 }
 
+TEST_F(LoadTest, VariablesOfTheChatTemplateAreTextOrAMapping) {
+  const auto from_file = [this](const std::string& value) {
+    const auto config =
+        LoadRunConfig({Write("run.yaml", "data:\n  chat_template_kwargs: " + value + "\n")}, {});
+    return config.ok() ? config->data().chat_template_kwargs()
+                       : std::string(config.status().message());
+  };
+  const std::string text = R"({"enable_thinking": false})";
+  EXPECT_EQ(from_file("'" + text + "'"), text);
+  EXPECT_EQ(from_file("{enable_thinking: false, b: \"1\", a: [1, 0.5, null, x]}"),
+            R"({"enable_thinking":false,"b":"1","a":[1,0.5,null,"x"]})");
+  EXPECT_EQ(from_file("\n    style: {of: words}\n    on: yes"),
+            R"({"style":{"of":"words"},"on":true})");
+  EXPECT_THAT(from_file("[1]"), HasSubstr("data.chat_template_kwargs: expected text"));
+  EXPECT_THAT(from_file("&a {b: *a}"),
+              HasSubstr("run.yaml:2: data.chat_template_kwargs: expected"));
+
+  ASSERT_OK_AND_ASSIGN(const v1::RunConfig config,
+                       LoadRunConfig({}, {R"(data.chat_template_kwargs={"a":1})"}));
+  EXPECT_EQ(config.data().chat_template_kwargs(), R"({"a":1})");
+}
+
+TEST_F(LoadTest, TakesVerlsNameOfALoss) {
+  ASSERT_OK_AND_ASSIGN(const v1::RunConfig config,
+                       LoadRunConfig({}, {"actor.policy_loss.loss_mode=geo_mean"}));
+  EXPECT_EQ(config.actor().policy_loss().loss_mode(), v1::POLICY_LOSS_MODE_GMPO);
+}
+
+TEST_F(LoadTest, ALaterRewardTakesThePlaceOfAnEarlierOne) {
+  const std::string named = Write("named.yaml", "reward: {name: gsm8k, timeout_s: 5}\n");
+  const std::string python = Write("python.yaml", "reward: {path: a.py, function: f}\n");
+
+  ASSERT_OK_AND_ASSIGN(const v1::RunConfig overridden,
+                       LoadRunConfig({named}, {"reward.path=b.py"}));
+  EXPECT_EQ(overridden.reward().path(), "b.py");
+  EXPECT_EQ(overridden.reward().name(), "");
+  EXPECT_EQ(overridden.reward().timeout_s(), 5);
+  ASSERT_OK_AND_ASSIGN(const v1::RunConfig layered, LoadRunConfig({named, python}, {}));
+  EXPECT_EQ(layered.reward().path(), "a.py");
+  EXPECT_EQ(layered.reward().name(), "");
+  ASSERT_OK_AND_ASSIGN(const v1::RunConfig back,
+                       LoadRunConfig({named, python}, {"reward.name=exact_match"}));
+  EXPECT_EQ(back.reward().path(), "");
+  EXPECT_EQ(back.reward().function(), "");
+  EXPECT_EQ(back.reward().name(), "exact_match");
+  // An empty name is none.
+  EXPECT_OK(LoadRunConfig({named}, {"reward.path=b.py", "reward.name="}).status());
+  EXPECT_OK(LoadRunConfig({}, {"reward.name=", "reward.rewards=[{name: gsm8k}]"}).status());
+}
+
 TEST_F(LoadTest, AListOfSectionsIsReadAsAWhole) {
   const std::string file = Write("run.yaml",
                                  "reward:\n  rewards:\n  - {name: gsm8k}\n  - path: a.py\n"

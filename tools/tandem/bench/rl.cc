@@ -37,11 +37,12 @@ absl::Status RunRl(const RlOptions& options) {
   RETURN_IF_ERROR(
       (*rewarder)->Check(driver::kRewardServiceWait, [&session] { return session.interrupted(); }));
   ASSIGN_OR_RETURN(auto tokenizer, driver::LoadTokenizerIfAny(config.model().path()));
-  ASSIGN_OR_RETURN(
-      driver::PromptSource source,
-      driver::PromptSource::Load(
-          {config.data().train_files().begin(), config.data().train_files().end()}, config.data(),
-          tokenizer.get(), config.seed(), {.answer = driver::NeedsAnswer(config.reward())}));
+  ASSIGN_OR_RETURN(driver::PromptSource source,
+                   driver::PromptSource::Load(
+                       {config.data().train_files().begin(), config.data().train_files().end()},
+                       config.data(), tokenizer.get(), config.seed(),
+                       {.answer = driver::NeedsAnswer(config.reward()),
+                        .check_answer = driver::AnswerCheckOf(config.reward())}));
   ASSIGN_OR_RETURN(driver::RunFolder folder, driver::RunFolder::Create(config));
   RETURN_IF_ERROR(session.Explain(
       session.Open(config, {.local = run.local || config.trainer().endpoint().empty()})));

@@ -56,11 +56,12 @@ absl::Status RunEval(const EvalOptions& options) {
   RETURN_IF_ERROR(
       (*rewarder)->Check(driver::kRewardServiceWait, [&session] { return session.interrupted(); }));
   ASSIGN_OR_RETURN(auto tokenizer, driver::LoadTokenizerIfAny(config.model().path()));
-  ASSIGN_OR_RETURN(
-      const driver::PromptSource source,
-      driver::PromptSource::Load(
-          {config.data().test_files().begin(), config.data().test_files().end()}, config.data(),
-          tokenizer.get(), config.seed(), {.answer = driver::NeedsAnswer(config.reward())}));
+  ASSIGN_OR_RETURN(const driver::PromptSource source,
+                   driver::PromptSource::Load(
+                       {config.data().test_files().begin(), config.data().test_files().end()},
+                       config.data(), tokenizer.get(), config.seed(),
+                       {.answer = driver::NeedsAnswer(config.reward()),
+                        .check_answer = driver::AnswerCheckOf(config.reward())}));
   SessionOptions session_options;
   // Rollouts that are up serve what they serve; otherwise the model's folder is served here.
   session_options.local = options.run.local || (config.rollout().endpoints().empty() &&

@@ -12,6 +12,7 @@
 #include "common/status/status_macros.h"
 #include "nlohmann/json.hpp"
 #include "tools/tandem/commands/command.h"
+#include "tools/tandem/dataset/row_keys.h"
 #include "tools/tandem/reward/python_reward.h"
 #include "tools/tandem/reward/registry.h"
 
@@ -28,10 +29,29 @@ struct RewardOptions {
   double timeout_s = 60;
 };
 
+constexpr char kAnswerKey[] = "answer";
+
+// The row's answer, as `train` reads it. Without `is_needed`, "" for a row without text there.
+absl::StatusOr<std::string> AnswerOf(const io::JsonFields& row, bool is_needed,
+                                     const std::string& asked_by) {
+  const nlohmann::json* const value = dataset::FindKey(row.json(), kAnswerKey);
+  if (value == nullptr) {
+    if (!is_needed) return "";
+    return dataset::MissingKey(row.json(), kAnswerKey, asked_by);
+  }
+  absl::StatusOr<std::string> text = dataset::TextOf(*value, kAnswerKey);
+  if (!text.ok() && !is_needed) return "";
+  return text;
+}
+
 absl::Status RunBuiltIn(const RewardOptions& options) {
   absl::StatusOr<reward::RewardFn> judge =
       reward::FindReward(options.name, {.pattern = options.pattern});
   if (!judge.ok()) return Misuse(judge.status());
+  const bool needs_answer = reward::NeedsAnswer(options.name, {.pattern = options.pattern});
+  const reward::AnswerCheck check =
+      reward::FindAnswerCheck(options.name, {.pattern = options.pattern});
+  const std::string asked_by = absl::StrCat("the reward ", options.name, " compares with it");
   int64_t num_rewards = 0;
   double first = 0;
   bool all_equal = true;
@@ -39,7 +59,8 @@ absl::Status RunBuiltIn(const RewardOptions& options) {
       io::ForEachJsonLine(options.input, [&](const io::JsonFields& row) -> absl::Status {
         reward::RewardInput input;
         ASSIGN_OR_RETURN(input.completion, row.String("completion"));
-        ASSIGN_OR_RETURN(input.answer, row.StringOr("answer", ""));
+        ASSIGN_OR_RETURN(input.answer, AnswerOf(row, needs_answer, asked_by));
+        RETURN_IF_ERROR(check(input.answer));
         ASSIGN_OR_RETURN(input.finish_reason, row.StringOr("finish_reason", "stop"));
         ASSIGN_OR_RETURN(const double value, (*judge)(input));
         std::printf("%s", io::ToJsonLine({{"reward", value}}).c_str());
@@ -63,7 +84,7 @@ absl::Status RunPython(const RewardOptions& options) {
     reward::PythonGroup group{.name = absl::StrCat("row ", ++number), .row = row.json()};
     const auto prompt = group.row.find("prompt");
     if (prompt != group.row.end() && prompt->is_string()) group.prompt = *prompt;
-    ASSIGN_OR_RETURN(group.answer, row.StringOr("answer", ""));
+    ASSIGN_OR_RETURN(group.answer, AnswerOf(row, /*is_needed=*/false, ""));
     ASSIGN_OR_RETURN(group.completions.emplace_back(), row.String("completion"));
     group.completion_ids.emplace_back();
     ASSIGN_OR_RETURN(const auto rewards, judge.Score({group}));

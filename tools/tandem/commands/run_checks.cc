@@ -12,6 +12,8 @@
 #include "common/model/rotary_frequencies.h"
 #include "common/status/status_macros.h"
 #include "common/text/count.h"
+#include "tools/tandem/commands/best_metric_check.h"
+#include "tools/tandem/commands/data_checks.h"
 
 namespace tandem::commands {
 namespace {
@@ -21,45 +23,13 @@ using text::Count;
 // Beyond this the processes spend their time on being switched, and memory runs out first.
 constexpr int64_t kMostProcessesPerCore = 16;
 
-// Whether the estimator compares the samples of one prompt.
-bool ComparesSamples(config::v1::AdvEstimator estimator) {
-  switch (estimator) {
-    case config::v1::ADV_ESTIMATOR_GRPO:
-    case config::v1::ADV_ESTIMATOR_RLOO:
-    case config::v1::ADV_ESTIMATOR_OPO:
-    case config::v1::ADV_ESTIMATOR_REINFORCE_PLUS_PLUS_BASELINE:
-    case config::v1::ADV_ESTIMATOR_GRPO_PASSK:
-    case config::v1::ADV_ESTIMATOR_GDPO:
-    case config::v1::ADV_ESTIMATOR_OPTIMAL_TOKEN_BASELINE:
-    case config::v1::ADV_ESTIMATOR_TIR_OPTIMAL_TOKEN_BASELINE:
-      return true;
-    default:
-      return false;
-  }
-}
-
-absl::Status CheckTokens(const char* key, const driver::PromptSource& source, int64_t vocab_size) {
-  for (const driver::Prompt& prompt : source.prompts()) {
-    for (const uint32_t id : prompt.token_ids) {
-      if (id < vocab_size) continue;
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "%s: row %d has token %d, but the model's vocabulary (vocab_size of its config.json) "
-          "ends with %d; use the tokenizer that the model was trained with",
-          key, prompt.row + 1, id, vocab_size - 1));
-    }
-  }
-  return absl::OkStatus();
-}
-
-bool SamplesTest(const CheckedRun& run) { return run.test != nullptr && run.samples_test; }
-
 void CheckLengths(const CheckedRun& run, std::vector<std::string>& warnings) {
   const int64_t max_tokens = run.config.rollout().max_tokens();
   const int64_t stated = run.config.rollout().max_model_len();
   const int64_t most = model::LongestGeneration(run.spec);
   const int64_t positions = stated > 0 ? std::min(stated, most) : most;
   int64_t longest = run.reinforcement ? LongestPrompt(run.train) : 0;
-  if (SamplesTest(run)) longest = std::max(longest, LongestPrompt(*run.test));
+  if (run.rewards_test()) longest = std::max(longest, LongestPrompt(*run.test));
   const int64_t room = positions - longest;
   if (room >= max_tokens) return;
   warnings.push_back(
@@ -93,19 +63,16 @@ void CheckOverlap(const CheckedRun& run, std::vector<std::string>& warnings) {
 
 absl::StatusOr<std::vector<std::string>> CheckRun(const CheckedRun& run) {
   const int64_t vocab_size = run.spec.vocab_size;
-  RETURN_IF_ERROR(CheckTokens("data.train_files", run.train, vocab_size));
-  if (run.test != nullptr) {
-    RETURN_IF_ERROR(CheckTokens("data.test_files", *run.test, vocab_size));
-  }
+  std::vector<std::string> warnings;
+  RETURN_IF_ERROR(CheckRows(run, warnings));
+  RETURN_IF_ERROR(CheckBestMetric(run));
   const config::v1::AdvEstimator estimator = run.config.algorithm().adv_estimator();
   if (run.reinforcement && estimator == config::v1::ADV_ESTIMATOR_GDPO &&
       run.config.reward().rewards_size() == 0) {
     return absl::InvalidArgumentError(
         "algorithm.adv_estimator: gdpo normalises several rewards one by one; list them, with "
-        "their "
-        "weights, in reward.rewards, or use grpo for one reward");
+        "their weights, in reward.rewards, or use grpo for one reward");
   }
-  std::vector<std::string> warnings;
   if (run.tokenizer != nullptr && static_cast<int64_t>(run.tokenizer->vocab_size()) > vocab_size) {
     warnings.push_back(absl::StrFormat(
         "model.path: the tokenizer has %d tokens and the model %d (vocab_size of its config.json); "
@@ -130,9 +97,26 @@ absl::StatusOr<std::vector<std::string>> CheckRun(const CheckedRun& run) {
             : ": its advantage is the bare reward, without a baseline. ",
         "Set rollout.n to 4 or more, or use reinforce_plus_plus or remax"));
   }
-  if (run.reinforcement || SamplesTest(run)) CheckLengths(run, warnings);
+  if (run.reinforcement || run.rewards_test()) CheckLengths(run, warnings);
   if (run.test != nullptr) CheckOverlap(run, warnings);
   return warnings;
+}
+
+bool ComparesSamples(config::v1::AdvEstimator estimator) {
+  switch (estimator) {
+    case config::v1::ADV_ESTIMATOR_GRPO:
+    case config::v1::ADV_ESTIMATOR_RLOO:
+    case config::v1::ADV_ESTIMATOR_OPO:
+    case config::v1::ADV_ESTIMATOR_GPG:
+    case config::v1::ADV_ESTIMATOR_REINFORCE_PLUS_PLUS_BASELINE:
+    case config::v1::ADV_ESTIMATOR_GRPO_PASSK:
+    case config::v1::ADV_ESTIMATOR_GDPO:
+    case config::v1::ADV_ESTIMATOR_OPTIMAL_TOKEN_BASELINE:
+    case config::v1::ADV_ESTIMATOR_TIR_OPTIMAL_TOKEN_BASELINE:
+      return true;
+    default:
+      return false;
+  }
 }
 
 int64_t LongestPrompt(const driver::PromptSource& source) {

@@ -22,12 +22,20 @@ struct CheckedRun {
   const driver::PromptSource& train;
   const driver::PromptSource* test;  // null: no evaluation
   bool reinforcement = true;         // `tandem train`: completions are sampled and compared
+  bool by_preference = false;        // `tandem dpo`: rows are pairs
   bool samples_test = true;          // evaluations sample completions of the test rows
+
+  bool rewards_test() const { return test != nullptr && samples_test; }
 };
 
 // Returns one sentence for each setting that is allowed and probably not meant. INVALID_ARGUMENT
-// names a prompt whose tokens the model does not have.
+// names file and row of tokens that the model does not have, and of a given sequence that is longer
+// than its positions; and data whose answers, or completions to train on, are all empty.
 absl::StatusOr<std::vector<std::string>> CheckRun(const CheckedRun& run);
+
+// Whether the estimator compares the samples of one prompt: the trainer's
+// AdvantageKind::compares_samples.
+bool ComparesSamples(config::v1::AdvEstimator estimator);
 
 // The number of tokens of the longest prompt.
 int64_t LongestPrompt(const driver::PromptSource& source);

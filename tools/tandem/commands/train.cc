@@ -112,6 +112,7 @@ absl::StatusOr<RunInputs> ReadInputs(Kind kind, const RunOptions& options, Sessi
   ASSIGN_OR_RETURN(inputs.tokenizer, driver::LoadTokenizerIfAny(config.model().path()));
   const bool needs_answer = driver::NeedsAnswer(config.reward());
   driver::RowNeeds needs_of_train = {.answer = kind == Kind::kReinforcement && needs_answer,
+                                     .check_answer = driver::AnswerCheckOf(config.reward()),
                                      .given = GivenOf(kind),
                                      .generation = kind == Kind::kReinforcement};
   if (kind != Kind::kReinforcement) {
@@ -179,6 +180,7 @@ absl::Status CheckInputs(Kind kind, const RunInputs& inputs) {
                              .train = *inputs.train,
                              .test = inputs.test.has_value() ? &*inputs.test : nullptr,
                              .reinforcement = kind == Kind::kReinforcement,
+                             .by_preference = kind == Kind::kPreference,
                              .samples_test = inputs.rewarder != nullptr}));
   for (const std::string& warning : warnings) Warn(warning);
   return absl::OkStatus();

@@ -1,5 +1,6 @@
 #include "tools/tandem/doctor/model_checks.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -92,21 +93,40 @@ std::optional<model::ModelSpec> CheckModel(const config::v1::RunConfig& config,
 
 namespace {
 
+// What the rows of data files can be used for.
+struct Rows {
+  driver::PromptSource source;
+  absl::Status answers;   // of `train`: each row has one that the reward can use
+  bool is_pairs = false;  // for `dpo`, which needs no answers
+};
+
 // Rows with answers for `train`, else rows of prompts, else pairs for `dpo`, whose completions may
 // hold the prompt. The error is the first one.
-absl::StatusOr<driver::PromptSource> LoadRows(const config::v1::RunConfig& config,
-                                              const std::vector<std::string>& files,
-                                              const tokenizer::Tokenizer* tokenizer,
-                                              bool& has_answers) {
+absl::StatusOr<Rows> LoadRows(const config::v1::RunConfig& config,
+                              const std::vector<std::string>& files,
+                              const tokenizer::Tokenizer* tokenizer) {
   const auto load = [&](const driver::RowNeeds& needs) {
     return driver::PromptSource::Load(files, config.data(), tokenizer, config.seed(), needs);
   };
-  absl::StatusOr<driver::PromptSource> first = load({.answer = true});
-  has_answers = first.ok();
-  if (first.ok()) return first;
-  if (auto prompts = load({}); prompts.ok()) return prompts;
+  const bool needs_answer = driver::NeedsAnswer(config.reward());
+  absl::StatusOr<driver::PromptSource> rows =
+      load({.answer = needs_answer, .check_answer = driver::AnswerCheckOf(config.reward())});
+  if (rows.ok()) return Rows{.source = *std::move(rows), .answers = {}};
   auto pairs = load({.given = driver::RowNeeds::Given::kPair, .generation = false, .end_ids = {0}});
-  return pairs.ok() ? std::move(pairs) : std::move(first);
+  if (pairs.ok()) {
+    return Rows{.source = *std::move(pairs), .answers = rows.status(), .is_pairs = true};
+  }
+  if (auto prompts = load({}); prompts.ok()) {
+    return Rows{.source = *std::move(prompts), .answers = rows.status()};
+  }
+  return rows.status();
+}
+
+// `sft` trains on answers too, but on any text.
+bool HasCompletions(const driver::PromptSource& source) {
+  const auto& prompts = source.prompts();
+  return std::none_of(prompts.begin(), prompts.end(),
+                      [](const driver::Prompt& prompt) { return prompt.answer.empty(); });
 }
 
 }  // namespace
@@ -116,23 +136,32 @@ void CheckData(const config::v1::RunConfig& config, Findings& findings) {
   for (const auto& [key, files] : {std::pair{"data.train_files", &config.data().train_files()},
                                    std::pair{"data.test_files", &config.data().test_files()}}) {
     if (files->empty()) continue;
-    bool has_answers = false;
-    const auto source = LoadRows(config, {files->begin(), files->end()},
-                                 tokenizer.ok() ? tokenizer->get() : nullptr, has_answers);
-    if (!source.ok()) {
-      findings.Fail(key, std::string(source.status().message()),
+    const auto rows = LoadRows(config, {files->begin(), files->end()},
+                               tokenizer.ok() ? tokenizer->get() : nullptr);
+    if (!rows.ok()) {
+      findings.Fail(key, std::string(rows.status().message()),
                     "correct the line, or data.prompt_key and data.answer_key");
       continue;
     }
-    const bool lacks_answers = !has_answers && driver::NeedsAnswer(config.reward());
-    findings.Ok(
-        key,
-        absl::StrCat(Count(static_cast<int64_t>(source->prompts().size()), "prompt"), "; ",
-                     source->num_too_long(), " too long are skipped; ", source->files()[0].form,
-                     lacks_answers ? absl::StrCat(": `tandem train` refuses rows without the "
-                                                  "answer that the reward ",
-                                                  driver::RewardLabel(config.reward()), " needs")
-                                   : ""));
+    const driver::PromptSource& source = rows->source;
+    const std::string found =
+        absl::StrCat(Count(static_cast<int64_t>(source.prompts().size()), "prompt"), "; ",
+                     source.num_too_long(), " too long are skipped; ", source.files()[0].form);
+    if (rows->answers.ok()) {
+      findings.Ok(key, found);
+    } else if (rows->is_pairs) {
+      findings.Ok(key, absl::StrCat(found, ": `tandem train` refuses rows without the answer that ",
+                                    "the reward ", driver::RewardLabel(config.reward()), " needs"));
+    } else if (HasCompletions(source)) {
+      findings.Warn(
+          key, absl::StrCat(found, "; `tandem train` refuses them: ", rows->answers.message()),
+          absl::StrCat("for `tandem train`, correct the row, or choose another reward than ",
+                       driver::RewardLabel(config.reward()), "; `tandem sft` takes them"));
+    } else {
+      findings.Fail(key, std::string(rows->answers.message()),
+                    absl::StrCat("correct data.answer_key or the row; the reward ",
+                                 driver::RewardLabel(config.reward()), " needs an answer"));
+    }
   }
 }
 

@@ -28,6 +28,10 @@ class BestModel {
   absl::Status OnStep(int64_t step, const Metrics& metrics,
                       const std::function<absl::Status()>& save);
 
+  // Returns a sentence, once, if a step lacks the metric and it is none of an evaluation, which not
+  // every step has: then no step may have it. Otherwise "".
+  std::string NoteMissing(int64_t step, const Metrics& metrics);
+
   const std::string& metric() const { return metric_; }
   std::optional<int64_t> step() const { return step_; }  // of the best value so far
   double value() const { return value_; }
@@ -38,6 +42,7 @@ class BestModel {
   const std::string metric_;
   std::optional<int64_t> step_;
   double value_ = 0;
+  bool has_noted_ = false;
 };
 
 }  // namespace tandem::driver

@@ -54,7 +54,7 @@ void EqualRewards::Note(int64_t step, const std::vector<Group>& groups) const {
                                 ? absl::StrCat("every reward is ", completion.reward)
                                 : std::string("the rewards of each prompt's completions are equal");
   note_(absl::StrCat("warning: steps ", step - in_a_row_ + 1, " to ", step, ": ", which,
-                     " (reward.name ", reward_name_,
+                     " (reward ", reward_,
                      "), so no completion counts as better than another. For example, the answer ",
                      Shown(group.prompt.answer), " and the completion ", Shown(completion.text),
                      " gave ", completion.reward,

@@ -11,6 +11,7 @@
 
 #include "tandem/config/v1/run_config.pb.h"
 #include "tools/tandem/driver/completion.h"
+#include "tools/tandem/driver/reward_parts.h"
 #include "tools/tandem/driver/run_folder.h"
 
 namespace tandem::driver {
@@ -20,7 +21,7 @@ class EqualRewards {
  public:
   // `note` receives a line after 5, 10, 20, ... such steps in a row.
   EqualRewards(const config::v1::RunConfig& config, std::function<void(const std::string&)> note)
-      : reward_name_(config.reward().name()),
+      : reward_(RewardLabel(config.reward())),
         estimator_(config.algorithm().adv_estimator()),
         note_(std::move(note)) {}
 
@@ -34,7 +35,7 @@ class EqualRewards {
 
   void Note(int64_t step, const std::vector<Group>& groups) const;
 
-  const std::string reward_name_;
+  const std::string reward_;
   const config::v1::AdvEstimator estimator_;
   const std::function<void(const std::string&)> note_;
   int64_t in_a_row_ = 0;

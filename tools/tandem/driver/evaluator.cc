@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::driver {
@@ -45,6 +46,10 @@ rollout::v1::SamplingParams EvalSampling(const config::v1::RunConfig& config) {
   params.set_top_p(val.top_p());
   params.set_seed(config.seed() + 0x5EED);
   return params;
+}
+
+std::string EvaluationMetric(const config::v1::RunConfig& config, const std::string& label) {
+  return absl::StrCat("val-core/", label, "/reward/mean@", config.rollout().val_kwargs().n());
 }
 
 absl::StatusOr<EvalResult> Evaluate(const config::v1::RunConfig& config, const PromptSource& source,

@@ -3,6 +3,7 @@
 #define TANDEM_TOOLS_TANDEM_DRIVER_EVALUATOR_H_
 
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -20,6 +21,9 @@ rollout::v1::SamplingParams TrainSampling(const config::v1::RunConfig& config);
 rollout::v1::SamplingParams GreedySampling(const config::v1::RunConfig& config);
 // Sampling parameters of an evaluation; every evaluation has the same seed.
 rollout::v1::SamplingParams EvalSampling(const config::v1::RunConfig& config);
+
+// The metric of an evaluation: the mean of the reward with this label (driver::RewardParts()).
+std::string EvaluationMetric(const config::v1::RunConfig& config, const std::string& label);
 
 struct EvalResult {
   double mean_reward = 0;  // mean over samples, then over prompts

@@ -1,10 +1,11 @@
 #include "tools/tandem/driver/held_out_loss.h"
 
-#include <cmath>
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/status/status_macros.h"
+#include "tools/tandem/driver/pair_loss.h"
 
 namespace tandem::driver {
 namespace {
@@ -47,11 +48,6 @@ double SumTrained(const GivenSequence& sequence,
     }
   }
   return sum;
-}
-
-// log(sigmoid(x)), exact for large |x|.
-double LogSigmoid(double x) {
-  return x < 0 ? x - std::log1p(std::exp(x)) : -std::log1p(std::exp(-x));
 }
 
 }  // namespace
@@ -125,19 +121,30 @@ absl::Status HeldOutLoss::MeasureTokens(Metrics& metrics) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::vector<double>> HeldOutLoss::ScorePairs(bool of_reference) {
+  ASSIGN_OR_RETURN(std::vector<double> scores, SumLogProbs(of_reference));
+  if (!IsLengthNormalized(dpo_.loss_type())) return scores;
+  size_t index = 0;
+  for (const std::vector<GivenSequence>& row : rows_) {
+    for (const GivenSequence& sequence : row) {
+      scores[index++] /= static_cast<double>(std::max<int64_t>(1, NumTrained(sequence)));
+    }
+  }
+  return scores;
+}
+
 absl::Status HeldOutLoss::MeasurePairs(Metrics& metrics) {
   if (reference_.empty()) {
-    ASSIGN_OR_RETURN(reference_, SumLogProbs(/*of_reference=*/true));
+    ASSIGN_OR_RETURN(reference_, ScorePairs(/*of_reference=*/true));
   }
-  ASSIGN_OR_RETURN(const std::vector<double> sums, SumLogProbs(/*of_reference=*/false));
+  ASSIGN_OR_RETURN(const std::vector<double> policy, ScorePairs(/*of_reference=*/false));
   double loss = 0;
   double preferred = 0;
-  for (size_t chosen = 0; chosen < sums.size(); chosen += 2) {
+  for (size_t chosen = 0; chosen < policy.size(); chosen += 2) {
     const size_t rejected = chosen + 1;
-    const double margin = dpo_.beta() * ((sums[chosen] - reference_[chosen]) -
-                                         (sums[rejected] - reference_[rejected]));
-    loss -= (1 - dpo_.label_smoothing()) * LogSigmoid(margin) +
-            dpo_.label_smoothing() * LogSigmoid(-margin);
+    const double margin = dpo_.beta() * ((policy[chosen] - reference_[chosen]) -
+                                         (policy[rejected] - reference_[rejected]));
+    loss += PairLoss(dpo_, margin);
     if (margin > 0) ++preferred;
   }
   const double pairs = static_cast<double>(rows_.size());

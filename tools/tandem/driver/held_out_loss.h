@@ -24,7 +24,7 @@ class HeldOutLoss {
       const trainer::v1::ComputeLogProbsRequest&)>;
 
   // Measures the first data.test_limit of the rows that give sequences. `by_preference`: each row
-  // gives a pair, for the loss of dpo; otherwise the loss is that of sft.
+  // gives a pair, for the loss of dpo (dpo.loss_type); otherwise the loss is that of sft.
   HeldOutLoss(const config::v1::RunConfig& config, const std::vector<Prompt>& rows,
               bool by_preference, Score score);
 
@@ -38,6 +38,8 @@ class HeldOutLoss {
  private:
   // Sum of the log-probs of each sequence's trained tokens, row after row.
   absl::StatusOr<std::vector<double>> SumLogProbs(bool of_reference);
+  // What dpo.loss_type compares: the same sums, or their means over the trained tokens.
+  absl::StatusOr<std::vector<double>> ScorePairs(bool of_reference);
   absl::Status MeasureTokens(Metrics& metrics);
   absl::Status MeasurePairs(Metrics& metrics);
 
@@ -45,7 +47,7 @@ class HeldOutLoss {
   const bool by_preference_;
   const Score score_;
   std::vector<std::vector<GivenSequence>> rows_;
-  std::vector<double> reference_;  // sums under the reference, which do not change
+  std::vector<double> reference_;  // scores under the reference, which do not change
 };
 
 }  // namespace tandem::driver

@@ -81,6 +81,15 @@ absl::Status PromptSource::Read(const std::string& path, const RowPrompts& rows,
   return absl::OkStatus();
 }
 
+std::string PromptSource::PlaceOf(const Prompt& prompt) const {
+  int64_t row = prompt.row;
+  for (const DataFile& file : files_) {
+    if (row < file.num_rows) return absl::StrCat(file.path, ": row ", row + 1);
+    row -= file.num_rows;
+  }
+  return absl::StrCat("row ", prompt.row + 1);  // not one of this source
+}
+
 std::vector<int64_t> PromptSource::PromptsOf(size_t index, uint64_t epoch) const {
   const Entry& entry = entries_[index];
   const int64_t size = entry.end - entry.begin;

@@ -44,6 +44,8 @@ class PromptSource {
   // The number of prompts of an epoch: that of prompts(), if every weight is 1.
   int64_t epoch_size() const { return static_cast<int64_t>(order_.size()); }
   const std::vector<DataFile>& files() const { return files_; }
+  // For messages: "FILE: row N", counted from 1 within the file.
+  std::string PlaceOf(const Prompt& prompt) const;
   int64_t num_too_long() const { return num_too_long_; }
   // The number of prompts returned since the start: the cursor of a resumed run.
   int64_t position() const { return position_; }

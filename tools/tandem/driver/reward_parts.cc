@@ -64,6 +64,27 @@ bool NeedsAnswer(const config::v1::RewardConfig& config) {
   });
 }
 
+reward::AnswerCheck AnswerCheckOf(const config::v1::RewardConfig& config) {
+  struct Part {
+    std::string asked_by;
+    reward::AnswerCheck check;
+  };
+  std::vector<Part> parts;
+  for (const RewardPart& part : RewardParts(config)) {
+    if (!reward::NeedsAnswer(part.name, {.pattern = part.pattern})) continue;
+    parts.push_back({absl::StrCat(part.key, ".name ", part.name),
+                     reward::FindAnswerCheck(part.name, {.pattern = part.pattern})});
+  }
+  return [parts = std::move(parts)](const std::string& answer) -> absl::Status {
+    for (const Part& part : parts) {
+      const absl::Status status = part.check(answer);
+      if (status.ok()) continue;
+      return absl::Status(status.code(), absl::StrCat(status.message(), " (", part.asked_by, ")"));
+    }
+    return absl::OkStatus();
+  };
+}
+
 absl::Status CheckRewardNames(const config::v1::RewardConfig& config) {
   std::vector<std::string> known = reward::RewardNames();
   known.push_back(kServiceName);

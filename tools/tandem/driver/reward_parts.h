@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "tandem/config/v1/run_config.pb.h"
+#include "tools/tandem/reward/reward.h"
 
 namespace tandem::driver {
 
@@ -38,6 +39,10 @@ bool RunsPython(const config::v1::RewardConfig& config);
 // Whether one of the rewards compares with the answers of rows, so that each row needs one. Python
 // functions and services read whole rows.
 bool NeedsAnswer(const config::v1::RewardConfig& config);
+
+// Returns the check of a row's answer by every reward that compares with it; errors name the key of
+// the reward.
+reward::AnswerCheck AnswerCheckOf(const config::v1::RewardConfig& config);
 
 // INVALID_ARGUMENT for a name that is neither a built-in reward nor `service`, nor `none` as the only
 // one: the message begins with the key and lists the known names.

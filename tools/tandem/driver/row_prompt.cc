@@ -193,7 +193,7 @@ class RowPrompts::Builder {
     const json* value = form_.answer_key.empty() ? nullptr : FindKey(row_, form_.answer_key);
     if (value == nullptr && EndsWithCompletion()) {
       prompt_.answer = messages_.back()["content"].get<std::string>();
-      return absl::OkStatus();
+      return CheckAnswer();
     }
     if (value == nullptr) {
       return needs_.answer ? MissingKey(row_, config_.answer_key(), "data.answer_key")
@@ -205,7 +205,12 @@ class RowPrompts::Builder {
     } else if (needs_.answer) {
       return text.status();
     }
-    return absl::OkStatus();
+    return CheckAnswer();
+  }
+
+  absl::Status CheckAnswer() const {
+    if (!needs_.answer || needs_.check_answer == nullptr) return absl::OkStatus();
+    return needs_.check_answer(prompt_.answer);
   }
 
   // A completion in messages answers with its last one.

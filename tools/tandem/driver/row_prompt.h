@@ -13,6 +13,7 @@
 #include "tandem/config/v1/run_config.pb.h"
 #include "tools/tandem/dataset/row_form.h"
 #include "tools/tandem/driver/completion.h"
+#include "tools/tandem/reward/reward.h"
 
 namespace tandem::driver {
 
@@ -24,6 +25,8 @@ struct RowNeeds {
     kPair,        // preferences
   };
   bool answer = false;  // the reward compares with it
+  // Whether the reward can use an answer; null: any will do. Unused without `answer`.
+  reward::AnswerCheck check_answer;
   Given given = Given::kNone;
   bool given_is_optional = false;  // a row without it gives nothing
   // The prompt is sampled from. Unset: it only precedes what is given.

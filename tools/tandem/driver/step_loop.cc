@@ -8,6 +8,7 @@
 #include "common/status/status_macros.h"
 #include "common/telemetry/trace.h"
 #include "common/text/count.h"
+#include "tools/tandem/driver/evaluator.h"
 #include "tools/tandem/driver/part_scores.h"
 #include "tools/tandem/driver/publish_retry.h"
 #include "tools/tandem/driver/reward_parts.h"
@@ -117,7 +118,7 @@ bool StepLoop::EvaluationIsDue(int64_t step) const {
 }
 
 std::string StepLoop::EvaluationMetric(const std::string& label) const {
-  return absl::StrCat("val-core/", label, "/reward/mean@", c_.config.rollout().val_kwargs().n());
+  return driver::EvaluationMetric(c_.config, label);
 }
 
 absl::Status StepLoop::RunEvaluation(int64_t step, int64_t version, Metrics& metrics) {
@@ -177,6 +178,9 @@ absl::Status StepLoop::FinishStep(int64_t step, Metrics& metrics, std::vector<st
 }
 
 absl::Status StepLoop::SaveBest(int64_t step, Metrics& metrics) {
+  if (const std::string note = best_.NoteMissing(step, metrics); !note.empty()) {
+    c_.progress.Note(note);
+  }
   const auto write = [&]() -> absl::Status {
     ASSIGN_OR_RETURN(const auto response,
                      c_.trainer.SaveCheckpoint(c_.folder.best_path(),

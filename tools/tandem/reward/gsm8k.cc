@@ -10,6 +10,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/status/status_macros.h"
 #include "tools/tandem/reward/registry.h"
 
 namespace tandem::reward {
@@ -63,18 +64,20 @@ std::optional<Decimal> FinalNumber(absl::string_view text) {
 
 namespace {
 
-absl::StatusOr<double> Gsm8k(const RewardInput& input) {
-  absl::string_view answer = input.answer;
+absl::StatusOr<Decimal> NumberOfAnswer(absl::string_view answer) {
   const size_t mark = answer.rfind(kAnswerMark);
   if (mark != absl::string_view::npos) answer.remove_prefix(mark + kAnswerMark.size());
-  const std::optional<Decimal> expected = FinalNumber(answer);
-  if (!expected.has_value()) {
-    constexpr size_t kLongest = 80;
-    return absl::InvalidArgumentError(
-        absl::StrCat("answer: expected a number, after \"####\" if it has that mark; found \"",
-                     absl::Utf8SafeCHexEscape(answer.substr(0, kLongest)),
-                     "\"; fix the row or choose another reward"));
-  }
+  const std::optional<Decimal> number = FinalNumber(answer);
+  if (number.has_value()) return *number;
+  constexpr size_t kLongest = 80;
+  return absl::InvalidArgumentError(
+      absl::StrCat("answer: expected a number, after \"####\" if it has that mark; found \"",
+                   absl::Utf8SafeCHexEscape(answer.substr(0, kLongest)),
+                   "\"; fix the row or choose another reward"));
+}
+
+absl::StatusOr<double> Gsm8k(const RewardInput& input) {
+  ASSIGN_OR_RETURN(const Decimal expected, NumberOfAnswer(input.answer));
   return FinalNumber(input.completion) == expected ? 1.0 : 0.0;
 }
 
@@ -82,6 +85,11 @@ absl::StatusOr<double> Gsm8k(const RewardInput& input) {
 
 const RewardKind kGsm8kReward = {
     .name = "gsm8k",
-    .make = [](const RewardOptions&) -> absl::StatusOr<RewardFn> { return RewardFn(Gsm8k); }};
+    .make = [](const RewardOptions&) -> absl::StatusOr<RewardFn> { return RewardFn(Gsm8k); },
+    .make_answer_check =
+        [](const RewardOptions&) {
+          return AnswerCheck(
+              [](const std::string& answer) { return NumberOfAnswer(answer).status(); });
+        }};
 
 }  // namespace tandem::reward

@@ -11,14 +11,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/status/status_macros.h"
 #include "tools/tandem/reward/code_points.h"
+#include "tools/tandem/reward/group_pattern.h"
 #include "tools/tandem/reward/registry.h"
 
 namespace tandem::reward {
@@ -40,7 +43,7 @@ std::string ErrorText(int error) {
 
 PCRE2_SPTR Units(const std::string& text) { return reinterpret_cast<PCRE2_SPTR>(text.data()); }
 
-absl::StatusOr<Code> Compile(const std::string& pattern, const char* field) {
+absl::StatusOr<Code> Compile(const std::string& pattern, const char* field, uint32_t options = 0) {
   if (pattern.size() > kMaxPatternBytes) {
     return absl::InvalidArgumentError(absl::StrCat(field, ": expected a pattern of at most ",
                                                    kMaxPatternBytes, " bytes, found ",
@@ -52,8 +55,8 @@ absl::StatusOr<Code> Compile(const std::string& pattern, const char* field) {
   // of the text, so it bounds nothing for a long one.
   pcre2_code* code =
       pcre2_compile(Units(pattern), pattern.size(),
-                    PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF | PCRE2_AUTO_CALLOUT, &error,
-                    &offset, nullptr);
+                    PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF | PCRE2_AUTO_CALLOUT | options,
+                    &error, &offset, nullptr);
   if (code == nullptr) {
     return absl::InvalidArgumentError(
         absl::StrCat(field, ": expected a PCRE2 pattern; at byte ", offset, ": ", ErrorText(error),
@@ -116,16 +119,20 @@ absl::StatusOr<Match> Search(const pcre2_code* code, const std::string& text) {
   return out;
 }
 
+// A row's answer as a pattern.
+absl::StatusOr<Code> CompileAnswer(const std::string& answer) {
+  if (answer.empty()) {
+    return absl::InvalidArgumentError(
+        "answer: expected a PCRE2 pattern, found an empty answer, which matches everywhere; "
+        "fix the row or set reward.pattern");
+  }
+  return Compile(answer, "answer");
+}
+
 absl::StatusOr<RewardFn> MakeRegex(const RewardOptions& options) {
   if (options.pattern.empty()) {
     return RewardFn([](const RewardInput& input) -> absl::StatusOr<double> {
-      if (input.answer.empty()) {
-        return absl::InvalidArgumentError(
-            "answer: expected a PCRE2 pattern, found an empty answer, which matches everywhere; "
-            "fix "
-            "the row or set reward.pattern");
-      }
-      ASSIGN_OR_RETURN(const Code code, Compile(input.answer, "answer"));
+      ASSIGN_OR_RETURN(const Code code, CompileAnswer(input.answer));
       ASSIGN_OR_RETURN(const Match match, Search(code.get(), input.completion));
       return match.is_found ? 1.0 : 0.0;
     });
@@ -145,9 +152,46 @@ bool RegexNeedsAnswer(const RewardOptions& options) {
   return code.ok() && NumGroups(code->get()) > 0;
 }
 
+AnswerCheck MakeRegexCheck(const RewardOptions& options) {
+  if (options.pattern.empty()) {
+    return [](const std::string& answer) { return CompileAnswer(answer).status(); };
+  }
+  return [](const std::string& answer) {
+    if (!Trimmed(answer).empty()) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        "answer: expected text to compare group 1 of reward.pattern with, found none but white "
+        "space; fix or remove the row");
+  };
+}
+
+// Whether group 1 of the option can be equal to an answer.
+AnswerTest MakeRegexTest(const RewardOptions& options) {
+  const std::optional<std::string> group = FirstGroupPattern(options.pattern);
+  if (!group.has_value()) return [](const std::string&) { return true; };
+  // The pattern's own options stand outside the group: these allow all that they could.
+  const absl::StatusOr<Code> code =
+      Compile(absl::StrCat("\\A(?:", *group, ")\\z"), "reward.pattern",
+              PCRE2_CASELESS | PCRE2_DOTALL | PCRE2_MULTILINE | PCRE2_DUPNAMES);
+  if (!code.ok()) return [](const std::string&) { return true; };
+  return [code = *code](const std::string& answer) {
+    const absl::string_view text = absl::StripAsciiWhitespace(answer);
+    for (const char* before : {"", " ", "\n"}) {
+      for (const char* after : {"", " ", "\n"}) {
+        const auto match = Search(code.get(), absl::StrCat(before, text, after));
+        if (!match.ok() || match->is_found) return true;
+      }
+    }
+    return false;
+  };
+}
+
 }  // namespace
 
-const RewardKind kRegexReward = {
-    .name = "regex", .make = MakeRegex, .has_pattern = true, .needs_answer = RegexNeedsAnswer};
+const RewardKind kRegexReward = {.name = "regex",
+                                 .make = MakeRegex,
+                                 .has_pattern = true,
+                                 .needs_answer = RegexNeedsAnswer,
+                                 .make_answer_check = MakeRegexCheck,
+                                 .make_answer_test = MakeRegexTest};
 
 }  // namespace tandem::reward

@@ -16,6 +16,18 @@ constexpr const RewardKind* kKinds[] = {
     &kRegexReward,
 };
 
+// Null: no such name.
+const RewardKind* Find(absl::string_view name) {
+  for (const RewardKind* kind : kKinds) {
+    if (kind->name == name) return kind;
+  }
+  return nullptr;
+}
+
+bool NeedsAnswer(const RewardKind& kind, const RewardOptions& options) {
+  return kind.needs_answer == nullptr || kind.needs_answer(options);
+}
+
 }  // namespace
 
 absl::Status UnknownReward(absl::string_view name, const std::vector<std::string>& known,
@@ -35,23 +47,35 @@ std::vector<std::string> RewardNames() {
 }
 
 bool NeedsAnswer(absl::string_view name, const RewardOptions& options) {
-  for (const RewardKind* kind : kKinds) {
-    if (kind->name == name) return kind->needs_answer == nullptr || kind->needs_answer(options);
+  const RewardKind* const kind = Find(name);
+  return kind != nullptr && NeedsAnswer(*kind, options);
+}
+
+AnswerCheck FindAnswerCheck(absl::string_view name, const RewardOptions& options) {
+  const RewardKind* const kind = Find(name);
+  if (kind == nullptr || kind->make_answer_check == nullptr || !NeedsAnswer(*kind, options)) {
+    return [](const std::string&) { return absl::OkStatus(); };
   }
-  return false;
+  return kind->make_answer_check(options);
+}
+
+AnswerTest FindAnswerTest(absl::string_view name, const RewardOptions& options) {
+  const RewardKind* const kind = Find(name);
+  if (kind == nullptr || kind->make_answer_test == nullptr || !NeedsAnswer(*kind, options)) {
+    return [](const std::string&) { return true; };
+  }
+  return kind->make_answer_test(options);
 }
 
 absl::StatusOr<RewardFn> FindReward(absl::string_view name, const RewardOptions& options) {
-  for (const RewardKind* kind : kKinds) {
-    if (kind->name != name) continue;
-    if (!options.pattern.empty() && !kind->has_pattern) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("reward.pattern: expected none: reward ", name,
-                       " uses no pattern; remove the key or set reward.name=regex"));
-    }
-    return kind->make(options);
+  const RewardKind* const kind = Find(name);
+  if (kind == nullptr) return UnknownReward(name, RewardNames());
+  if (!options.pattern.empty() && !kind->has_pattern) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("reward.pattern: expected none: reward ", name,
+                     " uses no pattern; remove the key or set reward.name=regex"));
   }
-  return UnknownReward(name, RewardNames());
+  return kind->make(options);
 }
 
 }  // namespace tandem::reward

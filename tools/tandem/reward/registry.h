@@ -29,6 +29,11 @@ absl::StatusOr<RewardFn> FindReward(absl::string_view name, const RewardOptions&
 // name.
 bool NeedsAnswer(absl::string_view name, const RewardOptions& options = {});
 
+// Return the check and the test of answers for a reward of these names and options. For one that
+// compares with none, and for an unknown name, they accept everything.
+AnswerCheck FindAnswerCheck(absl::string_view name, const RewardOptions& options = {});
+AnswerTest FindAnswerTest(absl::string_view name, const RewardOptions& options = {});
+
 // In alphabetical order.
 std::vector<std::string> RewardNames();
 

@@ -6,6 +6,7 @@
 #include <functional>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace tandem::reward {
@@ -24,6 +25,12 @@ struct RewardOptions {
   std::string pattern;  // reward.pattern
 };
 
+// Checks a row's answer, before anything is sampled: INVALID_ARGUMENT if the reward cannot use it.
+using AnswerCheck = std::function<absl::Status(const std::string& answer)>;
+
+// Whether any completion can match an answer that the check accepts.
+using AnswerTest = std::function<bool(const std::string& answer)>;
+
 struct RewardKind {
   const char* name;  // reward.name
   // INVALID_ARGUMENT if an option is invalid; names the option.
@@ -31,6 +38,10 @@ struct RewardKind {
   bool has_pattern = false;  // supports reward.pattern
   // Whether rows need an answer, with options that make() accepts; null: always.
   bool (*needs_answer)(const RewardOptions& options) = nullptr;
+  // Both with options that make() accepts, for rewards that need an answer. Null: every text will do,
+  // and can be matched.
+  AnswerCheck (*make_answer_check)(const RewardOptions& options) = nullptr;
+  AnswerTest (*make_answer_test)(const RewardOptions& options) = nullptr;
 };
 
 }  // namespace tandem::reward

@@ -51,6 +51,11 @@ extern std::string run_id;
 extern trainer::v1::TrainStepHeader header;
 }  // namespace tandem::driver::lease_keeper_example
 
+namespace tandem::driver::pair_loss_example {
+extern config::v1::DpoConfig dpo;
+extern double chosen, rejected, ref_chosen, ref_rejected, loss;
+}  // namespace tandem::driver::pair_loss_example
+
 namespace tandem::driver::publish_retry_example {
 extern absl::Duration patience;
 absl::Status Publish();

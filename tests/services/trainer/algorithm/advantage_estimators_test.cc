@@ -22,6 +22,7 @@ constexpr Named kEstimators[] = {
     {"dr_grpo", &kGrpoAdvantages, false},
     {"rloo", &kRlooAdvantages},
     {"opo", &kOpoAdvantages},
+    {"gpg", &kGpgAdvantages},
     {"remax", &kRemaxAdvantages},
     {"reinforce_plus_plus", &kReinforcePlusPlusAdvantages},
     {"reinforce_plus_plus_baseline", &kReinforcePlusPlusBaselineAdvantages},

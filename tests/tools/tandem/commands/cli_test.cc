@@ -451,6 +451,37 @@ TEST(Cli, ARewardThatNeverMatchesSaysSo) {
   EXPECT_THAT(result.err, HasSubstr("every one of the 2 rewards is 0"));
 }
 
+// Rows that `train` refuses are refused here, and those that it takes are taken.
+TEST(Cli, ARewardReadsAnswersAsTrainDoes) {
+  const TempFolder folder;
+  const auto judge = [&](const std::vector<std::string>& args, const std::string& row) {
+    const std::string input = folder.Write("in.jsonl", row + "\n");
+    std::vector<std::string> all = {"reward", "--input", input};
+    all.insert(all.end(), args.begin(), args.end());
+    return RunProgram("tandem", all);
+  };
+  const std::vector<std::string> pattern = {"--name", "regex", "--pattern", "answer is (\\d+)"};
+
+  const ProgramResult missing =
+      judge({"--name", "exact_match"}, R"({"completion": "", "anwser": "5"})");
+  EXPECT_EQ(missing.exit_code, 1);
+  EXPECT_EQ(missing.out, "");
+  EXPECT_THAT(missing.err, AllOf(HasSubstr("in.jsonl:1: expected the key 'answer'"),
+                                 HasSubstr("did you mean 'anwser'?")));
+  const ProgramResult none =
+      judge({"--name", "exact_match"}, R"({"completion": "", "answer": null})");
+  EXPECT_EQ(none.exit_code, 1);
+  EXPECT_THAT(none.err, HasSubstr("in.jsonl:1: answer: expected text, found null"));
+  EXPECT_EQ(judge(pattern, R"({"completion": "The answer is 5"})").exit_code, 1);
+  EXPECT_THAT(judge(pattern, R"({"completion": "The answer is 5", "answer": ""})").err,
+              HasSubstr("in.jsonl:1: answer: expected text to compare group 1"));
+
+  EXPECT_EQ(judge({"--name", "gsm8k"}, R"({"completion": "5", "answer": 5})").out,
+            "{\"reward\":1.0}\n");
+  EXPECT_EQ(judge({"--name", "regex", "--pattern", "\\d"}, R"({"completion": "5"})").out,
+            "{\"reward\":1.0}\n");
+}
+
 TEST(Cli, TokenizeGivesIdsAndBack) {
   const TempFolder folder;
   const std::string model = WriteTinyModel(folder);

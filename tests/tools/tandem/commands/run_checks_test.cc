@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/config/load.h"
+#include "common/status/status_macros.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/tiny_model.h"
@@ -55,20 +56,21 @@ class RunChecks : public ::testing::Test {
   config::v1::RunConfig config_ = config::DefaultRunConfig();
   model::ModelSpec spec_;
   std::unique_ptr<tokenizer::Tokenizer> tokenizer_;
-  std::string train_ = "{\"prompt\": [1, 2]}\n{\"prompt\": [1, 3]}\n";
+  std::string train_ =
+      "{\"prompt\": [1, 2], \"answer\": \"5\"}\n{\"prompt\": [1, 3], \"answer\": \"5\"}\n";
   std::string test_;
   bool samples_test_ = true;
 };
 
 TEST_F(RunChecks, FindNothingInAnOrdinaryRun) {
-  test_ = "{\"prompt\": [1, 4]}\n";
+  test_ = "{\"prompt\": [1, 4], \"answer\": \"5\"}\n";
   ASSERT_OK_AND_ASSIGN(const auto warnings, Check());
   EXPECT_THAT(warnings, IsEmpty());
 }
 
 TEST_F(RunChecks, NameABatchThatRepeatsItsRows) {
   config_.mutable_data()->set_train_batch_size(16);
-  train_ = "{\"prompt\": [1, 2]}\n";
+  train_ = "{\"prompt\": [1, 2], \"answer\": \"5\"}\n";
 
   ASSERT_OK_AND_ASSIGN(const auto warnings, Check());
   EXPECT_THAT(warnings, ElementsAre(AllOf(HasSubstr("data.train_batch_size: 16"),
@@ -116,7 +118,7 @@ TEST_F(RunChecks, NameCompletionsThatTheModelHasNoPositionsFor) {
 
 TEST_F(RunChecks, IgnoreCompletionsThatNothingSamples) {
   config_.mutable_rollout()->set_max_tokens(63);
-  test_ = "{\"prompt\": [1, 4]}\n";
+  test_ = "{\"prompt\": [1, 4], \"answer\": \"5\"}\n";
 
   ASSERT_OK_AND_ASSIGN(const auto sampled, Check(/*reinforcement=*/false));
   EXPECT_THAT(sampled, ElementsAre(HasSubstr("rollout.max_tokens")));
@@ -126,18 +128,96 @@ TEST_F(RunChecks, IgnoreCompletionsThatNothingSamples) {
 }
 
 TEST_F(RunChecks, NameEvaluationsOnTrainingData) {
-  test_ = "{\"prompt\": [1, 3]}\n{\"prompt\": [1, 4]}\n";
+  test_ = "{\"prompt\": [1, 3], \"answer\": \"5\"}\n{\"prompt\": [1, 4], \"answer\": \"5\"}\n";
 
   ASSERT_OK_AND_ASSIGN(const auto warnings, Check());
   EXPECT_THAT(warnings, ElementsAre(HasSubstr("data.test_files: 1 of 2 prompts is also in")));
 }
 
 TEST_F(RunChecks, RefuseTokensThatTheModelDoesNotHave) {
-  train_ = "{\"prompt\": [1, 2]}\n{\"prompt\": [1, 15]}\n";
+  train_ = "{\"prompt\": [1, 2], \"answer\": \"5\"}\n{\"prompt\": [1, 15], \"answer\": \"5\"}\n";
 
   EXPECT_THAT(Check().status(), StatusIs(absl::StatusCode::kInvalidArgument,
-                                         AllOf(HasSubstr("data.train_files: row 2 has token 15"),
+                                         AllOf(HasSubstr("data.train_files: "),
+                                               HasSubstr("/train.jsonl: row 2 has token 15"),
                                                HasSubstr("ends with 14"))));
+}
+
+TEST_F(RunChecks, RefuseGivenSequencesThatTheModelCannotTake) {
+  ASSERT_OK_AND_ASSIGN(tokenizer_, driver::LoadTokenizerIfAny(WriteTinyModel(folder_)));
+  const std::string file =
+      folder_.Write("first.jsonl", "{\"prompt\": \"1+1=\", \"answer\": \"2\"}\n");
+  const std::string other = folder_.Write("other.jsonl",
+                                          "{\"prompt\": \"1+1=\", \"answer\": \"2\"}\n"
+                                          "{\"prompt\": \"1+1=\", \"answer\": \"222222\"}\n");
+  ASSERT_OK_AND_ASSIGN(
+      const driver::PromptSource source,
+      driver::PromptSource::Load(
+          {file, other}, config_.data(), tokenizer_.get(), /*seed=*/0,
+          {.given = driver::RowNeeds::Given::kCompletion, .generation = false, .end_ids = {14}}));
+  const auto check = [&] {
+    return CheckRun({.config = config_,
+                     .spec = spec_,
+                     .tokenizer = tokenizer_.get(),
+                     .train = source,
+                     .test = nullptr,
+                     .reinforcement = false,
+                     .samples_test = false})
+        .status();
+  };
+  EXPECT_OK(check());
+  spec_.max_position_embeddings = 10;
+  EXPECT_THAT(check(), StatusIs(absl::StatusCode::kInvalidArgument,
+                                AllOf(HasSubstr("data.train_files: "),
+                                      HasSubstr("/other.jsonl: row 2 has 11 tokens"),
+                                      HasSubstr("10 positions"))));
+  spec_.max_position_embeddings = 64;
+  spec_.vocab_size = 14;
+  EXPECT_THAT(check(), StatusIs(absl::StatusCode::kInvalidArgument,
+                                HasSubstr("/first.jsonl: row 1 has token 14")));
+}
+
+TEST_F(RunChecks, NameEmptyAnswersAndRefuseDataWithoutOthers) {
+  train_ = "{\"prompt\": [1, 2], \"answer\": \"5\"}\n{\"prompt\": [1, 3], \"answer\": \" \"}\n";
+  ASSERT_OK_AND_ASSIGN(const auto warnings, Check());
+  EXPECT_THAT(warnings,
+              ElementsAre(AllOf(HasSubstr("data.train_files: 1 of 2 rows has an empty answer"),
+                                HasSubstr("/train.jsonl: row 2"))));
+
+  train_ = "{\"prompt\": [1, 2], \"answer\": \"\"}\n";
+  EXPECT_THAT(Check().status(), StatusIs(absl::StatusCode::kInvalidArgument,
+                                         AllOf(HasSubstr("1 of 1 row has an empty answer"),
+                                               HasSubstr("data.answer_key"))));
+  config_.mutable_reward()->set_name("service");  // reads whole rows
+  EXPECT_OK(Check().status());
+}
+
+TEST_F(RunChecks, NameEmptyCompletionsToTrainOn) {
+  ASSERT_OK_AND_ASSIGN(tokenizer_, driver::LoadTokenizerIfAny(WriteTinyModel(folder_)));
+  const auto check = [&](const std::string& rows) -> absl::StatusOr<std::vector<std::string>> {
+    ASSIGN_OR_RETURN(
+        const driver::PromptSource source,
+        driver::PromptSource::Load(
+            {folder_.Write("sft.jsonl", rows)}, config_.data(), tokenizer_.get(), /*seed=*/0,
+            {.given = driver::RowNeeds::Given::kCompletion, .generation = false, .end_ids = {0}}));
+    return CheckRun({.config = config_,
+                     .spec = spec_,
+                     .tokenizer = tokenizer_.get(),
+                     .train = source,
+                     .test = nullptr,
+                     .reinforcement = false,
+                     .samples_test = false});
+  };
+  const std::string full = "{\"prompt\": \"1\", \"answer\": \"2\"}\n";
+  const std::string empty = "{\"prompt\": \"1\", \"answer\": \"\"}\n";
+
+  ASSERT_OK_AND_ASSIGN(const auto some, check(full + empty));
+  EXPECT_THAT(some,
+              ElementsAre(AllOf(HasSubstr("data.train_files: 1 of 2 rows has an empty completion"),
+                                HasSubstr("/sft.jsonl: row 2"))));
+  EXPECT_THAT(check(empty + empty).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("2 of 2 rows have an empty completion")));
 }
 
 TEST_F(RunChecks, NameATokenizerOfALargerVocabulary) {
@@ -146,6 +226,45 @@ TEST_F(RunChecks, NameATokenizerOfALargerVocabulary) {
 
   ASSERT_OK_AND_ASSIGN(const auto warnings, Check());
   EXPECT_THAT(warnings, ElementsAre(HasSubstr("the tokenizer has 15 tokens and the model 12")));
+}
+
+TEST_F(RunChecks, NameAnswersThatThePatternsGroupCannotEqual) {
+  config_.mutable_reward()->set_name("regex");
+  config_.mutable_reward()->set_pattern("answer is (\\d+)");
+  train_ = "{\"prompt\": [1, 2], \"answer\": \"5\"}\n{\"prompt\": [1, 3], \"answer\": \"yyy\"}\n";
+
+  ASSERT_OK_AND_ASSIGN(const auto warnings, Check());
+  EXPECT_THAT(warnings,
+              ElementsAre(AllOf(HasSubstr("reward.pattern: group 1 of answer is (\\d+) cannot be "
+                                          "equal to the answer of 1 of 2 rows"),
+                                HasSubstr("data.train_files, "), HasSubstr("/train.jsonl: row 2"),
+                                HasSubstr("\"yyy\""))));
+  config_.mutable_reward()->set_pattern("answer is (\\w+)");
+  ASSERT_OK_AND_ASSIGN(const auto none, Check());
+  EXPECT_THAT(none, IsEmpty());
+}
+
+TEST_F(RunChecks, RefuseABestMetricThatNothingMeasures) {
+  test_ = "{\"prompt\": [1, 4], \"answer\": \"5\"}\n";
+  const auto check = [&](const std::string& metric, bool reinforcement = true) {
+    config_.mutable_trainer()->set_save_best(metric);
+    return Check(reinforcement).status();
+  };
+  const auto refused = [](const std::string& problem) {
+    return StatusIs(absl::StatusCode::kInvalidArgument,
+                    AllOf(HasSubstr("trainer.save_best: expected"), HasSubstr(problem)));
+  };
+  EXPECT_OK(check("val-core/exact_match/reward/mean@1"));
+  EXPECT_OK(check("critic/rewards/mean"));
+  EXPECT_THAT(check("val-core/exact_match/reward/mean@2"),
+              refused("did you mean 'val-core/exact_match/reward/mean@1'?"));
+  EXPECT_THAT(check("val/loss"), refused("found \"val/loss\""));  // of sft and dpo
+  EXPECT_OK(check("val/loss", /*reinforcement=*/false));
+  EXPECT_THAT(check("loss", false), refused("evaluations (val/loss, val-core/"));
+  EXPECT_THAT(check("val/los", false), refused("did you mean 'val/loss'?"));
+  EXPECT_THAT(check("val/accuracy", false), refused("val/loss"));  // of dpo
+  test_.clear();
+  EXPECT_THAT(check("val/loss", false), refused("none, without data.test_files"));
 }
 
 TEST(CheckProcesses, AllowsAsManyAsThereAreCoresAndNamesMore) {

@@ -29,6 +29,36 @@ TEST(DataFiles, ListsAFileAFolderAndAPattern) {
   EXPECT_THAT(ExpandDataFiles(folder / "data/*/?.jsonl.gz"), IsOkAndHolds(ElementsAre(a)));
 }
 
+// What datasets.save_to_disk writes for a DatasetDict.
+TEST(DataFiles, ListsTheRowsOfASavedDataset) {
+  const TempFolder folder;
+  folder.Write("saved/dataset_dict.json", R"({"splits": ["train", "test"]})");
+  std::string files[2];
+  for (const std::string split : {"train", "test"}) {
+    folder.Write("saved/" + split + "/dataset_info.json", "{\n  \"features\": {}\n}");
+    folder.Write("saved/" + split + "/state.json", "{\n  \"_data_files\": []\n}");
+    files[split == "train"] = folder.Write("saved/" + split + "/data-00000-of-00001.arrow", "");
+  }
+
+  EXPECT_THAT(ExpandDataFiles(folder / "saved/train"), IsOkAndHolds(ElementsAre(files[1])));
+  EXPECT_THAT(ExpandDataFiles(folder / "saved"), IsOkAndHolds(ElementsAre(files[0], files[1])));
+  EXPECT_THAT(ExpandDataFiles(folder / "saved/*"), IsOkAndHolds(ElementsAre(files[0], files[1])));
+}
+
+TEST(DataFiles, ListsTheFilesOfFoldersThatAPatternMatches) {
+  const TempFolder folder;
+  folder.Write("shards/README.md", "");
+  const std::string a = folder.Write("shards/0/a.jsonl", "");
+  const std::string b = folder.Write("shards/1/b.jsonl", "");
+  EXPECT_THAT(ExpandDataFiles(folder / "shards/*"), IsOkAndHolds(ElementsAre(a, b)));
+  const std::string c = folder.Write("shards/c.jsonl", "");
+  EXPECT_THAT(ExpandDataFiles(folder / "shards/*"), IsOkAndHolds(ElementsAre(c)));
+
+  folder.Write("empty/0/README.md", "");
+  EXPECT_THAT(ExpandDataFiles(folder / "empty/*"),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("empty/0: expected data files")));
+}
+
 TEST(DataFiles, SaysThatNothingIsThere) {
   const TempFolder folder;
   folder.Write("data/README.md", "");

@@ -179,6 +179,19 @@ TEST_F(DoctorTest, ALineOfTheDataThatIsNone) {
   ExpectOnly(Examine({}), "data.train_files", "data.jsonl:2", "correct the line");
 }
 
+TEST_F(DoctorTest, AnswersThatTheRewardCannotUse) {
+  ExpectOnly(Examine({"data.answer_key=answr"}), "data.train_files",
+             "data.jsonl:1: expected the key 'answr' (data.answer_key), found answer, prompt; did "
+             "you mean 'answer'?",
+             "correct data.answer_key");
+  // `sft` takes them.
+  EXPECT_TRUE(Examine({"reward.name=gsm8k"}, /*expected_exit=*/0).empty());
+  // Pairs need no answer.
+  folder_.Write("data.jsonl",
+                "{\"prompt\": \"Once\", \"chosen\": \"upon\", \"rejected\": \"on\"}\n");
+  EXPECT_TRUE(Examine({}, /*expected_exit=*/0).empty());
+}
+
 TEST_F(DoctorTest, AServiceOfAnotherModel) {
   std::string address;
   const auto rollout = StartRollout(address);

@@ -61,5 +61,18 @@ TEST(BestModel, CountsOnlyWhatWasSaved) {
   EXPECT_THAT(SavedSteps(best, "reward", {0.8}, 2), ElementsAre(2));
 }
 
+TEST(BestModel, TellsOnceOfAMetricThatAStepLacks) {
+  BestModel best("critic/rewrds/mean");
+  const Metrics metrics = {{"actor/lr", 1}, {"critic/rewards/mean", 0.5}};
+  EXPECT_THAT(best.NoteMissing(1, metrics),
+              ::testing::AllOf(::testing::HasSubstr("step 1 has no metric critic/rewrds/mean"),
+                               ::testing::HasSubstr("did you mean 'critic/rewards/mean'?")));
+  EXPECT_EQ(best.NoteMissing(2, metrics), "");
+
+  EXPECT_EQ(BestModel("critic/rewards/mean").NoteMissing(1, metrics), "");
+  EXPECT_EQ(BestModel("val/loss").NoteMissing(1, metrics), "");  // only some steps evaluate
+  EXPECT_EQ(BestModel("").NoteMissing(1, metrics), "");
+}
+
 }  // namespace
 }  // namespace tandem::driver

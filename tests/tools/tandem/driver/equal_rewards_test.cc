@@ -51,9 +51,9 @@ TEST_F(EqualRewardsTest, OfManyStepsAreNamedWithAnExample) {
   Run(1, {{0, 0}, {0, 0}});
 
   ASSERT_EQ(notes_.size(), 1);
-  EXPECT_THAT(notes_[0], AllOf(HasSubstr("steps 1 to 5: every reward is 0"),
-                               HasSubstr("reward.name exact_match"), HasSubstr("\"42\""),
-                               HasSubstr("\"forty-two\"")));
+  EXPECT_THAT(notes_[0],
+              AllOf(HasSubstr("steps 1 to 5: every reward is 0"), HasSubstr("(reward exact_match)"),
+                    HasSubstr("\"42\""), HasSubstr("\"forty-two\"")));
   Run(4, {{0, 0}, {0, 0}});
   EXPECT_EQ(notes_.size(), 1);
   Run(1, {{0, 0}, {0, 0}});

@@ -56,6 +56,33 @@ TEST(HeldOutLoss, ComparesPairsWithTheReference) {
   EXPECT_EQ(metrics["val/accuracy"], 0.5);
 }
 
+// Two trained tokens against one: sums and means prefer different completions.
+TEST(HeldOutLoss, IsTheConfiguredLossOfPairs) {
+  std::vector<Prompt> rows(1);
+  rows[0].given = {{{{9}, false}, {{4, 4}, true}}, {{{9}, false}, {{5}, true}}};
+  const double sums = (-0.8 + 2) - (-0.5 + 1);
+  const double means = (-0.4 + 1) - (-0.5 + 1);
+  const auto measure = [&](config::v1::DpoLossType type) {
+    config::v1::RunConfig config;
+    config.mutable_dpo()->set_beta(0.5);
+    config.mutable_dpo()->set_label_smoothing(0.2);
+    config.mutable_dpo()->set_loss_type(type);
+    HeldOutLoss loss(config, rows, /*by_preference=*/true, Score);
+    Metrics metrics;
+    EXPECT_OK(loss.Measure(metrics));
+    return metrics["val/loss"];
+  };
+  const auto log_sigmoid = [](double x) { return -std::log1p(std::exp(-x)); };
+  const auto sigmoid = [&](double x) { return -0.8 * log_sigmoid(x) - 0.2 * log_sigmoid(-x); };
+
+  EXPECT_NEAR(measure(config::v1::DPO_LOSS_TYPE_SIGMOID), sigmoid(0.5 * sums), 1e-6);
+  EXPECT_NEAR(measure(config::v1::DPO_LOSS_TYPE_SIGMOID_NORM), sigmoid(0.5 * means), 1e-6);
+  EXPECT_NEAR(measure(config::v1::DPO_LOSS_TYPE_IPO), (means - 1) * (means - 1), 1e-6);
+  EXPECT_NEAR(measure(config::v1::DPO_LOSS_TYPE_HINGE), 1 - 0.5 * sums, 1e-6);
+  EXPECT_NEAR(measure(config::v1::DPO_LOSS_TYPE_ROBUST),
+              (-0.8 * log_sigmoid(0.5 * sums) + 0.2 * log_sigmoid(-0.5 * sums)) / 0.6, 1e-6);
+}
+
 TEST(HeldOutLoss, MeasuresAtMostTheLimitAndNothingWithoutRows) {
   config::v1::RunConfig config;
   config.mutable_data()->set_test_limit(1);

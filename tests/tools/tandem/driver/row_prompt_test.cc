@@ -8,6 +8,7 @@
 #include "tests/support/temp_folder.h"
 #include "tests/support/tiny_model.h"
 #include "tools/tandem/driver/prompt_source.h"
+#include "tools/tandem/driver/reward_parts.h"
 
 namespace tandem::driver {
 namespace {
@@ -87,6 +88,32 @@ TEST_F(RowPromptTest, TrainsTextOnItsAnswerAndTheEndOfSequence) {
   ASSERT_OK_AND_ASSIGN(const Prompt empty,
                        Make(R"({"prompt": "1=", "answer": ""})", Given::kCompletion));
   EXPECT_THAT(Shown(empty), ElementsAre("1=[<eos>]"));
+}
+
+TEST_F(RowPromptTest, HasTheRewardCheckTheAnswer) {
+  config::v1::RewardConfig reward;
+  reward.set_name("gsm8k");
+  const auto make = [&](const std::string& row) {
+    const json fields = json::parse(row);
+    const RowNeeds needs = {.answer = true, .check_answer = AnswerCheckOf(reward)};
+    return RowPrompts(config_, tokenizer_.get(), needs)
+        .Make(io::JsonFields(fields, "data:1", row), dataset::RecogniseForm(fields, config_))
+        .status();
+  };
+  EXPECT_OK(make(R"({"prompt": "1=", "answer": "so #### 4"})"));
+  EXPECT_THAT(make(R"({"prompt": "1=", "answer": "unknown"})"),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("expected a number"), HasSubstr("found \"unknown\""),
+                             HasSubstr("(reward.name gsm8k)"))));
+  reward.clear_name();
+  reward.add_rewards()->set_name("exact_match");
+  auto* pattern = reward.add_rewards();
+  pattern->set_name("regex");
+  pattern->set_pattern("is (\\d+)");
+  EXPECT_OK(make(R"({"prompt": "1=", "answer": 4})"));
+  EXPECT_THAT(
+      make(R"({"prompt": "1=", "answer": " "})"),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("(reward.rewards[1].name regex)")));
 }
 
 TEST_F(RowPromptTest, RendersPromptAndCompletionOfMessages) {

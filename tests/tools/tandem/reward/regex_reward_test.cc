@@ -52,6 +52,27 @@ TEST(RegexReward, NeedsAnswersForAGroupOrWithoutAnOption) {
   EXPECT_TRUE(NeedsAnswer("exact_match"));
 }
 
+TEST(RegexReward, TellsAnswersThatItsGroupCannotEqual) {
+  const auto can_match = [](const std::string& pattern, const std::string& answer) {
+    return FindAnswerTest("regex", {.pattern = pattern})(answer);
+  };
+  EXPECT_FALSE(can_match("answer is (\\d+)", "yyy"));
+  EXPECT_FALSE(can_match("answer is (\\d+)", "1,000"));
+  EXPECT_TRUE(can_match("answer is (\\d+)", " 1000\n"));
+  EXPECT_FALSE(can_match("(?:no|so) (?<n>[0-9]{2})", "123"));
+  EXPECT_TRUE(can_match("(?:no|so) (?<n>[0-9]{2})", "12"));
+  EXPECT_TRUE(can_match("(?i)is (yes|no)", "Yes"));
+  EXPECT_TRUE(can_match("is( \\d+)\\.", "5"));
+  EXPECT_TRUE(can_match("answer:(.*)", "a\nb"));
+  EXPECT_FALSE(can_match("([(]\\d[)]|\\(x\\))", "y"));
+  EXPECT_TRUE(can_match("([(]\\d[)]|\\(x\\))", "(x)"));
+  // Nothing is said of a group that depends on what stands around it.
+  for (const char* pattern : {"(\\d(?=x))", "((?-1)?)", "(?|(a)|(b))", "(\\bx\\b)", "(?x)(a b)",
+                              "\\Q(\\E(a)", "(?(DEFINE)(a))", "(a\\Kb)"}) {
+    EXPECT_TRUE(can_match(pattern, "yyy")) << pattern;
+  }
+}
+
 TEST(RegexReward, RefusesWhatIsNoPattern) {
   EXPECT_THAT(MakeRegexReward("a(b"),
               StatusIs(absl::StatusCode::kInvalidArgument,

@@ -48,5 +48,29 @@ TEST(FindReward, RefusesAPatternForARewardThatHasNone) {
   EXPECT_THAT(FindReward("regex", {.pattern = "x"}), IsOk());
 }
 
+TEST(FindAnswerCheck, RefusesWhatTheRewardCannotUse) {
+  const auto refuses = [](absl::string_view name, const std::string& pattern,
+                          const std::string& answer, const std::string& problem) {
+    EXPECT_THAT(FindAnswerCheck(name, {.pattern = pattern})(answer),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(problem)))
+        << name << " " << pattern;
+  };
+  for (const std::string& name : RewardNames()) EXPECT_OK(FindAnswerCheck(name)("18")) << name;
+  refuses("regex", "", "", "found an empty answer");
+  refuses("gsm8k", "", "unknown", "expected a number");
+  refuses("regex", "", "a(", "expected a PCRE2 pattern");
+  refuses("regex", "is (\\d+)", "", "group 1 of reward.pattern");
+}
+
+TEST(FindAnswerCheck, AcceptsEverythingWhereNoAnswerIsNeeded) {
+  EXPECT_OK(FindAnswerCheck("regex", {.pattern = "\\d+"})(""));
+  EXPECT_OK(FindAnswerCheck("service")(""));
+  EXPECT_OK(FindAnswerCheck("prefix_match")(""));  // to stop at once may be right
+}
+
+TEST(FindAnswerTest, IsTrueForEveryAnswerOfARewardWithoutATest) {
+  for (const std::string& name : RewardNames()) EXPECT_TRUE(FindAnswerTest(name)("18")) << name;
+}
+
 }  // namespace
 }  // namespace tandem::reward
