@@ -30,8 +30,7 @@ struct Case {
   bool checkpointing = false;
   int64_t prefetch = 1;
   int64_t kv_heads = 2;
-  bool experts = false;        // in all layers but the first
-  bool expert_biases = false;  // in these and in the router, as gpt-oss has them
+  bool experts = false;  // in all layers but the first
   model::UnitLimits limits;
   bool reshard = true;
   at::ScalarType reduce_dtype = at::kFloat;
@@ -53,11 +52,6 @@ model::ModelSpec SpecOf(const Case& c) {
                               .intermediate_size = 9,
                               .routing = {.top_k = 2, .normalize = i == 1},
                               .shared_intermediate_size = i == 1 ? 0 : 10};
-    if (!c.expert_biases) continue;
-    model::ExpertSpec& experts = *spec.layers[i].experts;
-    experts.routing.bias = experts.bias = experts.shared_bias = true;
-    experts.shared_gate = false;
-    experts.activation = model::Activation::kClampedSwiglu;
   }
   return spec;
 }
@@ -224,12 +218,6 @@ INSTANTIATE_TEST_SUITE_P(
              .experts = true,
              .limits = {.max_elements = 700}},
         Case{.name = "ExpertsSequenceTwo", .ranks = 2, .sequence = 2, .experts = true},
-        Case{.name = "ExpertsWithBiasesTensorTwo",
-             .ranks = 2,
-             .tensor = 2,
-             .checkpointing = true,
-             .experts = true,
-             .expert_biases = true},
         Case{.name = "OneRank", .ranks = 1},
         Case{.name = "OneRankTiedMicroBatches", .ranks = 1, .micro_batches = 3, .tied = true},
         Case{.name = "OneRankCheckpointing", .ranks = 1, .checkpointing = true},
