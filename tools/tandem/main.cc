@@ -67,12 +67,12 @@ std::string UnexpectedWord(const CLI::App& command, const std::string& word,
                              !absl::StartsWith(before.back(), "-");
   if (!follows_value) return absl::StrCat("unexpected '", word, "'");
   const std::string& flag = before[before.size() - 2];
-  std::string cure =
-      absl::StrCat("quote a value that has spaces (", flag, " '", before.back(), " ", word, "')");
   const CLI::Option* option = command.get_option_no_throw(flag);
-  if (option != nullptr && option->get_items_expected_max() > 1) {
-    cure = absl::StrCat("for a second one repeat the flag (", flag, " A ", flag, " B), or ", cure);
-  }
+  const bool repeats = option != nullptr && option->get_items_expected_max() > 1;
+  const std::string cure =
+      repeats ? absl::StrCat("for a second one repeat the flag (", flag, " A ", flag, " B)")
+              : absl::StrCat("quote a value that has spaces (", flag, " '", before.back(), " ",
+                             word, "')");
   return absl::StrCat("unexpected '", word, "': ", flag, " takes one value; ", cure);
 }
 
