@@ -22,6 +22,10 @@ namespace tandem::io::json_fields_example {
 extern nlohmann::json config;
 }  // namespace tandem::io::json_fields_example
 
+namespace tandem::io::json_text_example {
+extern nlohmann::json line;
+}  // namespace tandem::io::json_text_example
+
 namespace tandem::io::json_values_example {
 extern nlohmann::json event;
 }  // namespace tandem::io::json_values_example
