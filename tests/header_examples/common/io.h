@@ -44,6 +44,10 @@ struct Piece {
 extern std::vector<Piece> pieces;
 }  // namespace tandem::io::model_folder_writer_example
 
+namespace tandem::io::ordered_json_example {
+extern std::string line;
+}  // namespace tandem::io::ordered_json_example
+
 namespace tandem::io::parse_json_example {
 extern std::string line;
 }  // namespace tandem::io::parse_json_example

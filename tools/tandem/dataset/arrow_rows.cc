@@ -15,6 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "common/io/ordered_json.h"
 #include "common/status/status_macros.h"
 #include "common/text/utf8.h"
 
@@ -76,9 +77,11 @@ ordered_json ObjectAt(const arrow::StructArray& array, int64_t i) {
 
 ordered_json MapAt(const arrow::MapArray& array, int64_t i) {
   ordered_json object = ordered_json::object();
+  io::OrderedKeys keys;
   for (int64_t entry = array.value_offset(i); entry < array.value_offset(i + 1); ++entry) {
     const ordered_json key = ValueAt(*array.keys(), entry);
-    object[key.is_string() ? key.get<std::string>() : key.dump()] = ValueAt(*array.items(), entry);
+    keys.ValueAt(object, key.is_string() ? key.get<std::string>() : key.dump()) =
+        ValueAt(*array.items(), entry);
   }
   return object;
 }
