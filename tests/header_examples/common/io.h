@@ -65,6 +65,12 @@ struct Piece {
 extern std::vector<Piece> pieces;
 }  // namespace tandem::io::safetensors_writer_example
 
+namespace tandem::io::whole_lines_example {
+extern std::string path;
+extern int64_t offset;
+extern std::vector<std::string> lines;
+}  // namespace tandem::io::whole_lines_example
+
 namespace tandem::io::space_reserve_example {
 extern int64_t model_bytes;
 }  // namespace tandem::io::space_reserve_example
