@@ -8,6 +8,7 @@
 #include <memory>
 #include <sstream>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -27,6 +28,12 @@ using google::protobuf::Message;
 // it.
 constexpr size_t kMaxYamlBytes = 1 << 20;
 constexpr size_t kMaxListLength = 100000;
+// Fields of the merged sections plus bytes of their keys and values: each field takes memory even
+// where it is not set. The built-in table of families, the largest file there is, merges a small
+// part of this.
+constexpr size_t kMaxMerged = 4 * kMaxYamlBytes;
+// Sections within sections. Schemas go five deep; only one that contains itself goes deeper.
+constexpr int kMaxDepth = 16;
 
 std::string Join(const std::string& path, const std::string& key) {
   return path.empty() ? key : absl::StrCat(path, ".", key);
@@ -131,6 +138,7 @@ std::string QuoteAddresses(absl::string_view value) {
 
 void Merger::MergeYaml(absl::string_view text, const std::string& name) {
   const Source source{name, /*has_lines=*/true, /*keep_places=*/!name.empty()};
+  merged_ = 0;
   if (text.size() > kMaxYamlBytes) {
     return AddError(name, "",
                     absl::StrFormat("expected a configuration of at most %d bytes, found %d",
@@ -161,6 +169,7 @@ void Merger::MergeYaml(absl::string_view text, const std::string& name) {
 
 void Merger::MergeOverride(const std::string& assignment) {
   const Source source{absl::StrCat("--set ", assignment), /*has_lines=*/false};
+  merged_ = 0;
   const std::vector<std::string> sides = absl::StrSplit(assignment, absl::MaxSplits('=', 1));
   if (sides.size() != 2 || sides[0].empty()) {
     return AddError(source.name, "", "expected KEY=VALUE, for instance actor.optim.lr=1e-6");
@@ -203,9 +212,20 @@ void Merger::MergeSection(const Source& source, const YAML::Node& node, const st
                                     absl::StrJoin(FieldNames(*message->GetDescriptor()), ", "),
                                     node.IsSequence() ? "a list" : "a value"));
   }
+  if (depth_ == kMaxDepth) {
+    return AddError(PlaceOf(source, node), path,
+                    absl::StrFormat("expected at most %d sections within each other, found more; "
+                                    "does an alias (*) stand within its own anchor (&)?",
+                                    kMaxDepth));
+  }
+  const size_t num_fields = static_cast<size_t>(message->GetDescriptor()->field_count());
+  if (!Charge(source, node, path, num_fields)) return;
+  ++depth_;
+  const absl::Cleanup leave = [this] { --depth_; };
   std::map<std::string, std::string> seen;
   for (const auto& entry : node) {
     const std::string place = PlaceOf(source, entry.first);
+    if (!Charge(source, entry.first, path, 1)) return;
     if (!entry.first.IsScalar()) {
       AddError(place, path, "expected a key, found a list or section");
       continue;
@@ -233,6 +253,7 @@ void Merger::MergeField(const Source& source, const YAML::Node& node, const std:
     return;
   }
   if (source.keep_places) places_[path] = PlaceOf(source, node);
+  if (!Charge(source, node, path, 1)) return;
   if (field.is_repeated()) return MergeList(source, node, path, field, message);
   const std::string problem = SetScalar(node, field, message);
   if (!problem.empty()) AddError(PlaceOf(source, node), path, problem);
@@ -260,6 +281,7 @@ void Merger::MergeList(const Source& source, const YAML::Node& node, const std::
         if (errors_.size() > errors_before) return;
         continue;
       }
+      if (!Charge(source, node[i], path, 1)) return;
       problem = SetScalar(node[i], field, fresh.get());
       if (!problem.empty()) problem = absl::StrFormat("element %d: %s", i, problem);
     }
@@ -270,6 +292,18 @@ void Merger::MergeList(const Source& source, const YAML::Node& node, const std::
   }
   if (!problem.empty()) return AddError(PlaceOf(source, node), path, problem);
   message->GetReflection()->SwapFields(message, fresh.get(), {&field});
+}
+
+bool Merger::Charge(const Source& source, const YAML::Node& node, const std::string& path,
+                    size_t size) {
+  if (merged_ > kMaxMerged) return false;
+  merged_ += size + (node.IsScalar() ? node.Scalar().size() : 0);
+  if (merged_ <= kMaxMerged) return true;
+  AddError(PlaceOf(source, node), path,
+           absl::StrFormat("expected at most %d fields and bytes with all aliases (*) replaced by "
+                           "what they stand for, found more; use fewer aliases",
+                           kMaxMerged));
+  return false;
 }
 
 std::string Merger::PlaceOf(const Source& source, const YAML::Node& node) const {

@@ -14,8 +14,8 @@
 namespace tandem::config {
 
 // Merges sources into one message, section by section, and collects every error as a line "PLACE:
-// KEY: what is wrong". Walks the message's fields, so it terminates however deep, wide or cyclic
-// (aliases) the YAML is.
+// KEY: what is wrong". Time and memory are bounded however deep, wide or cyclic (aliases) the YAML
+// is: a text may state little and, through aliases, merge without end.
 class Merger {
  public:
   // The caller owns `*message`, which outlives the merger.
@@ -45,6 +45,9 @@ class Merger {
   void MergeList(const Source& source, const YAML::Node& node, const std::string& path,
                  const google::protobuf::FieldDescriptor& field,
                  google::protobuf::Message* message);
+  // Counts a node against what one text may merge. False, with an error the first time, once that
+  // is used up.
+  bool Charge(const Source& source, const YAML::Node& node, const std::string& path, size_t size);
   std::string PlaceOf(const Source& source, const YAML::Node& node) const;
   std::string UnknownKey(const std::string& key, const google::protobuf::Message& section) const;
   void AddError(const std::string& place, const std::string& path, const std::string& problem);
@@ -52,6 +55,8 @@ class Merger {
   google::protobuf::Message* const root_;
   std::vector<std::string> errors_;
   Places places_;
+  size_t merged_ = 0;  // what Charge() counted in this text
+  int depth_ = 0;      // sections around the present one
 };
 
 }  // namespace tandem::config

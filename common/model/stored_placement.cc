@@ -164,12 +164,22 @@ absl::StatusOr<StoredPlacement> PlaceInTensor(const ModelSpec& spec, const Match
 }
 
 // A tensor for each row of the parameter.
-absl::StatusOr<std::vector<StoredPlacement>> PlaceHeads(Match match) {
+absl::StatusOr<std::vector<StoredPlacement>> PlaceHeads(const ModelSpec& spec, Match match) {
   const StoredRule& rule = match.rule;
   if (rule.fusion != StoredFusion::kNone || rule.transposed || rule.leading_one ||
       rule.skip_rows != 0 || match.shape.size() < 2) {
     return match.Error(
         "a rule with \"{head}\" takes a parameter [heads, head_dim], neither fused nor transposed");
+  }
+  // The shape may be of a damaged checkpoint, and each row becomes a tensor.
+  if (match.numbers.layer >= 0) RETURN_IF_ERROR(LayerOf(spec, match).status());
+  int64_t max_heads = 0;
+  for (const LayerSpec& layer : spec.layers) {
+    max_heads = std::max({max_heads, layer.attention.num_heads, layer.attention.num_kv_heads});
+  }
+  if (match.shape[0] > max_heads) {
+    return match.Error(absl::StrCat("expected a row for each head, at most ", max_heads, ", found ",
+                                    match.shape[0]));
   }
   const std::vector<int64_t> shape(match.shape.begin() + 1, match.shape.end());
   const int64_t numel = NumElements(shape);
@@ -194,7 +204,7 @@ absl::StatusOr<std::vector<StoredPlacement>> PlaceParameter(const ModelSpec& spe
     const std::optional<StoredNumbers> numbers = MatchStoredName(rule.name, name);
     if (!numbers.has_value()) continue;
     const Match match{rule, *numbers, name, shape};
-    if (absl::StrContains(rule.tensor, "{head}")) return PlaceHeads(match);
+    if (absl::StrContains(rule.tensor, "{head}")) return PlaceHeads(spec, match);
     ASSIGN_OR_RETURN(StoredPlacement placement, PlaceInTensor(spec, match, shape_of));
     return std::vector<StoredPlacement>{std::move(placement)};
   }

@@ -1,6 +1,7 @@
 #include "common/tokenizer/added_tokens.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -58,22 +59,30 @@ size_t LongestAt(const PrefixTrie& trie, absl::string_view text, size_t offset, 
 
 }  // namespace
 
-void AddedTokens::Add(const AddedToken& token, const Vocabulary& vocabulary) {
-  if (token.content.empty()) return;
+absl::Status AddedTokens::Add(const AddedToken& token, const Vocabulary& vocabulary) {
+  if (token.content.empty()) return absl::OkStatus();
   if (token.special && specials_.insert(token.content).second) special_order_.push_back(token);
   std::optional<int32_t> id = TokenToId(token.content);
-  if (id.has_value() && by_id_[*id] == token) return;
+  if (id.has_value() && by_id_[*id] == token) return absl::OkStatus();
   if (!id.has_value()) id = vocabulary.TokenToId(token.content);
   if (!id.has_value()) {
     const auto model_size = static_cast<int32_t>(vocabulary.size());
     id = model_size;
-    if (max_id_.has_value() && (*max_id_ >= model_size || model_size == 0)) id = *max_id_ + 1;
+    if (max_id_.has_value() && (*max_id_ >= model_size || model_size == 0)) {
+      if (*max_id_ == std::numeric_limits<int32_t>::max()) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "no id is left for the token '", token.content, "': one before it has the id ",
+            *max_id_, ", the largest; correct that id in the vocabulary"));
+      }
+      id = *max_id_ + 1;
+    }
     ++num_beyond_model_;
   }
   ids_[token.content] = *id;
   by_id_[*id] = token;
   max_id_ = std::max(max_id_.value_or(*id), *id);
   if (!specials_.contains(token.content)) classic_order_.push_back(token);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<AddedTokens> AddedTokens::Read(const JsonNode& node, const Vocabulary& vocabulary,
@@ -87,7 +96,9 @@ absl::StatusOr<AddedTokens> AddedTokens::Read(const JsonNode& node, const Vocabu
     if (total_bytes > kMaxTotalBytes) {
       return node.Error(absl::StrCat("the tokens have more than ", kMaxTotalBytes, " bytes"));
     }
-    out.Add(token, vocabulary);
+    if (const absl::Status added = out.Add(token, vocabulary); !added.ok()) {
+      return node.At(i).Error(added.message());
+    }
   }
   Contents raw, normalized;
   total_bytes = 0;
@@ -120,6 +131,9 @@ std::vector<Segment> AddedTokens::Cut(absl::string_view text, bool normalized) c
   const PrefixTrie& trie = normalized ? normalized_ : raw_;
   std::vector<Segment> out;
   size_t done = 0;
+  // White space that a token has taken. The search goes on within it, so tokens that are white space
+  // themselves would walk through it again and again.
+  size_t taken_from = 0, taken_to = 0;
   for (size_t i = 0; i < text.size() && !trie.empty();) {
     int32_t id = 0;
     const size_t length = LongestAt(trie, text, i, &id);
@@ -138,7 +152,11 @@ std::vector<Segment> AddedTokens::Cut(absl::string_view text, bool normalized) c
       while (begin > done && IsWhitespace(DecodeBefore(text, begin, &n))) begin -= n;
     }
     if (token.rstrip) {
-      while (end < text.size() && IsWhitespace(DecodeAt(text, end, &n))) end += n;
+      if (end < taken_from || end > taken_to) taken_from = taken_to = end;
+      if (taken_from == taken_to) {
+        while (taken_to < text.size() && IsWhitespace(DecodeAt(text, taken_to, &n))) taken_to += n;
+      }
+      end = taken_to;
     }
     if (done < begin) out.push_back({{done, begin}, std::nullopt});
     out.push_back({{begin, end}, id});

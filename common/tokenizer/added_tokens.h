@@ -60,7 +60,8 @@ class AddedTokens {
   size_t num_beyond_model() const { return num_beyond_model_; }
 
  private:
-  void Add(const AddedToken& token, const Vocabulary& vocabulary);
+  // INVALID_ARGUMENT if no id is left for the token.
+  absl::Status Add(const AddedToken& token, const Vocabulary& vocabulary);
 
   absl::flat_hash_map<std::string, int32_t> ids_;
   absl::flat_hash_map<int32_t, AddedToken> by_id_;

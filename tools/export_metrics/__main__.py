@@ -8,6 +8,7 @@ README.md says how it follows a run and when it ends."""
 
 import argparse
 import pathlib
+import re
 import signal
 import sys
 import threading
@@ -16,15 +17,15 @@ import time
 from client_trackers import TrackioTracker, WandbTracker
 from mlflow_tracker import MlflowTracker
 from position import Position, keep_others_out
-from run_folder import MetricsFile, Refused, RunLock, read_config, read_run_id
+from run_folder import BEFORE_FIRST, MetricsFile, Refused, RunLock, read_config, read_run_id
 from tracker import Away, Run
 
 TRACKERS = {tracker.name: tracker for tracker in (WandbTracker, MlflowTracker, TrackioTracker)}
 # Rows between two notes of the position.
 ROWS_PER_SEND = 20
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
-# Steps never begin below 0, the evaluation before training.
-BEFORE_FIRST = -1
+# Characters that move the cursor, change colors or reorder the display, and ends of lines.
+STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 class Interrupted(Exception):
@@ -45,7 +46,9 @@ class Stop:
 
 
 def note(text):
-    print(f"export_metrics: {text}", file=sys.stderr, flush=True)
+    """One line, safe for a terminal whatever a server or a file put into it."""
+    safe = STEERING.sub(lambda match: f"\\u{ord(match[0]):04x}", str(text))
+    print(f"export_metrics: {safe}", file=sys.stderr, flush=True)
 
 
 class Export:
@@ -75,7 +78,8 @@ class Export:
 
     def end(self, goes_on):
         """Tells the tracker how the run ended."""
-        took_all = self.newest >= self.run.config.get("trainer.total_steps", 0)
+        total = self.run.config.get("trainer.total_steps", 0)
+        took_all = isinstance(total, int) and self.newest >= total
         self._retry(lambda: self.tracker.close(None if goes_on else took_all))
         note(f"{self.tracker.name} has the run up to step {self.position.step}")
 

@@ -24,6 +24,9 @@ PARAMS_PER_CALL = 100
 VALUE_CHARACTERS = 500
 KEY_CHARACTERS = 250
 CALL_SECONDS = 30
+# Of answers: a run's newest metrics and parameters take far less.
+ANSWER_BYTES = 16 << 20
+ERROR_BYTES = 1000
 
 RUN_TAG = "tandem.run_id"
 
@@ -58,13 +61,18 @@ class MlflowTracker:
     def open(self, run):
         """Finds the run on the server, or creates it. Returns the last complete step there, -1 if there is
         none."""
-        known = self._find_run(run) or self._create_run(run)
-        self.run = known["info"]["run_id"]
-        data = known.get("data", {})
-        self._send_config(run.config, {p["key"]: p["value"] for p in data.get("params", [])})
+        try:
+            known = self._find_run(run) or self._create_run(run)
+            self.run = known["info"]["run_id"]
+            data = known.get("data", {})
+            params = {p["key"]: p["value"] for p in data.get("params", [])}
+            steps = [int(m.get("step", 0)) for m in data.get("metrics", []) if m["key"] == STEP]
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise Refused(f"{self.server}: expected an answer of MLflow's API, found another ({error!r}); is "
+                          "--tracking-uri an MLflow server?") from error
+        self._send_config(run.config, params)
         if run.is_live:
             self._post("runs/update", {"run_id": self.run, "status": "RUNNING"})
-        steps = [int(m.get("step", 0)) for m in data.get("metrics", []) if m["key"] == STEP]
         return max(steps, default=-1)
 
     def send(self, rows):
@@ -120,16 +128,33 @@ class MlflowTracker:
         request.add_header("Content-Type", "application/json")
         try:
             with urllib.request.urlopen(request, timeout=CALL_SECONDS) as response:
-                return json.loads(response.read() or b"{}")
+                answer = json.loads(_read(response, ANSWER_BYTES + 1) or b"{}")
+                if not isinstance(answer, dict):
+                    raise ValueError("expected a JSON object")
+                return answer
         except urllib.error.HTTPError as error:
-            text = error.read(1000).decode(errors="replace")
+            text = _read(error, ERROR_BYTES).decode(errors="replace")
             if error.code == 404 and "RESOURCE_DOES_NOT_EXIST" in text:
                 raise NotThere(f"{url}: {text}") from error
             if error.code == 429 or error.code >= 500:
                 raise Away(f"{url} returned {error.code}: {text}") from error
             raise Refused(f"{url} returned {error.code}: {text}") from error
-        except (OSError, http.client.HTTPException, ValueError) as error:
+        except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:
             raise Away(f"{url}: {error}") from error
+
+
+def _read(response, limit):
+    """Up to `limit` bytes of a body. An answer that is longer than any is no answer of MLflow's, and one that
+    goes on for longer than a call may take counts as none: a socket's timeout starts again with each byte."""
+    data, end = bytearray(), time.monotonic() + CALL_SECONDS
+    while len(data) < limit and (part := response.read1(min(limit - len(data), 1 << 16))):
+        data += part
+        if time.monotonic() > end:
+            raise TimeoutError(f"expected an answer within {CALL_SECONDS} s, found one that goes on")
+    if len(data) > ANSWER_BYTES:
+        raise Refused(f"{response.url}: expected an answer of at most {ANSWER_BYTES} bytes, found a longer one; is "
+                      "--tracking-uri an MLflow server?")
+    return bytes(data)
 
 
 class NotThere(Refused):

@@ -5,9 +5,10 @@ import json
 import os
 import pathlib
 
-from run_folder import Refused
+from run_folder import Refused, open_file, read_text
 
 FOLDER = "export"
+POSITION_BYTES = 1 << 16
 
 
 class Position:
@@ -17,12 +18,12 @@ class Position:
         self.path = pathlib.Path(folder) / FOLDER / f"{tracker}-{run_id}.json"
         self.kept = {"destination": destination, "step": -1}
         try:
-            kept = json.loads(self.path.read_text(encoding="utf-8"))
+            kept = json.loads(read_text(self.path, POSITION_BYTES))
             if kept["destination"] == destination:
                 self.kept["step"] = int(kept["step"])
         except FileNotFoundError:
             pass
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
             raise Refused(f"{self.path}: expected destination and step, as the exporter writes them; restore the "
                           "file, or delete it to send the run's steps again") from error
 
@@ -44,7 +45,7 @@ def keep_others_out(folder, tracker):
     """Returns the file whose lock keeps a second exporter to the same tracker out until this process ends."""
     path = pathlib.Path(folder) / FOLDER / f"{tracker}.lock"
     path.parent.mkdir(exist_ok=True)
-    file = open(path, "w", encoding="utf-8")
+    file = open_file(path, os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:

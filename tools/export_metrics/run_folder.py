@@ -8,12 +8,19 @@ import math
 import os
 import pathlib
 import re
+import stat
 import struct
 import time
 
 STEP = "training/global_step"
+# Steps never begin below 0, the evaluation before training.
+BEFORE_FIRST = -1
+MAX_STEP = 1 << 53
 # struct flock on 64-bit Linux: l_type, l_whence, l_start, l_len, l_pid.
 FLOCK = "hhqqi4x"
+
+# Far above what a driver writes. More is a damaged file, which memory may not hold.
+RUN_ID_BYTES, CONFIG_BYTES, LINE_BYTES = 4096, 1 << 20, 64 << 20
 
 Row = collections.namedtuple("Row", "step time_ms metrics")
 
@@ -22,12 +29,43 @@ class Refused(Exception):
     """What the user has to change."""
 
 
+def open_file(path, flags=os.O_RDONLY):
+    """Opens a regular file in binary. Never waits for the other end of a FIFO, or for a device."""
+    try:
+        descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise Refused(f"{path}: cannot open: {error.strerror}") from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise Refused(f"{path}: expected a regular file, found a folder, FIFO or device")
+    return os.fdopen(descriptor, "rb" if flags == os.O_RDONLY else "r+b")
+
+
+def read_text(path, limit):
+    """The text of a file of at most `limit` bytes."""
+    with open_file(path) as file:
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise Refused(f"{path}: expected at most {limit} bytes, found more")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise Refused(f"{path}: expected UTF-8, found other bytes at byte {error.start}") from error
+
+
 def read_run_id(folder):
     """The run's id; None before the run has begun to write, and while an earlier run is moved aside."""
+    path = pathlib.Path(folder) / "run_id"
     try:
-        return (pathlib.Path(folder) / "run_id").read_text(encoding="utf-8").strip() or None
+        run_id = read_text(path, RUN_ID_BYTES).strip()
     except FileNotFoundError:
         return None
+    # It becomes part of a file's name and of a query.
+    if re.fullmatch(r"[\w-]{0,100}", run_id, flags=re.ASCII) is None:
+        raise Refused(f"{path}: expected the run's id, a UUID, found {run_id[:100]!r}")
+    return run_id or None
 
 
 def read_config(folder):
@@ -35,10 +73,15 @@ def read_config(folder):
     line, nested by two spaces, text in double quotes."""
     path = pathlib.Path(folder) / "config.yaml"
     values, sections = {}, []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    try:
+        text = read_text(path, CONFIG_BYTES)
+    except FileNotFoundError as error:
+        raise Refused(f"{path}: expected the run's configuration, found no file") from error
+    for number, line in enumerate(text.splitlines(), 1):
         match = re.fullmatch(r"((?:  )*)(\w+):(?: (.*))?", line)
         if match is None or len(match[1]) // 2 > len(sections):
-            raise Refused(f"{path}:{number}: expected a line 'key: value', as a run writes it, found {line!r}")
+            raise Refused(f"{path}:{number}: expected a line 'key: value', as a run writes it, found "
+                          f"{line[:80]!r}")
         del sections[len(match[1]) // 2:]
         sections.append(match[2])
         if match[3] is not None:
@@ -51,7 +94,7 @@ def _value(text):
     as_json = re.sub(r"\\(.)", lambda m: "\\u00" if m[1] == "x" else m[0], text)
     try:
         return json.loads(as_json)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 
@@ -71,15 +114,18 @@ class MetricsFile:
                 self.file.close()
                 self.file = None
             if self.file is None:
-                self.file = open(self.path, "rb")
+                self.file = open_file(self.path)
                 self.last_line = b""
         except FileNotFoundError:
             return []
         rows = []
         while True:
             start = self.file.tell()
-            line = self.file.readline()
+            line = self.file.readline(LINE_BYTES)
             if not line.endswith(b"\n"):
+                if len(line) == LINE_BYTES:
+                    raise Refused(f"{self.path}, byte {start}: expected a line of at most {LINE_BYTES} bytes, found "
+                                  "a longer one")
                 self.file.seek(start)  # its writer is not done with it, or died
                 return rows
             self.last_line = line
@@ -99,12 +145,15 @@ class MetricsFile:
         place = f"{self.path}, byte {start}"
         try:
             values = json.loads(line)
-            step = values[STEP]
-        except (ValueError, TypeError, KeyError) as error:
-            raise Refused(f"{place}: expected a JSON object with {STEP}, found {line[:80]!r}") from error
-        # Numbers that are not finite are null in the file.
-        metrics = {name: value for name, value in values.items()
-                   if isinstance(value, (int, float)) and math.isfinite(value)}
+            step = int(values[STEP])
+            if isinstance(values[STEP], (str, bool)) or step != values[STEP] or not BEFORE_FIRST < step < MAX_STEP:
+                raise ValueError(f"{STEP} is no step")
+            # Numbers that are not finite are null in the file. OverflowError: an integer beyond all floats.
+            metrics = {name: value for name, value in values.items()
+                       if isinstance(value, (int, float)) and math.isfinite(value)}
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+            raise Refused(f"{place}: expected a JSON object of finite numbers with {STEP}, found "
+                          f"{line[:80]!r}") from error
         return Row(step, int(time.time() * 1000), metrics)
 
 
@@ -119,7 +168,7 @@ class RunLock:
     def is_held(self):
         """Whether a driver holds the folder now, or has renewed its lock since the last call."""
         try:
-            with open(self.path, "rb") as file:
+            with open_file(self.path) as file:
                 renewed = os.fstat(file.fileno()).st_mtime_ns
                 moved = self.renewed is not None and renewed != self.renewed
                 self.renewed = renewed

@@ -222,8 +222,9 @@ Result PadMethod(Runtime& runtime, const std::string& text, const std::string& n
   if (CountCodePoints(fill) != 1) {
     return absl::InvalidArgumentError("the fill character must be exactly one character long");
   }
-  const int64_t missing = width - static_cast<int64_t>(CountCodePoints(text));
-  if (missing <= 0) return Value(text);
+  const auto length = static_cast<int64_t>(CountCodePoints(text));
+  if (width <= length) return Value(text);
+  const int64_t missing = width - length;
   RETURN_IF_ERROR(runtime.ChargeProduct(missing, static_cast<int64_t>(fill.size())));
   int64_t left = 0;
   if (name == "rjust" || name == "zfill") left = missing;

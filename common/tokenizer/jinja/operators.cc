@@ -49,7 +49,8 @@ absl::StatusOr<Value> Integers(absl::string_view op, int64_t a, int64_t b) {
   if (a == std::numeric_limits<int64_t>::min() && b == -1)
     return op == "%" ? absl::StatusOr<Value>(Value(0)) : Overflow(op);
   if (op == "//") return Value(FloorDivide(a, b));
-  return Value(a - FloorDivide(a, b) * b);
+  const int64_t rest = a % b;  // as in Python, has the sign of b
+  return Value(rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest);
 }
 
 absl::StatusOr<Value> Floats(absl::string_view op, double a, double b) {

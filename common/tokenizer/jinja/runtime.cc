@@ -101,7 +101,8 @@ absl::Status Runtime::Step() {
 }
 
 absl::Status Runtime::Charge(int64_t bytes) {
-  if (bytes > limits_.max_work_bytes - work_) {
+  // A negative size is one that overflowed, and would give budget back.
+  if (bytes < 0 || bytes > limits_.max_work_bytes - work_) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "the template made more than ", limits_.max_work_bytes, " bytes of text and lists"));
   }

@@ -132,9 +132,10 @@ Result Indent(Runtime& runtime, const std::string& name, Arguments& args) {
   if (bound[1] != nullptr && bound[1]->is_string()) {
     indent = bound[1]->string();
   } else if (bound[1] != nullptr) {
-    ASSIGN_OR_RETURN(const int64_t width, ToInteger(*bound[1], "width"));
+    ASSIGN_OR_RETURN(int64_t width, ToInteger(*bound[1], "width"));
+    width = std::max<int64_t>(width, 0);
     RETURN_IF_ERROR(runtime.Charge(width));
-    indent = std::string(static_cast<size_t>(std::max<int64_t>(width, 0)), ' ');
+    indent = std::string(static_cast<size_t>(width), ' ');
   }
   const bool first = bound[2] != nullptr && bound[2]->Truthy();
   const bool blank = bound[3] != nullptr && bound[3]->Truthy();
@@ -224,9 +225,13 @@ Result Truncate(Runtime& runtime, const std::string& name, Arguments& args) {
   }
   const std::vector<size_t> offsets = CodePointOffsets(text);
   const auto size = static_cast<int64_t>(offsets.size()) - 1;
-  const int64_t kept = length - static_cast<int64_t>(CountCodePoints(end));
-  if (kept < 0) return absl::InvalidArgumentError("truncate() to less than the length of `end`");
-  if (size <= length + leeway) return Value(text);
+  const auto end_size = static_cast<int64_t>(CountCodePoints(end));
+  if (length < end_size) {
+    return absl::InvalidArgumentError("truncate() to less than the length of `end`");
+  }
+  if (leeway < 0) return absl::InvalidArgumentError("truncate() with a leeway of less than 0");
+  if (size - leeway <= length) return Value(text);
+  const int64_t kept = length - end_size;  // < size, because leeway >= 0
   std::string out = text.substr(0, offsets[static_cast<size_t>(kept)]);
   if (bound[2] == nullptr || !bound[2]->Truthy()) {
     const size_t space = out.rfind(' ');

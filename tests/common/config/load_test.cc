@@ -355,6 +355,13 @@ TEST_F(LoadTest, DeepNestingAndAliasBombsAreBounded) {
   EXPECT_THAT(ErrorOf("data: &d\n  train_files: *d\n"), HasSubstr("data.train_files"));
 }
 
+TEST_F(LoadTest, WhatAliasesRepeatIsBounded) {
+  std::string names = "data: {train_files: [&a " + std::string(10000, 'x');
+  for (int i = 0; i < 1000; ++i) names += ", *a";
+  EXPECT_THAT(ErrorOf(names + "]}"),
+              AllOf(HasSubstr("run.yaml:1: data.train_files"), HasSubstr("use fewer aliases")));
+}
+
 TEST_F(LoadTest, BytesThatAreNotUtf8AreRefused) {
   EXPECT_THAT(LoadRunConfig({}, {"model.path=a\xff\xfe"}),
               StatusIs(kInvalid, HasSubstr("model.path: expected UTF-8, found other bytes")));

@@ -285,6 +285,25 @@ TEST(FamilyTable, RowsAndChainsOfRowsAreBounded) {
   EXPECT_THAT(ErrorOf(many), HasSubstr("own.yaml: families: expected at most 256 rows"));
 }
 
+TEST(FamilyTable, ARowWithinItsOwnVariantsIsRefused) {
+  EXPECT_THAT(ErrorOf("- &a {architecture: X, like: PlainForCausalLM, variants: [*a]}\n"),
+              AllOf(HasSubstr("own.yaml:2: families[0].variants[0].variants[0]"),
+                    HasSubstr("an alias (*) stand within its own anchor (&)")));
+  EXPECT_THAT(
+      ErrorOf("- {architecture: X, like: PlainForCausalLM, variants: [{when: a, variants: [{}]}]}"),
+      HasSubstr("families[0].variants[0].variants: a variant has none"));
+}
+
+TEST(FamilyTable, AliasesOfAliasesAreBounded) {
+  std::string rows = "- &r0 {architecture: X0, like: PlainForCausalLM}\n";
+  for (int i = 1; i <= 8; ++i) {
+    absl::StrAppend(&rows, "- &r", i, " {architecture: X", i, ", variants: [*r", i - 1);
+    for (int j = 1; j < 12; ++j) absl::StrAppend(&rows, ", *r", i - 1);
+    absl::StrAppend(&rows, "]}\n");
+  }
+  EXPECT_THAT(ErrorOf(rows), HasSubstr("use fewer aliases"));
+}
+
 TEST(FamilyTable, PartsOfRowsAreChecked) {
   const auto error = [](const std::string& part) {
     return ErrorOf("- architecture: X\n  like: PlainForCausalLM\n  " + part + "\n");

@@ -218,6 +218,14 @@ TEST(StoredLayout, ATensorForEachHeadIsARowOfTheParameter) {
   EXPECT_THAT(IndicesIn(layout), ElementsAre(ElementsAre(0, 1, 2, 0, 1, 2)));
 }
 
+TEST(StoredLayout, AParameterWithMoreHeadsThanTheModelIsRefused) {
+  EXPECT_THAT(LayoutOf(SpecWith({{"q_norm", "norms.{head}"}}), {{"q_norm", {int64_t{1} << 59, 1}}}),
+              StatusIs(kInvalid, HasSubstr("expected a row for each head, at most 2, found ")));
+  EXPECT_THAT(
+      LayoutOf(SpecWith({{"l{layer}.q_norm", "l{layer}.norms.{head}"}}), {{"l7.q_norm", {2, 3}}}),
+      StatusIs(kInvalid, HasSubstr("l7.q_norm")));
+}
+
 TEST(StoredLayout, SkippedRowsBelongToNoParameter) {
   StoredRule rule{"model.embed_positions.weight", "model.decoder.embed_positions.weight"};
   rule.skip_rows = 2;

@@ -7,6 +7,8 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "tests/common/tokenizer/tokenizer_fixture.h"
 #include "tests/support/status_matchers.h"
 
@@ -59,6 +61,21 @@ TEST(TokenizerGrowth, ChainsOfByteLevelPreTokenizersAreStopped) {
   ASSERT_OK(tokenizer.status());
   EXPECT_THAT((*tokenizer)->Encode("\u00e9", false),
               StatusIs(kExhausted, HasSubstr("tokenizer.json: the pre-tokenizer ByteLevel")));
+}
+
+TEST(TokenizerGrowth, AnAddedTokenOfWhiteSpaceTakesLinearTime) {
+  ASSERT_OK_AND_ASSIGN(
+      const auto tokenizer,
+      LoadJson(WordLevelJson(
+          R"({"<unk>": 0})",
+          R"(, "added_tokens": [{"id": 1, "content": " ", "rstrip": true, "special": true}])")));
+  const absl::Time start = absl::Now();
+
+  ASSERT_OK_AND_ASSIGN(const auto ids, tokenizer->Encode(std::string(300000, ' ') + "\n ", false));
+
+  // Tokens may take white space that an earlier one has taken, like in the reference.
+  EXPECT_EQ(ids.size(), 300001u);
+  EXPECT_LT(absl::Now() - start, absl::Seconds(30));  // minutes if each walks through what follows
 }
 
 TEST(TokenizerGrowth, AddedTokensAreNormalizedWithinTheLimitToo) {

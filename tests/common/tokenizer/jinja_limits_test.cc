@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "common/status/status_macros.h"
 #include "common/tokenizer/jinja/template.h"
 #include "tests/support/status_matchers.h"
 
@@ -57,6 +58,35 @@ TEST(JinjaLimits, StopsTextThatGrows) {
   ExpectExhausts("{{ 'x' | indent(99999999999) }}", "bytes of text");
   ExpectExhausts("{% for i in range(3000) %}{{ 'abcdefgh' * 100 }}{% endfor %}",
                  "writes more than");
+}
+
+TEST(JinjaLimits, NegativeSizesGiveNoBudgetBack) {
+  ExpectExhausts("{{ 'x' | indent(-1000000000000) }}{{ 'a' * 10000000 }}", "bytes of text");
+  ExpectExhausts("{{ 'x'.ljust(-9223372036854775807 - 1) }}{{ 'a' * 10000000 }}", "bytes of text");
+}
+
+TEST(JinjaLimits, TakesNumbersFarOutOfRange) {
+  const std::string max = "9223372036854775807", min = "(-9223372036854775807 - 1)";
+  const auto render = [](const std::string& source) -> absl::StatusOr<std::string> {
+    SCOPED_TRACE(source);
+    ASSIGN_OR_RETURN(const Template parsed, Template::Parse(source));
+    return parsed.Render(Json::object(), Small());
+  };
+  EXPECT_THAT(render("{{ 'abc' | truncate(" + max + ", true, '', " + max + ") }}"),
+              testing::IsOkAndHolds("abc"));
+  EXPECT_THAT(render("{{ 'abcdefgh' | truncate(4, true, '.', 0) }}"),
+              testing::IsOkAndHolds("abc."));
+  for (const std::string& leeway : {std::string("-200000000"), min}) {
+    EXPECT_THAT(render("{{ 'abc' | truncate(100000000, true, '', " + leeway + ") }}"),
+                testing::StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("leeway")));
+  }
+  EXPECT_THAT(render("{{ 'abc' | truncate(" + min + ") }}"),
+              testing::StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("`end`")));
+  for (const char* pad : {"ljust", "rjust", "center", "zfill"}) {
+    EXPECT_THAT(render(absl::StrCat("{{ 'abc'.", pad, "(", min, ") }}")), testing::IsOkAndHolds("abc"));
+  }
+  EXPECT_THAT(render("{{ " + min + " % 3 }}"), testing::IsOkAndHolds("1"));
+  EXPECT_THAT(render("{{ 'a\nb' | indent(" + min + ") }}"), testing::IsOkAndHolds("a\nb"));
 }
 
 TEST(JinjaLimits, StopsListsThatHoldThemselvesManyTimes) {

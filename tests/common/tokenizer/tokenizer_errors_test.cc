@@ -46,6 +46,10 @@ TEST(TokenizerErrors, NamesTheKey) {
       WordLevelJson("{}",
                     R"(, "decoder": {"type": "Strip", "content": "a", "start": -1, "stop": 0})"),
       kInvalid, "decoder.start");
+  ExpectError(
+      WordLevelJson(R"({"<unk>": 0, "x": 2147483647})",
+                    R"(, "added_tokens": [{"id": 1, "content": "x"}, {"id": 2, "content": "y"}])"),
+      kInvalid, "added_tokens[1]: no id is left for the token 'y'");
   ExpectError(WordLevelJson("{}", R"(, "added_tokens": [{"id": 0}])"), kInvalid,
               "added_tokens[0]: 'content'");
   ExpectError(

@@ -22,6 +22,10 @@ namespace tandem::io::json_fields_example {
 extern nlohmann::json config;
 }  // namespace tandem::io::json_fields_example
 
+namespace tandem::io::json_text_example {
+extern nlohmann::json line;
+}  // namespace tandem::io::json_text_example
+
 namespace tandem::io::json_values_example {
 extern nlohmann::json event;
 }  // namespace tandem::io::json_values_example
@@ -40,6 +44,10 @@ struct Piece {
 extern std::vector<Piece> pieces;
 }  // namespace tandem::io::model_folder_writer_example
 
+namespace tandem::io::ordered_json_example {
+extern std::string line;
+}  // namespace tandem::io::ordered_json_example
+
 namespace tandem::io::parse_json_example {
 extern std::string line;
 }  // namespace tandem::io::parse_json_example
@@ -56,6 +64,12 @@ struct Piece {
 };
 extern std::vector<Piece> pieces;
 }  // namespace tandem::io::safetensors_writer_example
+
+namespace tandem::io::whole_lines_example {
+extern std::string path;
+extern int64_t offset;
+extern std::vector<std::string> lines;
+}  // namespace tandem::io::whole_lines_example
 
 namespace tandem::io::space_reserve_example {
 extern int64_t model_bytes;

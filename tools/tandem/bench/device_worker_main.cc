@@ -20,6 +20,7 @@
 #include "common/comm/choose_group.h"
 #include "common/comm/process_group.h"
 #include "common/io/atomic_file.h"
+#include "common/io/json_text.h"
 #include "common/model/allocator.h"
 #include "common/status/status_macros.h"
 #include "common/weights/broadcast_transport.h"
@@ -271,7 +272,7 @@ absl::Status Run(const Work& work) {
   Rank rank(work, std::move(plan), *ops, *group, *store);
   ASSIGN_OR_RETURN(const nlohmann::json result, rank.Measure());
   if (work.rank > 0) return absl::OkStatus();
-  return io::WriteFileAtomically(work.result_path, result.dump());
+  return io::WriteFileAtomically(work.result_path, io::JsonText(result));
 }
 
 }  // namespace

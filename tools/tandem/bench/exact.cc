@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "common/io/json_text.h"
 #include "common/io/model_config.h"
 #include "common/model/model_spec.h"
 #include "common/status/status_macros.h"
@@ -208,7 +209,7 @@ absl::Status RunExact(const ExactOptions& options) {
       {"repeats", options.repeats},
       {"work", work},
       {"rollout_probs_diff", {{"fast", difference(fast)}, {"exact", difference(exact)}}}};
-  std::printf("%s\n", line.dump().c_str());
+  std::printf("%s\n", io::JsonText(line).c_str());
   return absl::OkStatus();
 }
 

@@ -9,6 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "common/host/control_group.h"
+#include "common/io/json_text.h"
 #include "common/io/model_config.h"
 #include "common/model/model_spec.h"
 #include "common/status/status_macros.h"
@@ -94,7 +95,7 @@ absl::Status RunGroups(const GenerateOptions& options) {
   line["model"] = options.model.model;
   line["dtype"] = options.model.dtype;
   line["device"] = options.device;
-  std::printf("%s\n", line.dump().c_str());
+  std::printf("%s\n", io::JsonText(line).c_str());
   return absl::OkStatus();
 }
 
@@ -144,7 +145,7 @@ absl::Status RunGenerate(const GenerateOptions& options) {
     line["read_gigabytes_per_second"] = rates.read_bytes_per_second / 1e9;
     line["gigaflops_per_second"] = rates.flops_per_second / 1e9;
   }
-  std::printf("%s\n", line.dump().c_str());
+  std::printf("%s\n", io::JsonText(line).c_str());
   return absl::OkStatus();
 }
 

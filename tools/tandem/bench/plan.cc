@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/io/json_text.h"
 #include "common/text/count.h"
 #include "common/weights/reshard_check.h"
 #include "nlohmann/json.hpp"
@@ -142,8 +143,8 @@ absl::Status RunPlan(const PlanOptions& options) {
   absl::StatusOr<plan::UpdatePlan> update = plan::MakeUpdatePlan(request);
   if (absl::IsInternal(update.status())) return update.status();
   if (!update.ok()) return commands::Misuse(update.status());
-  const std::string text =
-      options.json ? absl::StrCat(ToJson(request, *update).dump(), "\n") : Table(request, *update);
+  const std::string text = options.json ? absl::StrCat(io::JsonText(ToJson(request, *update)), "\n")
+                                        : Table(request, *update);
   std::fputs(text.c_str(), stdout);
   return absl::OkStatus();
 }

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "common/io/json_text.h"
 #include "common/status/status_macros.h"
 #include "nlohmann/json.hpp"
 #include "tools/tandem/bench/bench.h"
@@ -89,7 +90,7 @@ absl::Status RunRl(const RlOptions& options) {
                                {"generated_tokens_per_second", progress.tokens_per_second()},
                                {"final_reward", summary->rewards.back()},
                                {"phases", medians}};
-  std::printf("%s\n", line.dump().c_str());
+  std::printf("%s\n", io::JsonText(line).c_str());
   return absl::OkStatus();
 }
 

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/io/json_text.h"
 #include "common/io/model_config.h"
 #include "common/model/model_spec.h"
 #include "common/status/status_macros.h"
@@ -148,7 +149,7 @@ absl::Status RunServe(const ServeOptions& options) {
       {"oldest_version", result.oldest_version},
       {"newest_version", result.newest_version},
       {"requests_of_several_versions", result.num_mixed}};
-  std::printf("%s\n", line.dump().c_str());
+  std::printf("%s\n", io::JsonText(line).c_str());
   return session.Explain(result.first_loss);
 }
 

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/io/dtype.h"
+#include "common/io/json_text.h"
 #include "common/io/model_config.h"
 #include "common/model/model_spec.h"
 #include "common/model/parameter_table.h"
@@ -142,7 +143,7 @@ absl::Status RunOnDevice(const SyncOptions& options) {
   line["bytes"] = size_bytes;
   line["ratio_to_raw"] = line["raw_seconds"].get<double>() / line["seconds"].get<double>();
   line["repeats"] = options.repeats;
-  std::printf("%s\n", line.dump().c_str());
+  std::printf("%s\n", io::JsonText(line).c_str());
   return absl::OkStatus();
 }
 
@@ -288,7 +289,7 @@ absl::Status RunSync(const SyncOptions& options) {
                                {"pause_seconds", Median(pauses)},
                                {"phases", phases},
                                {"repeats", options.repeats}};
-  std::printf("%s\n", line.dump().c_str());
+  std::printf("%s\n", io::JsonText(line).c_str());
   return absl::OkStatus();
 }
 

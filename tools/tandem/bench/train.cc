@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/io/json_text.h"
 #include "common/io/model_config.h"
 #include "common/model/model_spec.h"
 #include "common/rank_setup/mesh_shape.h"
@@ -211,7 +212,7 @@ absl::Status RunTrain(const TrainOptions& options) {
                                {"phases", phases},
                                {"rank_phases", ranks}};
   PrintPhases(ranks);
-  std::printf("%s\n", line.dump().c_str());
+  std::printf("%s\n", io::JsonText(line).c_str());
   return absl::OkStatus();
 }
 

@@ -5,6 +5,7 @@
 
 #include "CLI/CLI.hpp"
 #include "common/io/atomic_file.h"
+#include "common/io/json_text.h"
 #include "common/status/status_macros.h"
 #include "common/text/printable.h"
 #include "tools/tandem/commands/command.h"
@@ -29,7 +30,7 @@ absl::Status RunDiagnose(const DiagnoseOptions& options) {
     RETURN_IF_ERROR(io::WriteFileAtomically(options.html, diagnose::ToHtml(*report)));
   }
   const std::string text =
-      options.as_json ? diagnose::ToJson(*report).dump() + "\n" : diagnose::ToText(*report);
+      options.as_json ? io::JsonText(diagnose::ToJson(*report)) + "\n" : diagnose::ToText(*report);
   std::fputs(text::Printable(text).c_str(), stdout);
   return absl::OkStatus();
 }

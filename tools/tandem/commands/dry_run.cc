@@ -12,6 +12,7 @@
 #include "common/config/to_yaml.h"
 #include "common/host/gpus.h"
 #include "common/io/atomic_file.h"
+#include "common/io/json_text.h"
 #include "common/model/families/family_table.h"
 #include "common/rank_setup/rank_setup.h"
 #include "common/status/status_macros.h"
@@ -60,7 +61,7 @@ absl::Status Print(const plan::PlanRequest& request, const DryRunOptions& option
   absl::StatusOr<plan::RunPlan> plan = plan::PlanRun(request);
   if (!plan.ok()) return Misuse(plan.status());
   if (options.json) {
-    std::printf("%s\n", plan::PlanToJson(*plan).dump().c_str());
+    std::printf("%s\n", io::JsonText(plan::PlanToJson(*plan)).c_str());
   } else {
     std::printf("%s", plan::DescribePlan(*plan).c_str());
   }

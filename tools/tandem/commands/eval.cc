@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/io/json_text.h"
 #include "common/status/status_macros.h"
 #include "common/text/count.h"
 #include "nlohmann/json.hpp"
@@ -85,7 +86,7 @@ absl::Status RunEval(const EvalOptions& options) {
   if (const auto scores = driver::MeanPartScores(result->groups); !scores.empty()) {
     line["scores"] = scores;
   }
-  std::printf("%s\n", line.dump().c_str());
+  std::printf("%s\n", io::JsonText(line).c_str());
   return absl::OkStatus();
 }
 

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "common/io/json_text.h"
 #include "common/model/families/family_table.h"
 #include "common/status/status_macros.h"
 #include "nlohmann/json.hpp"
@@ -30,7 +31,7 @@ absl::Status RunExport(const ExportOptions& options) {
                                {"policy_version", report.policy_version},
                                {"tensors", report.num_tensors},
                                {"bytes", report.size_bytes}};
-  std::printf("%s\n", line.dump().c_str());
+  std::printf("%s\n", io::JsonText(line).c_str());
   return absl::OkStatus();
 }
 

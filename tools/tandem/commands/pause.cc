@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/io/json_text.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
@@ -56,7 +57,7 @@ absl::Status CallAll(const PauseOptions& options, Call&& call) {
           absl::Status(status.code(), absl::StrCat("rollout at ", address, ": ", status.message()));
     }
     if (options.as_json) {
-      std::printf("%s\n", line.dump().c_str());
+      std::printf("%s\n", io::JsonText(line).c_str());
     } else if (status.ok()) {
       std::printf("%-22s %s\n", address.c_str(),
                   text::PrintableLine(line["state"].get<std::string>()).c_str());

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/io/parse_json.h"
+#include "common/io/ordered_json.h"
 #include "common/status/status_macros.h"
 #include "tools/tandem/dataset/chat_messages.h"
 #include "tools/tandem/dataset/chat_options.h"
@@ -31,7 +31,7 @@ absl::StatusOr<driver::Prompt> RenderMessages(const io::JsonFields& row, const c
                                               const tokenizer::Tokenizer& tokenizer,
                                               const std::string& variables) {
   // With its keys in order: templates print tools as they were given.
-  ASSIGN_OR_RETURN(const ordered_json ordered, io::ParseJson<ordered_json>(row.source()));
+  ASSIGN_OR_RETURN(const ordered_json ordered, io::ParseOrderedJson(row.source()));
   ASSIGN_OR_RETURN(
       tokenizer::ChatOptions chat,
       dataset::ReadChatOptions(ordered, ordered.contains("tools") ? "tools" : "", variables));

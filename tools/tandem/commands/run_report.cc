@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/config/summary.h"
+#include "common/io/json_text.h"
 #include "common/text/count.h"
 #include "nlohmann/json.hpp"
 
@@ -115,7 +116,7 @@ void PrintSummary(const config::v1::RunConfig& config, const driver::RunSummary&
     line["reward_after"] = summary.evaluations.back().second;
     line["reward_best"] = best;
   }
-  std::printf("%s\n", line.dump().c_str());
+  std::printf("%s\n", io::JsonText(line).c_str());
   std::fflush(stdout);
 }
 

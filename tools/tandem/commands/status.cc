@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
+#include "common/io/json_text.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/enum_check.h"
 #include "common/rpc/status_conversion.h"
@@ -103,7 +104,7 @@ json AskRollout(const std::string& address) {
 
 void Print(const json& line, bool as_json) {
   if (as_json) {
-    std::printf("%s\n", line.dump().c_str());
+    std::printf("%s\n", io::JsonText(line).c_str());
     return;
   }
   std::string text =
@@ -112,7 +113,7 @@ void Print(const json& line, bool as_json) {
   for (const auto& [key, value] : line.items()) {
     if (key == "role" || key == "address" || key == "state") continue;
     absl::StrAppend(&text, " ", key, "=",
-                    value.is_string() ? value.get<std::string>() : value.dump());
+                    value.is_string() ? value.get<std::string>() : io::JsonText(value));
   }
   std::printf("%s\n", text::PrintableLine(text).c_str());
 }

@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/config/load.h"
+#include "common/io/json_text.h"
 #include "common/status/status_macros.h"
 #include "common/text/printable.h"
 #include "nlohmann/json.hpp"
@@ -96,7 +97,7 @@ void PrintUpdate(const trainer::v1::PublishWeightsResponse& update, bool as_json
       line["error"] = replica.error();
     }
     if (as_json) {
-      std::printf("%s\n", line.dump().c_str());
+      std::printf("%s\n", io::JsonText(line).c_str());
     } else {
       absl::PrintF("%-12s %-9s %7s %9.6f\n", text::PrintableLine(replica.replica_id()),
                    replica.committed() ? "yes" : "no", version, replica.pause_seconds());
@@ -109,7 +110,7 @@ void PrintUpdate(const trainer::v1::PublishWeightsResponse& update, bool as_json
                        {"size_bytes", update.size_bytes()},
                        {"sent_bytes", update.sent_bytes()},
                        {"phases", phases}};
-    std::printf("%s\n", line.dump().c_str());
+    std::printf("%s\n", io::JsonText(line).c_str());
   } else {
     absl::PrintF("version %d in %.3f s, %d bytes, %d sent: %s\n", update.policy_version(),
                  update.seconds(), update.size_bytes(), update.sent_bytes(),
@@ -221,7 +222,7 @@ absl::Status Verify(const SyncOptions& options) {
   std::vector<std::string> differences;
   for (const driver::ReplicaCheck& check : checks) {
     if (options.as_json) {
-      std::printf("%s\n", DescribeCheck(check, trainer).dump().c_str());
+      std::printf("%s\n", io::JsonText(DescribeCheck(check, trainer)).c_str());
     } else {
       PrintCheck(check, trainer);
     }

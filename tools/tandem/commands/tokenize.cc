@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/io/jsonl.h"
+#include "common/io/ordered_json.h"
 #include "common/status/status_macros.h"
 #include "common/tokenizer/tokenizer.h"
 #include "nlohmann/json.hpp"
@@ -40,7 +41,7 @@ absl::StatusOr<json> Decode(const tokenizer::Tokenizer& tokenizer, const io::Jso
 
 absl::StatusOr<json> EncodeChat(const tokenizer::Tokenizer& tokenizer, const io::JsonFields& row) {
   // Parsed again with its keys in order: templates print tools as they were given.
-  const auto request = nlohmann::ordered_json::parse(row.source());
+  ASSIGN_OR_RETURN(const nlohmann::ordered_json request, io::ParseOrderedJson(row.source()));
   const auto messages = request.find("messages");
   if (messages == request.end()) return row.Error("messages", "expected a list of messages");
   ASSIGN_OR_RETURN(

@@ -163,6 +163,9 @@ absl::StatusOr<driver::RunIdentity> IdentityOf(const std::string& command,
   if (inputs.test.has_value()) {
     driver::AddDataInputs(driver::kTestDataInput, inputs.test->files(), out.inputs);
   }
+  if (inputs.rewarder != nullptr) {
+    RETURN_IF_ERROR(driver::AddRewardInputs(inputs.config.reward(), out.inputs));
+  }
   out.allow_changed = {options.allow_changed.begin(), options.allow_changed.end()};
   return out;
 }

@@ -6,6 +6,7 @@
 #include <arrow/ipc/reader.h>
 #include <parquet/arrow/reader.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -13,7 +14,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "common/io/ordered_json.h"
 #include "common/status/status_macros.h"
+#include "common/text/utf8.h"
 
 namespace tandem::dataset {
 namespace {
@@ -40,6 +44,19 @@ ordered_json ListOf(const arrow::Array& values) {
   return list;
 }
 
+// JSON's strings are UTF-8, but columns of bytes (images) and names hold anything: U+FFFD replaces
+// each byte that is not UTF-8.
+std::string Utf8(std::string bytes) {
+  if (text::IsUtf8(bytes)) return bytes;
+  std::string out;
+  for (absl::string_view rest = bytes; !rest.empty();) {
+    const size_t size = text::DecodeUtf8(rest).size;
+    out.append(size == 0 ? "\xEF\xBF\xBD" : rest.substr(0, size));
+    rest.remove_prefix(std::max<size_t>(size, 1));
+  }
+  return out;
+}
+
 // JSON's readers tell counts and ids by their being unsigned.
 ordered_json Number(int64_t value) {
   return value < 0 ? ordered_json(value) : ordered_json(static_cast<uint64_t>(value));
@@ -53,16 +70,18 @@ const ArrayType& As(const arrow::Array& array) {
 ordered_json ObjectAt(const arrow::StructArray& array, int64_t i) {
   ordered_json object = ordered_json::object();
   for (int field = 0; field < array.num_fields(); ++field) {
-    object[array.type()->field(field)->name()] = ValueAt(*array.field(field), i);
+    object[Utf8(array.type()->field(field)->name())] = ValueAt(*array.field(field), i);
   }
   return object;
 }
 
 ordered_json MapAt(const arrow::MapArray& array, int64_t i) {
   ordered_json object = ordered_json::object();
+  io::OrderedKeys keys;
   for (int64_t entry = array.value_offset(i); entry < array.value_offset(i + 1); ++entry) {
     const ordered_json key = ValueAt(*array.keys(), entry);
-    object[key.is_string() ? key.get<std::string>() : key.dump()] = ValueAt(*array.items(), entry);
+    keys.ValueAt(object, key.is_string() ? key.get<std::string>() : key.dump()) =
+        ValueAt(*array.items(), entry);
   }
   return object;
 }
@@ -70,7 +89,7 @@ ordered_json MapAt(const arrow::MapArray& array, int64_t i) {
 // Dates, decimals and other types that JSON lacks become text.
 ordered_json TextAt(const arrow::Array& array, int64_t i) {
   const auto scalar = array.GetScalar(i);
-  return scalar.ok() ? ordered_json((*scalar)->ToString()) : ordered_json();
+  return scalar.ok() ? ordered_json(Utf8((*scalar)->ToString())) : ordered_json();
 }
 
 ordered_json ValueAt(const arrow::Array& array, int64_t i) {
@@ -102,13 +121,13 @@ ordered_json ValueAt(const arrow::Array& array, int64_t i) {
       return As<arrow::DoubleArray>(array).Value(i);
     case arrow::Type::STRING:
     case arrow::Type::BINARY:
-      return As<arrow::BinaryArray>(array).GetString(i);
+      return Utf8(As<arrow::BinaryArray>(array).GetString(i));
     case arrow::Type::LARGE_STRING:
     case arrow::Type::LARGE_BINARY:
-      return As<arrow::LargeBinaryArray>(array).GetString(i);
+      return Utf8(As<arrow::LargeBinaryArray>(array).GetString(i));
     case arrow::Type::STRING_VIEW:
     case arrow::Type::BINARY_VIEW:
-      return As<arrow::BinaryViewArray>(array).GetString(i);
+      return Utf8(As<arrow::BinaryViewArray>(array).GetString(i));
     case arrow::Type::LIST:
       return ListOf(*As<arrow::ListArray>(array).value_slice(i));
     case arrow::Type::LARGE_LIST:
@@ -169,7 +188,7 @@ absl::Status VisitBatches(const std::string& path, const NextBatch& next, const 
     for (int64_t i = 0; i < (*batch)->num_rows(); ++i) {
       ordered_json row = ordered_json::object();
       for (int column = 0; column < (*batch)->num_columns(); ++column) {
-        row[(*batch)->column_name(column)] = ValueAt(*(*batch)->column(column), i);
+        row[Utf8((*batch)->column_name(column))] = ValueAt(*(*batch)->column(column), i);
       }
       RETURN_IF_ERROR(VisitRow(path, ++number, row, fn));
     }

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/io/parse_json.h"
+#include "common/io/ordered_json.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::dataset {
@@ -46,7 +46,7 @@ void ParseArguments(ordered_json& calls) {
     if (!call.is_object() || !call.contains("function") || !call["function"].is_object()) continue;
     ordered_json& function = call["function"];
     if (!function.contains("arguments") || !function["arguments"].is_string()) continue;
-    auto parsed = io::ParseJson<ordered_json>(function["arguments"].get<std::string>());
+    auto parsed = io::ParseOrderedJson(function["arguments"].get<std::string>());
     if (parsed.ok() && parsed->is_object()) function["arguments"] = *std::move(parsed);
   }
 }
@@ -105,7 +105,7 @@ absl::StatusOr<ordered_json> ReadJsonOrText(const ordered_json& value, absl::str
   if (!value.is_string()) return value;
   const std::string text = value.get<std::string>();
   if (text.empty()) return ordered_json();
-  absl::StatusOr<ordered_json> parsed = io::ParseJson<ordered_json>(text);
+  absl::StatusOr<ordered_json> parsed = io::ParseOrderedJson(text);
   if (!parsed.ok()) return Error(key, absl::StrCat("is no JSON: ", parsed.status().message()));
   return parsed;
 }

@@ -11,7 +11,7 @@
 #include "absl/strings/strip.h"
 #include "common/io/byte_source.h"
 #include "common/io/jsonl.h"
-#include "common/io/parse_json.h"
+#include "common/io/ordered_json.h"
 #include "common/status/status_macros.h"
 #include "tools/tandem/dataset/arrow_rows.h"
 #include "tools/tandem/dataset/compressed_source.h"
@@ -27,6 +27,8 @@ constexpr const char* kEndings[] = {".jsonl",    ".json",    ".jsonl.gz", ".json
 constexpr size_t kReadBytes = size_t{1} << 20;
 // A list is parsed in one piece.
 constexpr size_t kMaxListBytes = size_t{2} << 30;
+// White space before a list or the first line, which decides which of them a file has.
+constexpr size_t kMaxLeadingBytes = size_t{64} << 20;
 
 absl::StatusOr<std::unique_ptr<io::ByteSource>> OpenSource(const std::string& path) {
   ASSIGN_OR_RETURN(io::FileSource file, io::FileSource::Open(path));
@@ -65,7 +67,7 @@ absl::StatusOr<bool> ReadMore(io::ByteSource& source, std::string& text) {
 }
 
 absl::Status VisitList(const std::string& path, absl::string_view text, const RowVisitor& fn) {
-  absl::StatusOr<ordered_json> list = io::ParseJson<ordered_json>(text);
+  absl::StatusOr<ordered_json> list = io::ParseOrderedJson(text);
   if (!list.ok()) return io::AtPlace(path, list.status());
   for (size_t i = 0; i < list->size(); ++i) RETURN_IF_ERROR(VisitRow(path, i + 1, (*list)[i], fn));
   return absl::OkStatus();
@@ -75,7 +77,14 @@ absl::Status VisitList(const std::string& path, absl::string_view text, const Ro
 absl::Status ForEachOfJson(io::ByteSource& source, const std::string& path, const RowVisitor& fn) {
   std::string text;
   bool more = true;
-  while (more && absl::StripAsciiWhitespace(text).empty()) {
+  for (size_t searched = 0;
+       more && absl::StripAsciiWhitespace(absl::string_view(text).substr(searched)).empty();) {
+    searched = text.size();
+    if (searched > kMaxLeadingBytes) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat(path, ": expected rows within the first ", kMaxLeadingBytes,
+                       " bytes, found only white space; is this the right file?"));
+    }
     ASSIGN_OR_RETURN(more, ReadMore(source, text));
   }
   absl::string_view start = text;

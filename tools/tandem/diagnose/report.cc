@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <set>
 #include <system_error>
@@ -17,6 +16,7 @@
 #include "common/io/jsonl.h"
 #include "common/io/parse_json.h"
 #include "common/io/read_file.h"
+#include "common/io/whole_lines.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::diagnose {
@@ -152,20 +152,21 @@ void AddNcclTransports(const std::string& logs, Report& report) {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(logs, error)) {
     if (entry.path().extension() != ".log" || !entry.is_regular_file(error)) continue;
-    std::ifstream file(entry.path());
-    // Searched by hand: std::regex recurses for each character, and a log's lines have any length.
-    for (std::string text; std::getline(file, text);) {
-      const absl::string_view line = text;
+    // Searched by hand: std::regex recurses for each character, and a log's lines are long. What
+    // follows a line that is too long, or a log that cannot be read, is left out.
+    const auto look = [&](absl::string_view line) {
       const size_t channel = line.find(kChannel);
       const size_t via = line.rfind(kVia);
-      if (channel == absl::string_view::npos || via == absl::string_view::npos) continue;
-      if (via + 1 < channel + kChannel.size()) continue;
+      if (channel == absl::string_view::npos || via == absl::string_view::npos) return true;
+      if (via + 1 < channel + kChannel.size()) return true;
       const absl::string_view rest = line.substr(via + kVia.size());
       const auto end = std::find_if_not(rest.begin(), rest.end(), [](char c) {
         return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '/';
       });
       if (end != rest.begin()) ++report.nccl_transports[std::string(rest.begin(), end)];
-    }
+      return true;
+    };
+    io::ForEachWholeLine(entry.path().string(), 0, look).IgnoreError();
   }
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "common/status/exceptions.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/trace.h"
 #include "tools/tandem/driver/evaluator.h"
@@ -12,6 +13,7 @@
 #include "tools/tandem/driver/overlong_penalty.h"
 #include "tools/tandem/driver/part_scores.h"
 #include "tools/tandem/driver/poll_interval.h"
+#include "tools/tandem/driver/reward_source.h"
 
 namespace tandem::driver {
 namespace {
@@ -81,7 +83,10 @@ GenerationLoop::GenerationLoop(Options options)
       queue_(MakeGroupQueue(options_.config, options_.first_step, options_.num_batches)),
       next_place_(first_place_),
       trace_(options_.trace),
-      pool_(kMaxJudgingThreads) {
+      pool_(kMaxJudgingThreads, [this](absl::Status error) {
+        absl::MutexLock lock(&mu_);
+        Fail(std::move(error));
+      }) {
   if (options_.restored != nullptr) {
     {
       absl::MutexLock lock(&mu_);
@@ -95,7 +100,15 @@ GenerationLoop::GenerationLoop(Options options)
     }
     BeginGroups();  // before Save(), so that the next checkpoint includes the restored groups
   }
-  thread_ = std::thread([this] { Loop(); });
+  thread_ = std::thread([this] {
+    absl::Status status = Catch([this] {
+      Loop();
+      return absl::OkStatus();
+    });
+    if (status.ok()) return;
+    absl::MutexLock lock(&mu_);
+    Fail(std::move(status));
+  });
 }
 
 GenerationLoop::~GenerationLoop() {
@@ -260,7 +273,13 @@ void GenerationLoop::Judge(int64_t place, Group group, const telemetry::TraceCon
   {
     const telemetry::ScopedTraceContext scope(trace);
     const telemetry::ScopedSpan span("reward", {{"groups", groups.size()}});
-    status = options_.rewarder.Judge(groups);
+    bool has_returned = false;  // an error that it returns names the row
+    status = Catch([&] {
+      absl::Status judged = options_.rewarder.Judge(groups);
+      has_returned = true;
+      return judged;
+    });
+    if (!has_returned) status = StatusBuilder(status) << RowName(groups[0].prompt);
   }
   AddOverlongPenalty(options_.config, groups);
   const bool differs =

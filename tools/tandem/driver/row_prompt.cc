@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/io/parse_json.h"
+#include "common/io/ordered_json.h"
 #include "common/status/status_macros.h"
 #include "tools/tandem/dataset/chat_messages.h"
 #include "tools/tandem/dataset/chat_options.h"
@@ -172,7 +172,7 @@ class RowPrompts::Builder {
   // The row with its keys in the order of the file, which templates keep in what they write.
   absl::StatusOr<const ordered_json*> Ordered() {
     if (ordered_.is_null()) {
-      ASSIGN_OR_RETURN(ordered_, io::ParseJson<ordered_json>(source_));
+      ASSIGN_OR_RETURN(ordered_, io::ParseOrderedJson(source_));
     }
     return &ordered_;
   }

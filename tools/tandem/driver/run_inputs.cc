@@ -11,6 +11,7 @@
 #include "common/hash/hasher.h"
 #include "common/io/read_file.h"
 #include "common/status/status_macros.h"
+#include "tools/tandem/driver/reward_parts.h"
 
 namespace tandem::driver {
 namespace {
@@ -76,7 +77,8 @@ absl::Status AddTokenizer(const std::string& folder, RunInputs& inputs) {
 }  // namespace
 
 std::vector<std::string> InputKinds() {
-  return {kConfigInput, kTokenizerInput, kChatTemplateInput, kDataInput, kTestDataInput};
+  return {kConfigInput, kFamilyFileInput, kTokenizerInput, kChatTemplateInput,
+          kDataInput,   kTestDataInput,   kRewardInput};
 }
 
 absl::StatusOr<RunInputs> DigestModelInputs(const config::v1::RunConfig& config) {
@@ -88,11 +90,26 @@ absl::StatusOr<RunInputs> DigestModelInputs(const config::v1::RunConfig& config)
     }
   }
   RETURN_IF_ERROR(AddTokenizer(config.model().path(), inputs));
+  const std::string& family_file = config.model().family_file();
+  if (family_file.empty()) {
+    Add(kFamilyFileInput, "", "", inputs);
+  } else {
+    RETURN_IF_ERROR(AddFile(kFamilyFileInput, family_file, inputs));
+  }
   return inputs;
 }
 
 void AddDataInputs(const char* kind, const std::vector<DataFile>& files, RunInputs& inputs) {
   for (const DataFile& file : files) Add(kind, file.path, file.digest, inputs);
+}
+
+absl::Status AddRewardInputs(const config::v1::RewardConfig& config, RunInputs& inputs) {
+  const size_t num_before = inputs.size();
+  for (const RewardPart& part : RewardParts(config)) {
+    if (!part.path.empty()) RETURN_IF_ERROR(AddFile(kRewardInput, part.path, inputs));
+  }
+  if (inputs.size() == num_before) Add(kRewardInput, "", "", inputs);
+  return absl::OkStatus();
 }
 
 InputChanges CompareInputs(const RunInputs& expected, const RunInputs& found) {
@@ -103,14 +120,17 @@ InputChanges CompareInputs(const RunInputs& expected, const RunInputs& found) {
   InputChanges out;
   for (const auto& [kind, files] : kinds) {
     const auto& [was, is] = files;
-    if (kind == kTestDataInput && (was.empty() || is.empty())) continue;
+    const bool may_lack =
+        kind == kTestDataInput || kind == kRewardInput || kind == kFamilyFileInput;
+    if (may_lack && (was.empty() || is.empty())) continue;
     for (size_t i = 0; i < std::max(was.size(), is.size()); ++i) {
       const std::string before = i < was.size() ? was[i]->digest() : "";
       const std::string now = i < is.size() ? is[i]->digest() : "";
       if (before == now) continue;
       out.kinds.insert(kind);
+      const bool names_is = i >= was.size() || (i < is.size() && !is[i]->path().empty());
       out.lines.push_back(
-          absl::StrCat(kind, ": ", i < is.size() ? is[i]->path() : was[i]->path(), ": expected ",
+          absl::StrCat(kind, ": ", names_is ? is[i]->path() : was[i]->path(), ": expected ",
                        before.empty() ? "no such file" : absl::StrCat("the digest ", before),
                        ", found ", now.empty() ? "none" : now));
     }

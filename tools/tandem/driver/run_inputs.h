@@ -1,5 +1,5 @@
-// The inputs of a run besides its weights: the model's configuration, tokenizer and chat template,
-// and the data. A checkpoint stores their digests, to detect a resume with other inputs.
+// The inputs of a run besides its weights: the model's configuration, family file, tokenizer and
+// chat template, the data, and the files of its rewards. A checkpoint stores their digests, to detect a resume with other inputs.
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_RUN_INPUTS_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_RUN_INPUTS_H_
 
@@ -16,20 +16,28 @@ namespace tandem::driver {
 
 // The kinds of inputs, as --allow-changed names them.
 inline constexpr char kConfigInput[] = "config";
+inline constexpr char kFamilyFileInput[] = "family_file";
 inline constexpr char kTokenizerInput[] = "tokenizer";
 inline constexpr char kChatTemplateInput[] = "chat_template";
 inline constexpr char kDataInput[] = "data";
 inline constexpr char kTestDataInput[] = "test_data";
+inline constexpr char kRewardInput[] = "reward";
 std::vector<std::string> InputKinds();
 
 using RunInputs = std::vector<v1::InputDigest>;
 
 // Digests the run's model folders: config.json and generation_config.json, the tokenizer's files,
-// and the chat templates, in whichever file they are. Missing files have no entry.
+// and the chat templates, in whichever file they are; and model.family_file. Missing files have no
+// entry; a run without a family file has an entry without a digest, which tells it from a checkpoint
+// of an older release.
 absl::StatusOr<RunInputs> DigestModelInputs(const config::v1::RunConfig& config);
 
 // Adds the digests of data files to `inputs`.
 void AddDataInputs(const char* kind, const std::vector<DataFile>& files, RunInputs& inputs);
+
+// Adds the digests of the rewards' Python files, without what they import; an entry without a digest
+// if there are none. Only for runs that compute rewards.
+absl::Status AddRewardInputs(const config::v1::RewardConfig& config, RunInputs& inputs);
 
 // Differences between a run's inputs and those of a checkpoint.
 struct InputChanges {
@@ -38,7 +46,8 @@ struct InputChanges {
 };
 
 // A kind is equal if its files have the same content in the same order; their paths do not matter.
-// Compares test_data only if both have it: evaluations may be turned on and off.
+// Compares test_data, reward and family_file only if both have them: evaluations may be turned on
+// and off, and older releases saved no digests of the latter two.
 InputChanges CompareInputs(const RunInputs& expected, const RunInputs& found);
 
 }  // namespace tandem::driver

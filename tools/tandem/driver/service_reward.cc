@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "common/io/json_text.h"
 #include "common/rewards/reward_range.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/status_conversion.h"
@@ -26,7 +27,7 @@ void AddCompletion(const Judged& judged, reward::v1::ComputeRewardsRequest& requ
   added->mutable_prompt_token_ids()->Add(prompt->token_ids.begin(), prompt->token_ids.end());
   added->mutable_completion_token_ids()->Add(completion->token_ids.begin(),
                                              completion->token_ids.end());
-  added->set_row_json(prompt->fields.dump());
+  added->set_row_json(io::JsonText(prompt->fields));
 }
 
 // Sends completions in calls of at most kBatch, which stay below the message limit.

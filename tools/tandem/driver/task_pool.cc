@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "common/status/exceptions.h"
+
 namespace tandem::driver {
 
 void TaskPool::Add(std::function<void()> task) {
@@ -28,7 +30,11 @@ void TaskPool::Work() {
       task = std::move(tasks_.front());
       tasks_.pop_front();
     }
-    task();
+    absl::Status status = Catch([&task] {
+      task();
+      return absl::OkStatus();
+    });
+    if (!status.ok()) on_error_(std::move(status));
   }
 }
 

@@ -1,7 +1,7 @@
 // TaskPool: runs tasks on a bounded number of threads, in the order in which they were added. A
 // thread starts when a task finds no idle one, so a pool whose tasks are short stays small.
 //
-//   TaskPool pool(32);
+//   TaskPool pool(32, on_error);
 //   pool.Add([] { Judge(); });
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_TASK_POOL_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_TASK_POOL_H_
@@ -10,9 +10,11 @@
 #include <deque>
 #include <functional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 
 namespace tandem::driver {
@@ -20,7 +22,9 @@ namespace tandem::driver {
 // Thread-safe. A task must end by a deadline of its own: Stop() waits for those that run.
 class TaskPool {
  public:
-  explicit TaskPool(int64_t max_threads) : max_threads_(max_threads) {}
+  // `on_error` gets the exception of a task as a Status, on the task's thread. The pool continues.
+  TaskPool(int64_t max_threads, std::function<void(absl::Status)> on_error)
+      : max_threads_(max_threads), on_error_(std::move(on_error)) {}
   ~TaskPool() { Stop(); }
 
   // After Stop() discards the task.
@@ -32,6 +36,7 @@ class TaskPool {
   void Work();
 
   const int64_t max_threads_;
+  const std::function<void(absl::Status)> on_error_;
   absl::Mutex mu_;
   absl::CondVar has_work_;
   std::deque<std::function<void()>> tasks_ ABSL_GUARDED_BY(mu_);

@@ -17,6 +17,7 @@
 #include "absl/strings/strip.h"
 #include "common/config/nearest.h"
 #include "common/host/process_memory.h"
+#include "common/io/read_file.h"
 #include "common/status/status_macros.h"
 #include "common/text/count.h"
 #include "tools/tandem/plan/data.h"
@@ -26,6 +27,8 @@ namespace {
 
 constexpr double kGib = 1 << 30;
 constexpr int kMostAccelerators = 1 << 16;
+// A dozen lines; yaml-cpp's memory grows with the file.
+constexpr int64_t kMaxFileBytes = 1 << 20;
 
 absl::Status Expected(const std::string& text, absl::string_view problem) {
   return absl::InvalidArgumentError(absl::StrCat(
@@ -125,7 +128,8 @@ absl::StatusOr<Hardware> BuiltIn(const std::string& text, const std::string& nam
 
 absl::StatusOr<Hardware> FromFile(const std::string& path) {
   try {
-    const YAML::Node node = YAML::LoadFile(path);
+    ASSIGN_OR_RETURN(const std::string text, io::ReadInput(path, kMaxFileBytes));
+    const YAML::Node node = YAML::Load(text);
     ASSIGN_OR_RETURN(Hardware hardware, ReadEntry(node, path));
     if (hardware.name.empty()) hardware.name = std::filesystem::path(path).stem().string();
     return hardware;

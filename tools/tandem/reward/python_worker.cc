@@ -9,6 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/io/json_text.h"
+#include "common/io/parse_json.h"
 #include "common/status/status_macros.h"
 #include "reward_worker_program.h"
 
@@ -24,10 +26,6 @@ constexpr char kReadProgram[] =
     "exec(compile(f.read(int.from_bytes(f.read(4),'little')),'reward_worker.py','exec'))";
 // A process that has closed its socket ends soon.
 constexpr absl::Duration kExit = absl::Seconds(5);
-
-std::string ToText(const json& message) {
-  return message.dump(-1, ' ', false, json::error_handler_t::replace);
-}
 
 absl::StatusOr<OptionalRewards> ParseRewards(const json& answer) {
   const auto rewards = answer.find("rewards");
@@ -89,7 +87,7 @@ absl::Status PythonWorker::Load(absl::Duration timeout) {
 
 absl::StatusOr<OptionalRewards> PythonWorker::Call(const json& request, absl::Duration timeout) {
   const absl::Time deadline = absl::Now() + timeout;
-  const absl::Status sent = socket_.Send(ToText(request), deadline);
+  const absl::Status sent = socket_.Send(io::JsonText(request), deadline);
   if (absl::IsInvalidArgument(sent)) return sent;
   if (!sent.ok()) return Explain(sent, timeout);
   ASSIGN_OR_RETURN(const json answer, Receive(deadline, timeout));
@@ -99,14 +97,15 @@ absl::StatusOr<OptionalRewards> PythonWorker::Call(const json& request, absl::Du
 absl::StatusOr<json> PythonWorker::Receive(absl::Time deadline, absl::Duration timeout) {
   const absl::StatusOr<std::string> text = socket_.Receive(deadline);
   if (!text.ok()) return Explain(text.status(), timeout);
-  json message = json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  // The function shares the worker's process, so a message may be the function's.
+  json message = io::ParseJson<json>(*text).value_or(nullptr);
   if (!message.is_object()) {
     return absl::DataLossError(absl::StrCat(path_, ": expected a message in JSON"));
   }
   if (const auto error = message.find("error"); error != message.end()) {
     return absl::InvalidArgumentError(
         absl::StrCat(name_, name_.empty() ? "" : ": ",
-                     error->is_string() ? error->get<std::string>() : error->dump()));
+                     error->is_string() ? error->get<std::string>() : io::JsonText(*error)));
   }
   return message;
 }

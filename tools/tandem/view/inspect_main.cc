@@ -18,6 +18,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/io/atomic_file.h"
+#include "common/io/json_text.h"
 #include "common/io/model_folder.h"
 #include "common/io/parse_json.h"
 #include "common/io/read_file.h"
@@ -132,7 +133,7 @@ absl::Status Run(const Options& options) {
                                 {"num_layers", transformer.spec().num_layers()},
                                 {"num_heads", num_heads}};
   RETURN_IF_ERROR(io::WriteFileAtomically(options.attention, weights));
-  return io::WriteFileAtomically(options.output, found.dump());
+  return io::WriteFileAtomically(options.output, io::JsonText(found));
 }
 
 }  // namespace

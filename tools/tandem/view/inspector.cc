@@ -9,6 +9,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/io/atomic_file.h"
+#include "common/io/json_text.h"
 #include "common/io/read_file.h"
 #include "common/rpc/child_process.h"
 #include "common/status/status_macros.h"
@@ -43,7 +44,7 @@ absl::StatusOr<std::string> Inspector::Find(const SampleKey& key) {
   if (std::find(found_.begin(), found_.end(), key) != found_.end()) return path;
 
   ASSIGN_OR_RETURN(const std::vector<int32_t> ids, reader_.SampleIds(key));
-  RETURN_IF_ERROR(io::WriteFileAtomically(path + ".ids", nlohmann::json(ids).dump()));
+  RETURN_IF_ERROR(io::WriteFileAtomically(path + ".ids", io::JsonText(nlohmann::json(ids))));
   rpc::ChildProcessOptions options;
   options.name = "tandem-inspect";
   options.argv = {program_,   "--model",      reader_.ModelFolder(), "--input",    path + ".ids",

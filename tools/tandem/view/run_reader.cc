@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <system_error>
 #include <utility>
 
@@ -19,6 +18,7 @@
 #include "common/io/jsonl.h"
 #include "common/io/parse_json.h"
 #include "common/io/read_file.h"
+#include "common/io/whole_lines.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::view {
@@ -31,6 +31,7 @@ using nlohmann::json;
 constexpr size_t kMaxMetricsLines = 500;
 constexpr size_t kMaxSteps = 10000;
 constexpr int64_t kMaxSampleBytes = int64_t{4} << 20;
+constexpr int64_t kMaxConfigBytes = int64_t{1} << 20;  // more is refused by LoadRunConfig()
 
 const char* FolderOf(SampleSet set) {
   return set == SampleSet::kEvaluations ? "evaluations" : "rollouts";
@@ -74,7 +75,7 @@ absl::Status RunReader::ReadConfig() {
   const FileVersion version = {info.st_ino, info.st_size,
                                absl::ToUnixNanos(absl::TimeFromTimespec(info.st_mtim))};
   if (version == config_version_) return absl::OkStatus();
-  ASSIGN_OR_RETURN(std::string text, io::ReadFile(path));
+  ASSIGN_OR_RETURN(std::string text, io::ReadFile(path, kMaxConfigBytes));
   ASSIGN_OR_RETURN(config_, config::LoadRunConfig({path}, {}));
   config_text_ = std::move(text);
   config_version_ = version;
@@ -106,18 +107,19 @@ absl::Status RunReader::ReadMetrics() {
     metrics_file_ = info.st_ino;
   }
   metrics_changed_s_ = info.st_mtim.tv_sec;
-  std::ifstream file(path, std::ios::binary);
-  file.seekg(metrics_end_);
-  std::string line;
-  while (std::getline(file, line) && !file.eof()) {  // at the end: a line that is being written
+  absl::Status problem;
+  RETURN_IF_ERROR(io::ForEachWholeLine(path, metrics_end_, [&](absl::string_view line) {
+    mu_.AssertHeld();
     metrics_end_ += static_cast<int64_t>(line.size()) + 1;
     json parsed = io::ParseJson<json>(line).value_or(nullptr);
     if (!parsed.is_object()) {
-      return absl::DataLossError(absl::StrCat(path, ": byte ", metrics_end_, ": expected JSON"));
+      problem = absl::DataLossError(absl::StrCat(path, ": byte ", metrics_end_, ": expected JSON"));
+      return false;
     }
     metrics_.push_back(std::move(parsed));
-  }
-  return absl::OkStatus();
+    return true;
+  }));
+  return problem;
 }
 
 absl::StatusOr<json> RunReader::Status() {
@@ -186,27 +188,26 @@ absl::StatusOr<std::string> RunReader::SamplesPath(SampleSet set, int64_t step) 
 
 absl::StatusOr<json> RunReader::Samples(SampleSet set, int64_t step, int64_t offset) const {
   ASSIGN_OR_RETURN(const std::string path, SamplesPath(set, step));
-  std::ifstream file(path, std::ios::binary);
-  file.seekg(offset);
   json samples = json::array();
   int64_t end = offset;
-  std::string line;
-  bool more = true;
-  while (end - offset < kMaxSampleBytes) {
-    more = static_cast<bool>(std::getline(file, line)) && !file.eof();
-    if (!more) break;
-    end += static_cast<int64_t>(line.size()) + 1;
+  bool more = false;
+  absl::Status problem;
+  RETURN_IF_ERROR(io::ForEachWholeLine(path, offset, [&](absl::string_view line) {
     json sample = io::ParseJson<json>(line).value_or(nullptr);
     if (!sample.is_object()) {
-      return absl::InvalidArgumentError(absl::StrCat(path, ": byte ",
-                                                     end - static_cast<int64_t>(line.size()) - 1,
-                                                     ": expected a JSON object"));
+      problem = absl::InvalidArgumentError(
+          absl::StrCat(path, ": byte ", end, ": expected a JSON object"));
+      return false;
     }
+    end += static_cast<int64_t>(line.size()) + 1;
     TokenTexts texts = Texts(Ids(sample, "response_ids"));
     sample["tokens"] = std::move(texts.texts);
     sample["special"] = std::move(texts.special);
     samples.push_back(std::move(sample));
-  }
+    more = end - offset >= kMaxSampleBytes;
+    return !more;
+  }));
+  RETURN_IF_ERROR(problem);
   return json{{"samples", std::move(samples)}, {"next", more ? json(end) : json(nullptr)}};
 }
 

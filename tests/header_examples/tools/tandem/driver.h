@@ -70,6 +70,7 @@ extern std::map<std::string, double> metrics;
 
 namespace tandem::driver::task_pool_example {
 inline constexpr header_examples::AnyFunction Judge;
+extern std::function<void(absl::Status)> on_error;
 }  // namespace tandem::driver::task_pool_example
 
 #endif  // TANDEM_TESTS_HEADER_EXAMPLES_TOOLS_TANDEM_DRIVER_H_

@@ -88,6 +88,26 @@ TEST(ArrowRows, ReadsArrowFilesAndStreams) {
   }
 }
 
+TEST(ArrowRows, BytesThatAreNoTextBecomeText) {
+  const TempFolder folder;
+  const std::string path = folder / "images.parquet";
+  const auto schema = arrow::schema({arrow::field("image", arrow::binary())});
+  auto builder = *arrow::RecordBatchBuilder::Make(schema, arrow::default_memory_pool());
+  ASSERT_TRUE(builder->GetFieldAs<arrow::BinaryBuilder>(0)->Append("\x89PNG\xFF\xD8\xC3\xA9").ok());
+  const auto table = *arrow::Table::FromRecordBatches({*builder->Flush()});
+  const auto out = *arrow::io::FileOutputStream::Open(path);
+  ASSERT_TRUE(parquet::arrow::WriteTable(*table, arrow::default_memory_pool(), out, 1).ok());
+  ASSERT_TRUE(out->Close().ok());
+
+  std::string image;
+  ASSERT_OK(ForEachRow(path, [&image](const io::JsonFields& row) {
+    image = row.json()["image"].get<std::string>();
+    return absl::OkStatus();
+  }));
+
+  EXPECT_EQ(image, "\uFFFDPNG\uFFFD\uFFFD\u00E9");
+}
+
 TEST(ArrowRows, NamesAFileThatIsNoTable) {
   const TempFolder folder;
   for (const char* name : {"a.parquet", "a.arrow"}) {

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_folder.h"
 
@@ -75,6 +77,29 @@ TEST(RowReader, DecompressesWhatTheNameSays) {
               IsOkAndHolds(expected));
   EXPECT_THAT(Rows(folder.Write("two.jsonl.zst", Zstd("{\"a\":1}\n") + Zstd("{\"a\":2}\n"))),
               IsOkAndHolds(expected));
+}
+
+TEST(RowReader, RefusesAFileThatBeginsWithWhiteSpaceWithoutEnd) {
+  const TempFolder folder;
+  // A few hundred kilobytes; 65 blocks of 1 MiB are read.
+  EXPECT_THAT(Rows(folder.Write("blank.json.gz", Gzip(std::string(size_t{200} << 20, ' ') + "[]"))),
+              StatusIs(absl::StatusCode::kResourceExhausted,
+                       AllOf(HasSubstr("blank.json.gz"), HasSubstr("only white space"))));
+  EXPECT_THAT(Rows(folder.Write("some.json", std::string(3 << 20, '\n') + "[{\"a\":1}]")),
+              IsOkAndHolds(ElementsAre("{\"a\":1}")));
+}
+
+TEST(RowReader, ARowOfAListMayHaveManyKeys) {
+  const TempFolder folder;
+  std::string list = "[{";
+  for (int i = 0; i < 100000; ++i) list += "\"key " + std::to_string(i) + "\":1,";
+  list.back() = '}';
+  const absl::Time start = absl::Now();
+
+  ASSERT_OK_AND_ASSIGN(const auto rows, Rows(folder.Write("wide.json", list + "]")));
+
+  EXPECT_EQ(rows.size(), 1u);
+  EXPECT_LT(absl::Now() - start, absl::Seconds(30));  // minutes where each key searches all others
 }
 
 TEST(RowReader, ReadsMoreThanABuffer) {

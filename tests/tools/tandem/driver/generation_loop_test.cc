@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <stdexcept>
 #include <vector>
 
 #include "absl/synchronization/notification.h"
@@ -266,6 +267,16 @@ TEST_F(GenerationLoopTest, AnErrorOfTheRewardFailsTheStep) {
   };
   EXPECT_THAT(Collect().status(),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("row 2: no number")));
+}
+
+TEST_F(GenerationLoopTest, AnExceptionOfTheRewardFailsTheStepAndNamesTheRow) {
+  rewarder_.before = [](const Group& group) {
+    if (group.prompt.row == 1) throw std::runtime_error("invalid UTF-8 byte");
+    return absl::OkStatus();
+  };
+  EXPECT_THAT(Collect().status(),
+              StatusIs(absl::StatusCode::kInternal,
+                       AllOf(HasSubstr("row 2"), HasSubstr("invalid UTF-8 byte"))));
 }
 
 TEST_F(GenerationLoopTest, EndsWhileGroupsAreSampledAndJudged) {

@@ -124,6 +124,15 @@ TEST_F(ServiceRewarderTest, EveryCompletionHasItsRewardHoweverManyCallsItTakes) 
   EXPECT_EQ(first.row_json(), R"({"difficulty":0})");
 }
 
+// Image bytes, for example.
+TEST_F(ServiceRewarderTest, ARowWithBytesThatAreNoTextIsSentWithReplacements) {
+  std::vector<Group> groups = Groups(1, 1);
+  groups[0].prompt.fields = {{"image", "\x89PNG"}};
+  ASSERT_OK(Judge(groups));
+  absl::MutexLock lock(&service_.mu);
+  EXPECT_EQ(service_.requests[0].completions(0).row_json(), R"({"image":"�PNG"})");
+}
+
 TEST_F(ServiceRewarderTest, AServiceThatIsAwayForAMomentIsAskedAgain) {
   auto failures = std::make_shared<int>(2);
   Answer([failures](v1::ComputeRewardsResponse& response) {

@@ -92,6 +92,50 @@ TEST_F(RunInputsTest, CompareTestDataWhereBothHaveIt) {
   EXPECT_THAT(CompareInputs(before, after).kinds, ElementsAre("test_data"));
 }
 
+TEST_F(RunInputsTest, IncludeTheFamilyFile) {
+  const RunInputs without = Digest();
+  config_.mutable_model()->set_family_file(
+      folder_.Write("families.yaml", "families: [{architecture: X, activation: silu}]"));
+  const RunInputs before = Digest();
+  EXPECT_THAT(CompareInputs(without, before).lines,
+              ElementsAre(AllOf(HasSubstr("family_file"), HasSubstr("families.yaml"),
+                                HasSubstr("expected no such file"))));
+  EXPECT_THAT(CompareInputs(before, without).lines,
+              ElementsAre(AllOf(HasSubstr("families.yaml"), HasSubstr("found none"))));
+  EXPECT_THAT(ChangesSince(before).kinds, IsEmpty());
+  folder_.Write("families.yaml", "families: [{architecture: X, activation: gelu}]");
+  EXPECT_THAT(ChangesSince(before).kinds, ElementsAre("family_file"));
+}
+
+TEST_F(RunInputsTest, IncludeEachPythonReward) {
+  const auto digest = [this] {
+    RunInputs inputs;
+    EXPECT_OK(AddRewardInputs(config_.reward(), inputs));
+    return inputs;
+  };
+  const RunInputs without = digest();
+  config_.mutable_reward()->add_rewards()->set_path(folder_.Write("a.py", "one"));
+  config_.mutable_reward()->add_rewards()->set_path(folder_.Write("b.py", "two"));
+  const RunInputs before = digest();
+  EXPECT_THAT(CompareInputs(before, digest()).kinds, IsEmpty());
+  EXPECT_THAT(CompareInputs(without, before).kinds, ElementsAre("reward"));
+  folder_.Write("b.py", "three");
+  EXPECT_THAT(CompareInputs(before, digest()).lines,
+              ElementsAre(AllOf(HasSubstr("reward"), HasSubstr("b.py"))));
+}
+
+TEST_F(RunInputsTest, TakeACheckpointThatHasNoDigestsOfRewardAndFamilyFile) {
+  RunInputs old_release;
+  for (const auto& input : Digest()) {
+    if (input.kind() != kFamilyFileInput) old_release.push_back(input);
+  }
+  config_.mutable_model()->set_family_file(folder_.Write("families.yaml", "families: []"));
+  RunInputs now = Digest();
+  EXPECT_OK(AddRewardInputs(config_.reward(), now));
+
+  EXPECT_THAT(CompareInputs(old_release, now).kinds, IsEmpty());
+}
+
 class CheckDriverStateTest : public RunInputsTest {
  protected:
   CheckDriverStateTest() {

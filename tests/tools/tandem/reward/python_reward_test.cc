@@ -78,6 +78,25 @@ def compute_score(data_source, solution_str, ground_truth, extra_info=None):
               IsOkAndHolds(ElementsAre(Optional(8.0), Optional(7.0))));
 }
 
+TEST_F(PythonRewardTest, AMessageThatNestsDeeplyIsRefused) {
+  for (const std::string& message :
+       {std::string("b'{\"error\":' + b'[' * 1000000 + b']' * 1000000 + b'}'"),
+        std::string("b'[' * 1000000"), std::string("b'{\"error\":\"\\xff\"}'")}) {
+    EXPECT_THAT(Score(R"(
+import gc, socket
+body = )" + message + R"(
+for connection in [o for o in gc.get_objects() if isinstance(o, socket.socket)]:
+    connection.sendall(len(body).to_bytes(4, "little") + body)
+
+def compute_score(data_source, solution_str, ground_truth, extra_info=None):
+    return 1
+)",
+                      Group({"4"})),
+                StatusIs(absl::StatusCode::kDataLoss, HasSubstr("expected a message in JSON")))
+        << message;
+  }
+}
+
 TEST_F(PythonRewardTest, TakesVerlsColumns) {
   PythonGroup group = Group({"4"});
   group.row = {{"data_source", "sums"},

@@ -220,6 +220,18 @@ TEST_F(ViewTest, SendsAStepsSamplesInPieces) {
   EXPECT_EQ(Get("/api/samples?run=0&set=rollouts&step=3&offset=5").code, 400);  // within a line
 }
 
+TEST_F(ViewTest, ALineWithoutEndIsAnErrorAndTheRunsPagesGoOn) {
+  Start(testing::WriteTinyModel(folder_));
+  folder_.Write("run/metrics.jsonl", "{\"training/global_step\":1}\n");
+  std::filesystem::resize_file(folder_ / "run/metrics.jsonl", uint64_t{3} << 30);  // sparse
+  folder_.Write("run/rollouts/3.jsonl", "");
+  std::filesystem::resize_file(folder_ / "run/rollouts/3.jsonl", uint64_t{3} << 30);
+
+  EXPECT_THAT(GetJson("/api/runs")["runs"][0]["error"], HasSubstr("expected a line of at most"));
+  EXPECT_NE(Get("/api/samples?run=0&set=rollouts&step=3&offset=0").code, 200);
+  EXPECT_EQ(GetJson("/api/steps?run=0&set=rollouts&after=-1")["steps"].size(), 1u);
+}
+
 TEST_F(ViewTest, GivesEachTokenItsText) {
   Start(testing::WriteTinyModel(folder_));
   WriteSample({3, 12}, {4, 5, 0});
