@@ -90,7 +90,8 @@ ordered_json& OrderedKeys::ValueAt(ordered_json& object, std::string key) {
   auto& members = object.get_ref<ordered_json::object_t&>();
   if (members.size() < kMaxSearchedKeys) return object[key];
   if (indices_.empty()) {
-    for (size_t i = 0; i < members.size(); ++i) indices_.emplace(members[i].first, i);
+    size_t index = 0;
+    for (const auto& member : members) indices_.emplace(member.first, index++);
   }
   const auto [found, is_new] = indices_.emplace(std::move(key), members.size());
   if (is_new) members.emplace_back(found->first, nullptr);
