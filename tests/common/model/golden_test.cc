@@ -312,6 +312,7 @@ TEST_P(Golden, GradientsAreThoseOfTransformers) {
 TEST_P(Golden, IsExportedAsItWas) {
   ASSERT_OK_AND_ASSIGN(const StoredLayout layout,
                        StoredLayout::Create(model_->table(), folder_.get()));
+  if (layout.quantization() != nullptr) GTEST_SKIP() << "an export is not quantised";
   ASSERT_OK_AND_ASSIGN(const io::TensorView first, folder_->Find(layout.tensors()[0].name));
   Arena arena(model_->table(), TorchDType(first.dtype).value());
   ASSERT_OK(LoadParameters(*folder_, arena));
@@ -329,7 +330,7 @@ TEST_P(Golden, IsExportedAsItWas) {
   ASSERT_OK_AND_ASSIGN(const io::ModelFolder written, io::ModelFolder::Open(out / "model"));
   size_t compared = 0;
   for (const std::string& name : folder_->names()) {
-    if (layout.Ignores(name)) continue;
+    if (layout.Ignores(name) && !written.Contains(name)) continue;  // constants are written
     ASSERT_OK_AND_ASSIGN(const io::TensorView before, folder_->Find(name));
     ASSERT_OK_AND_ASSIGN(const io::TensorView after, written.Find(name));
     EXPECT_EQ(after.shape, before.shape) << name;

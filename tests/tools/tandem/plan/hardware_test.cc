@@ -60,9 +60,11 @@ TEST(Hardware, ReadsAFileAndNamesItsBadLine) {
                        AllOf(HasSubstr("typo.yaml:13"), HasSubstr("memory_gb"))));
   EXPECT_THAT(ParseHardware(folder.Write("short.yaml", "device: cuda\n")),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("missing: ")));
+  EXPECT_THAT(ParseHardware(folder.Write("long.yaml", std::string(2 << 20, ' '))),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("long.yaml")));
   std::filesystem::create_symlink("/dev/zero", folder / "endless.yaml");
   EXPECT_THAT(ParseHardware(folder / "endless.yaml"),
-              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("endless.yaml")));
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("endless.yaml")));
 }
 
 TEST(ModelShape, FindsAShapeByThePathsLastPart) {
