@@ -9,6 +9,7 @@
 #include "common/io/dtype.h"
 #include "common/model/torch_dtype.h"
 #include "common/rpc/enum_check.h"
+#include "common/rpc/request_id.h"
 #include "common/rpc/status_conversion.h"
 #include "common/rpc/transport_security.h"
 #include "common/version/version.h"
@@ -32,6 +33,13 @@ grpc::ServerUnaryReactor* RolloutServiceImpl::Abort(grpc::CallbackServerContext*
                                                     const v1::AbortRequest* request,
                                                     v1::AbortResponse* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  for (int i = 0; i < request->request_ids_size(); ++i) {
+    const absl::Status valid =
+        rpc::CheckRequestId(request->request_ids(i), absl::StrCat("request_ids[", i, "]"));
+    if (valid.ok()) continue;
+    reactor->Finish(rpc::ToGrpcStatus(valid));
+    return reactor;
+  }
   std::vector<std::string> ids(request->request_ids().begin(), request->request_ids().end());
   engine_.Abort(std::move(ids), request->all(), [reactor, response](int64_t num_aborted) {
     response->set_num_aborted(num_aborted);
