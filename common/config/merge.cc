@@ -16,6 +16,7 @@
 #include "absl/strings/strip.h"
 #include "common/config/nearest.h"
 #include "common/config/scalar.h"
+#include "common/status/exceptions.h"
 
 namespace tandem::config {
 namespace {
@@ -34,6 +35,13 @@ constexpr size_t kMaxListLength = 100000;
 constexpr size_t kMaxMerged = 4 * kMaxYamlBytes;
 // Sections within sections. Schemas go five deep; only one that contains itself goes deeper.
 constexpr int kMaxDepth = 16;
+
+// What yaml-cpp throws beside its own exceptions is for want of memory more often than for the text.
+std::string NotYaml(const std::exception& error) {
+  const absl::Status status = StatusOf(error);
+  return absl::IsResourceExhausted(status) ? std::string(status.message())
+                                           : absl::StrCat("not valid YAML: ", error.what());
+}
 
 std::string Join(const std::string& path, const std::string& key) {
   return path.empty() ? key : absl::StrCat(path, ".", key);
@@ -158,12 +166,12 @@ void Merger::MergeYaml(absl::string_view text, const std::string& name) {
     const std::string line = e.mark.is_null() ? "" : absl::StrCat(":", e.mark.line + 1);
     return AddError(absl::StrCat(name, line), "", absl::StrCat("not valid YAML: ", e.msg));
   } catch (const std::exception& e) {
-    return AddError(name, "", absl::StrCat("not valid YAML: ", e.what()));
+    return AddError(name, "", NotYaml(e));
   }
   try {
     MergeSection(source, document, "", root_);
   } catch (const std::exception& e) {
-    AddError(name, "", absl::StrCat("not valid YAML: ", e.what()));
+    AddError(name, "", NotYaml(e));
   }
 }
 
@@ -199,7 +207,7 @@ void Merger::MergeOverride(const std::string& assignment) {
   } catch (const YAML::Exception& e) {
     AddError(source.name, path, absl::StrCat("the value is not valid YAML: ", e.msg));
   } catch (const std::exception& e) {
-    AddError(source.name, path, absl::StrCat("the value is not valid YAML: ", e.what()));
+    AddError(source.name, path, NotYaml(e));
   }
 }
 

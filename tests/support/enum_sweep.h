@@ -4,9 +4,6 @@
 
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
-#include <grpcpp/generic/generic_stub.h>
-#include <grpcpp/support/byte_buffer.h>
-#include <grpcpp/support/slice.h>
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -14,11 +11,10 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/notification.h"
-#include "common/rpc/channel.h"
 #include "common/rpc/message_digest.h"
 #include "common/rpc/status_conversion.h"
 #include "tandem/common/v1/error.pb.h"
+#include "tests/support/call_method.h"
 
 namespace tandem::testing {
 
@@ -55,7 +51,6 @@ inline int ExpectUnknownEnumsAreRefused(const std::shared_ptr<grpc::Channel>& ch
   EXPECT_NE(service, nullptr) << service_name;
   if (service == nullptr) return 0;
   int count = 0;
-  grpc::GenericStub stub(channel);
   for (int m = 0; m < service->method_count(); ++m) {
     const auto* const method = service->method(m);
     const std::unique_ptr<google::protobuf::Message> request(
@@ -68,19 +63,7 @@ inline int ExpectUnknownEnumsAreRefused(const std::shared_ptr<grpc::Channel>& ch
       if (request->GetDescriptor()->FindFieldByName("message_digest") != nullptr) {
         rpc::SetDigest(*request);
       }
-      const grpc::Slice slice(request->SerializeAsString());
-      const grpc::ByteBuffer bytes(&slice, 1);
-      grpc::ByteBuffer response;
-      const auto context = rpc::MakeContext(absl::Seconds(30));
-      grpc::Status result;
-      absl::Notification done;
-      stub.UnaryCall(context.get(), absl::StrCat("/", service_name, "/", method->name()), {},
-                     &bytes, &response, [&](grpc::Status status) {
-                       result = std::move(status);
-                       done.Notify();
-                     });
-      done.WaitForNotification();
-      const absl::Status status = rpc::FromGrpcStatus(result);
+      const absl::Status status = CallMethod(channel, *method, *request);
       EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
       const auto detail = rpc::GetDetail<common::v1::BadField>(status);
       const std::string field = detail.has_value() ? detail->field() : "";

@@ -4,6 +4,7 @@
 
 #include "common/rpc/enum_check.h"
 #include "common/rpc/message_digest.h"
+#include "common/rpc/request_id.h"
 #include "common/rpc/status_conversion.h"
 #include "services/rollout/receive/read_weights_call.h"
 
@@ -23,13 +24,22 @@ WeightReceiver::Done<Response> Finish(grpc::ServerUnaryReactor* reactor, const R
   };
 }
 
-// Whether the request is what was sent and has no unknown enum value; if not, the call has ended.
+// Whether the request has an id of a request's size; if not, the call has ended.
+template <typename Request>
+bool HasValidId(const Request& request, grpc::ServerUnaryReactor* reactor) {
+  const absl::Status status = rpc::CheckRequestId(request.request_id());
+  if (!status.ok()) reactor->Finish(rpc::ToGrpcStatus(status));
+  return status.ok();
+}
+
+// Whether the request is what was sent, with a valid id and no unknown enum value; if not, the call
+// has ended.
 template <typename Request>
 bool IsIntact(const Request& request, grpc::ServerUnaryReactor* reactor) {
   absl::Status status = rpc::CheckDigest(request);
   if (status.ok()) status = rpc::CheckEnums(request);
   if (!status.ok()) reactor->Finish(rpc::ToGrpcStatus(status));
-  return status.ok();
+  return status.ok() && HasValidId(request, reactor);
 }
 
 }  // namespace
@@ -38,6 +48,7 @@ grpc::ServerUnaryReactor* WeightServiceImpl::GetManifest(grpc::CallbackServerCon
                                                          const v1::GetManifestRequest* request,
                                                          v1::GetManifestResponse* response) {
   auto* reactor = context->DefaultReactor();
+  if (!HasValidId(*request, reactor)) return reactor;
   const absl::Status claim = receiver_->CheckClaim(*request);
   if (claim.ok()) {
     Finish(reactor, request, response)(receiver_->GetManifest());
@@ -91,7 +102,7 @@ grpc::ServerUnaryReactor* WeightServiceImpl::GetDigests(grpc::CallbackServerCont
                                                         const v1::GetDigestsRequest* request,
                                                         v1::GetDigestsResponse* response) {
   auto* reactor = context->DefaultReactor();
-  receiver_->GetDigests(Finish(reactor, request, response));
+  if (HasValidId(*request, reactor)) receiver_->GetDigests(Finish(reactor, request, response));
   return reactor;
 }
 

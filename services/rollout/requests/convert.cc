@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/rpc/enum_check.h"
+#include "common/rpc/request_id.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
 
@@ -34,6 +35,7 @@ void Append(std::vector<T> from, std::vector<T>& to) {
 absl::StatusOr<GenerationRequest> FromProto(const v1::GenerateRequest& request,
                                             const tokenizer::Tokenizer* tokenizer) {
   RETURN_IF_ERROR(rpc::CheckEnums(request));
+  RETURN_IF_ERROR(rpc::CheckRequestId(request.request_id()));
   GenerationRequest out;
   out.id = request.request_id();
   switch (request.prompt_case()) {

@@ -9,10 +9,10 @@
 #include "common/io/dtype.h"
 #include "common/model/torch_dtype.h"
 #include "common/rpc/enum_check.h"
+#include "common/rpc/request_id.h"
 #include "common/rpc/status_conversion.h"
 #include "common/rpc/transport_security.h"
 #include "common/version/version.h"
-#include "services/rollout/service/generate_reactor.h"
 #include "services/rollout/service/score_reactor.h"
 
 namespace tandem::rollout {
@@ -25,13 +25,20 @@ constexpr size_t kMaxProbeBytes = 64 << 10;
 grpc::ServerWriteReactor<v1::GenerateResponse>* RolloutServiceImpl::Generate(
     grpc::CallbackServerContext*, const v1::GenerateRequest* request) {
   if (hooks_.owner != nullptr) hooks_.owner->Hear(request->incarnation());
-  return GenerateReactor::Start(engine_, tokenizer_, hooks_.metrics, *request);
+  return GenerateReactor::Start(engine_, texts_, hooks_.metrics, *request);
 }
 
 grpc::ServerUnaryReactor* RolloutServiceImpl::Abort(grpc::CallbackServerContext* context,
                                                     const v1::AbortRequest* request,
                                                     v1::AbortResponse* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  for (int i = 0; i < request->request_ids_size(); ++i) {
+    const absl::Status valid =
+        rpc::CheckRequestId(request->request_ids(i), absl::StrCat("request_ids[", i, "]"));
+    if (valid.ok()) continue;
+    reactor->Finish(rpc::ToGrpcStatus(valid));
+    return reactor;
+  }
   std::vector<std::string> ids(request->request_ids().begin(), request->request_ids().end());
   engine_.Abort(std::move(ids), request->all(), [reactor, response](int64_t num_aborted) {
     response->set_num_aborted(num_aborted);

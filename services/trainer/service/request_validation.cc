@@ -6,7 +6,9 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "common/rpc/enum_check.h"
 #include "common/rpc/policy_version.h"
+#include "common/rpc/request_id.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
 
@@ -58,12 +60,19 @@ absl::Status ValidateComputeLogProbs(const v1::ComputeLogProbsRequest& request,
   return absl::OkStatus();
 }
 
+absl::Status ValidateSaveCheckpoint(const v1::SaveCheckpointRequest& request) {
+  RETURN_IF_ERROR(rpc::CheckRequestId(request.request_id()));
+  return rpc::CheckEnums(request);
+}
+
 absl::Status ValidateLoadCheckpoint(const v1::LoadCheckpointRequest& request) {
+  RETURN_IF_ERROR(rpc::CheckRequestId(request.request_id()));
   return rpc::CheckPolicyVersion("min_policy_version", request.min_policy_version(),
                                  rpc::NoVersion::kAllowed);
 }
 
 absl::Status ValidatePublishWeights(const v1::PublishWeightsRequest& request) {
+  RETURN_IF_ERROR(rpc::CheckRequestId(request.request_id()));
   RETURN_IF_ERROR(rpc::CheckPolicyVersion("policy_version", request.policy_version(),
                                           rpc::NoVersion::kAllowed));
   std::set<std::string> ids;

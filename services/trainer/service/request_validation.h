@@ -12,10 +12,14 @@ namespace tandem::trainer {
 absl::Status ValidateComputeLogProbs(const v1::ComputeLogProbsRequest& request,
                                      const SampleLimits& limits);
 
-// Requires a distinct name and addresses for every replica, and a version that is in range or -1.
+// Requires a request_id that rpc::CheckRequestId() accepts, a distinct name and addresses for every
+// replica, and a version that is in range or -1.
 absl::Status ValidatePublishWeights(const v1::PublishWeightsRequest& request);
 
-// Requires a version that is in range or -1.
+// Requires a valid request_id, and enums with a name.
+absl::Status ValidateSaveCheckpoint(const v1::SaveCheckpointRequest& request);
+
+// Requires a valid request_id, and a version that is in range or -1.
 absl::Status ValidateLoadCheckpoint(const v1::LoadCheckpointRequest& request);
 
 }  // namespace tandem::trainer

@@ -10,6 +10,7 @@
 #include "common/io/model_folder.h"
 #include "common/rpc/policy_version.h"
 #include "common/rpc/proto_duration.h"
+#include "common/rpc/request_id.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
@@ -130,6 +131,7 @@ absl::Status TrainerLeader::CheckIncarnation(int64_t incarnation) const {
 
 absl::StatusOr<TrainerLeader::HeaderMeaning> TrainerLeader::CheckHeader(
     const v1::TrainStepHeader& header) {
+  RETURN_IF_ERROR(rpc::CheckRequestId(header.request_id(), "header.request_id"));
   RETURN_IF_ERROR(lease_.CheckWrite(header.lease()));
   RETURN_IF_ERROR(CheckIncarnation(header.incarnation()));
   if (header.objective() != v1::OBJECTIVE_SUPERVISED &&

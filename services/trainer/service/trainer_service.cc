@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "common/rpc/enum_check.h"
 #include "common/rpc/message_digest.h"
 #include "common/rpc/status_conversion.h"
 #include "common/rpc/trace_interceptor.h"
@@ -119,7 +118,7 @@ grpc::ServerUnaryReactor* TrainerService::GetWeightDigests(
 grpc::ServerUnaryReactor* TrainerService::SaveCheckpoint(grpc::CallbackServerContext* context,
                                                          const v1::SaveCheckpointRequest* request,
                                                          v1::SaveCheckpointResponse* response) {
-  const absl::Status valid = rpc::CheckEnums(*request);
+  const absl::Status valid = ValidateSaveCheckpoint(*request);
   if (!valid.ok()) return Answer(context, valid);
   if (absl::Status held = leader_.CheckWrite(request->lease()); !held.ok()) {
     return Answer(context, held);

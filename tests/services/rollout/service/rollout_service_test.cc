@@ -12,6 +12,7 @@
 
 #include "tests/services/rollout/service/service_fixture.h"
 #include "tests/support/enum_sweep.h"
+#include "tests/support/request_id_sweep.h"
 
 namespace tandem::rollout {
 namespace {
@@ -86,6 +87,18 @@ TEST_F(RolloutServiceTest, ABadRequestNamesItsFieldAndHarmsNobody) {
 
   std::map<int32_t, Sample> samples;
   EXPECT_OK(Generate(Request({1, 80}, 3), samples));
+}
+
+TEST_F(RolloutServiceTest, ALongRequestIdIsRefusedInEveryRequest) {
+  SKIP_WITHOUT_DATA(kStories);
+  Start();
+  EXPECT_EQ(testing::ExpectLongRequestIdsAreRefused(channel_, kRolloutName), 2);
+  EXPECT_EQ(testing::ExpectLongRequestIdsAreRefused(channel_, kWeightName), 6);
+
+  v1::GenerateRequest request = Request({1, 80}, 3);
+  request.set_request_id(std::string(rpc::kMaxRequestIdBytes, 'i'));
+  std::map<int32_t, Sample> samples;
+  EXPECT_OK(Generate(request, samples));
 }
 
 TEST_F(RolloutServiceTest, AnEnumThatHasNoNameIsRefusedInEveryRequest) {

@@ -21,6 +21,7 @@
 #include "tests/services/trainer/service/one_rank.h"
 #include "tests/services/trainer/service/trainer_test_support.h"
 #include "tests/support/enum_sweep.h"
+#include "tests/support/request_id_sweep.h"
 #include "tests/support/status_matchers.h"
 
 namespace tandem::trainer {
@@ -167,6 +168,12 @@ TEST_F(TrainerServiceTest, RefusesABadSampleAndChangesNothing) {
   ASSERT_OK_AND_ASSIGN(const std::vector<float> after, client_.LogProbs(samples_));
   EXPECT_EQ(after, before);
   EXPECT_THAT(client_.TrainStep(1, v1::OBJECTIVE_SUPERVISED, samples_), IsOk());
+}
+
+TEST_F(TrainerServiceTest, ALongRequestIdIsRefusedInEveryRequest) {
+  EXPECT_EQ(testing::ExpectLongRequestIdsAreRefused(rpc::MakeChannel(trainer_.server().address()),
+                                                    "tandem.trainer.v1.TrainerService"),
+            4);
 }
 
 TEST_F(TrainerServiceTest, AnEnumThatHasNoNameIsRefusedInEveryRequest) {
