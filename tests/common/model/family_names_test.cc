@@ -52,6 +52,9 @@ TEST(FamilyNames, AreThoseOfTheFolder) {
         ours.insert(StoredName(spec, WithoutNumbers(segment.name)));
       }
     }
+    for (const StoredConstant& constant : spec.stored_constants) {
+      ours.insert(absl::StrReplaceAll(constant.tensor, {{"{layer}", "N"}}));
+    }
     std::set<std::string> theirs;
     for (const auto& tensor : made["tensors"]) {
       const std::string stored = tensor.get<std::string>();
