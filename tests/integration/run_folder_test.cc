@@ -8,6 +8,7 @@
 
 #include <filesystem>
 #include <map>
+#include <utility>
 
 #include "common/rpc/child_process.h"
 #include "tests/support/addition_data.h"
@@ -159,8 +160,8 @@ INSTANTIATE_TEST_SUITE_P(Signals, InterruptedRun,
                          ::testing::Values(std::pair("train", SIGINT), std::pair("train", SIGTERM),
                                            std::pair("replay", SIGINT)),
                          [](const auto& info) {
-                           const auto [command, signal] = info.param;
-                           return std::string(command) + (signal == SIGINT ? "Int" : "Term");
+                           return std::string(info.param.first) +
+                                  (info.param.second == SIGINT ? "Int" : "Term");
                          });
 
 TEST(RunFolder, AShortRunThatHasEndedIsExtended) {
