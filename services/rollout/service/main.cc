@@ -20,6 +20,7 @@
 #include "common/config/load.h"
 #include "common/model/allocator.h"
 #include "common/model/families/family_table.h"
+#include "common/rpc/exit_deadline.h"
 #include "common/rpc/service_program.h"
 #include "common/status/exceptions.h"
 #include "common/status/status_macros.h"
