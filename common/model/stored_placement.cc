@@ -172,7 +172,9 @@ absl::StatusOr<std::vector<StoredPlacement>> PlaceHeads(const ModelSpec& spec, M
         "a rule with \"{head}\" takes a parameter [heads, head_dim], neither fused nor transposed");
   }
   // The shape may be of a damaged checkpoint, and each row becomes a tensor.
-  if (match.numbers.layer >= 0) RETURN_IF_ERROR(LayerOf(spec, match).status());
+  if (match.numbers.layer >= 0) {
+    RETURN_IF_ERROR(LayerOf(spec, match).status());
+  }
   int64_t max_heads = 0;
   for (const LayerSpec& layer : spec.layers) {
     max_heads = std::max({max_heads, layer.attention.num_heads, layer.attention.num_kv_heads});

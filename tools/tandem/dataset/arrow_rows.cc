@@ -51,7 +51,7 @@ std::string Utf8(std::string bytes) {
   std::string out;
   for (absl::string_view rest = bytes; !rest.empty();) {
     const size_t size = text::DecodeUtf8(rest).size;
-    absl::StrAppend(&out, size == 0 ? absl::string_view("\xEF\xBF\xBD") : rest.substr(0, size));
+    absl::StrAppend(&out, size == 0 ? "\xEF\xBF\xBD" : rest.substr(0, size));
     rest.remove_prefix(std::max<size_t>(size, 1));
   }
   return out;

@@ -106,7 +106,8 @@ void AddDataInputs(const char* kind, const std::vector<DataFile>& files, RunInpu
 absl::Status AddRewardInputs(const config::v1::RewardConfig& config, RunInputs& inputs) {
   const size_t num_before = inputs.size();
   for (const RewardPart& part : RewardParts(config)) {
-    if (!part.path.empty()) RETURN_IF_ERROR(AddFile(kRewardInput, part.path, inputs));
+    if (part.path.empty()) continue;
+    RETURN_IF_ERROR(AddFile(kRewardInput, part.path, inputs));
   }
   if (inputs.size() == num_before) Add(kRewardInput, "", "", inputs);
   return absl::OkStatus();
