@@ -20,8 +20,9 @@ absl::StatusOr<std::vector<std::string>> RoomFor(const GenerationWork& work,
   if (length > most) {
     return commands::Misuse(absl::InvalidArgumentError(
         absl::StrCat("a prompt of ", work.prompt_tokens, " tokens and ", work.new_tokens,
-                     " new ones make ", length, "; expected at most ", most,
-                     ", the positions up to which the model generates; lower ", length_flags)));
+                     " new ones make ", length, "; expected at most the model's ",
+                     most < spec.max_position_embeddings ? "original_" : "",
+                     "max_position_embeddings ", most, "; lower ", length_flags)));
   }
   const int64_t samples = std::max<int64_t>(1, work.batch * work.n);
   const int64_t kv_bytes =
