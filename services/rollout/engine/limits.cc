@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
+#include "services/rollout/engine/prompt_length.h"
 
 namespace tandem::rollout {
 namespace {
@@ -47,15 +48,7 @@ absl::Status CheckTemperature(double temperature, absl::string_view field, bool 
 absl::Status CheckRequest(const GenerationRequest& request, const RequestLimits& limits) {
   const int64_t prompt = static_cast<int64_t>(request.prompt_ids.size());
   if (prompt == 0) return rpc::InvalidField("token_ids", "expected a prompt, found no tokens");
-  if (prompt >= limits.max_model_len) {
-    return rpc::WithReason(
-        Expected("token_ids",
-                 absl::StrCat("fewer than ", limits.max_model_len,
-                              " tokens (the longest sequence of prompt and completion)"),
-                 prompt),
-        "CONTEXT_TOO_LONG",
-        {{"max_model_len", absl::StrCat(limits.max_model_len)}, {"found", absl::StrCat(prompt)}});
-  }
+  RETURN_IF_ERROR(CheckPromptLength(prompt, limits.max_model_len));
   RETURN_IF_ERROR(CheckIds(request.prompt_ids, "token_ids.ids", limits));
   RETURN_IF_ERROR(CheckTemperature(request.filter.temperature, "sampling.temperature", true));
   if (request.filter.top_k < 0) {
@@ -145,12 +138,7 @@ absl::Status CheckBegun(const GenerationRequest& request, const RequestLimits& l
 absl::Status CheckRequest(const ScoreRequest& request, const RequestLimits& limits) {
   const int64_t length = static_cast<int64_t>(request.token_ids.size());
   if (length == 0) return rpc::InvalidField("token_ids", "expected tokens, found none");
-  if (length > limits.max_model_len) {
-    return rpc::WithReason(
-        Expected("token_ids", absl::StrCat("at most ", limits.max_model_len, " tokens"), length),
-        "CONTEXT_TOO_LONG",
-        {{"max_model_len", absl::StrCat(limits.max_model_len)}, {"found", absl::StrCat(length)}});
-  }
+  RETURN_IF_ERROR(CheckPromptLength(length, limits.max_model_len, /*generates=*/false));
   RETURN_IF_ERROR(CheckIds(request.token_ids, "token_ids", limits));
   if (request.num_top_logprobs < 0 || request.num_top_logprobs > kMaxTopLogprobs) {
     return Expected("top_logprobs", absl::StrCat("0 to ", kMaxTopLogprobs),

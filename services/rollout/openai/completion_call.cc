@@ -10,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
+#include "services/rollout/openai/answer_size.h"
 #include "services/rollout/openai/api_error.h"
 #include "services/rollout/openai/completion_format.h"
 #include "services/rollout/openai/completion_request.h"
@@ -31,6 +32,8 @@ class Call {
   absl::Status Run(bool chat);
 
  private:
+  // Reads the body into request_. What the body took is free when it returns.
+  absl::Status Parse(bool chat);
   absl::Status Submit(GenerationCalls& calls) const;
   absl::StatusOr<std::vector<ScoreResult>> Score();
   // Until `next` has something; ends with the client, the deadline or the server.
@@ -52,9 +55,12 @@ class Call {
 };
 
 absl::Status Call::Run(bool chat) {
-  ASSIGN_OR_RETURN(const nlohmann::ordered_json body, exchange_.TakeJson());
-  ASSIGN_OR_RETURN(request_, ParseCompletionRequest(body, chat, context_.tokenizer));
+  RETURN_IF_ERROR(Parse(chat));
   RETURN_IF_ERROR(CheckModel(context_, request_.model));
+  // Before the engine works for an answer that is too large.
+  if (!request_.stream) {
+    RETURN_IF_ERROR(CheckAnswerBytes(request_, {}));
+  }
   std::vector<ScoreResult> scores;
   if (request_.echo && request_.num_logprobs.has_value()) {
     ASSIGN_OR_RETURN(scores, Score());
@@ -68,6 +74,16 @@ absl::Status Call::Run(bool chat) {
     RETURN_IF_ERROR(Submit(calls));
   }
   return request_.stream ? ReplyStream(calls, format) : ReplyWhole(calls, format);
+}
+
+absl::Status Call::Parse(bool chat) {
+  const auto check = [this] { return CheckOn(); };
+  ASSIGN_OR_RETURN(const ByteBudget::Share share,
+                   context_.parse_budget->Take(exchange_.request().body.size(), check));
+  ASSIGN_OR_RETURN(const nlohmann::ordered_json body, exchange_.TakeJson());
+  ASSIGN_OR_RETURN(request_, ParseCompletionRequest(body, chat, context_.tokenizer,
+                                                    {context_.text_limits, check}));
+  return absl::OkStatus();
 }
 
 absl::Status Call::Submit(GenerationCalls& calls) const {
@@ -127,6 +143,10 @@ absl::Status Call::ReplyWhole(GenerationCalls& calls, CompletionFormat& format) 
     // One for each sample, as nothing is streamed.
     if (news.chunk.has_value()) chunks[news.chunk->index] = *std::move(news.chunk);
   }
+  RETURN_IF_ERROR(CheckAnswerBytes(request_, chunks));
+  ASSIGN_OR_RETURN(
+      const ByteBudget::Share share,
+      context_.answer_budget->Take(AnswerBytes(request_, chunks), [this] { return CheckOn(); }));
   const nlohmann::ordered_json body = format.Whole(chunks);
   exchange_.Reply(200, body, Headers(format));
   return absl::OkStatus();

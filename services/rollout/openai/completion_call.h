@@ -11,7 +11,9 @@
 #include "common/tokenizer/tokenizer.h"
 #include "services/rollout/engine/engine.h"
 #include "services/rollout/openai/http_exchange.h"
+#include "services/rollout/requests/byte_budget.h"
 #include "services/rollout/requests/rollout_metrics.h"
+#include "services/rollout/requests/text_limits.h"
 
 namespace tandem::rollout::openai {
 
@@ -30,6 +32,10 @@ struct CallContext {
   bool path_is_name = false;       // requests may name it by model_path too
   absl::Duration timeout;          // per request
   std::function<bool()> stopping;  // true when the server stops: calls must end
+  // Set by the server.
+  TextLimits text_limits;
+  ByteBudget* parse_budget = nullptr;   // bodies that are parsed and tokenized
+  ByteBudget* answer_budget = nullptr;  // complete responses that are put together
 };
 
 // NOT_FOUND if the name is another model's.

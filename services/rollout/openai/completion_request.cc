@@ -6,6 +6,7 @@
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
 #include "services/rollout/engine/limits.h"
+#include "services/rollout/engine/prompt_length.h"
 #include "services/rollout/openai/request_fields.h"
 
 namespace tandem::rollout::openai {
@@ -17,6 +18,8 @@ using nlohmann::ordered_json;
 constexpr int64_t kDefaultMaxTokens = 16;
 // Choices of one request at most: each costs memory before the engine is asked.
 constexpr size_t kMaxChoices = 16384;
+// Text that is tokenized between two looks at the client.
+constexpr size_t kBytesBetweenChecks = size_t{256} << 10;
 
 absl::Status NeedsTokenizer(const std::string& field) {
   return rpc::InvalidField(field,
@@ -24,29 +27,74 @@ absl::Status NeedsTokenizer(const std::string& field) {
                            "send token ids to /v1/completions");
 }
 
-absl::StatusOr<CompletionPrompt> TextPrompt(const std::string& text, const std::string& field,
-                                            bool add_special_tokens,
-                                            const tokenizer::Tokenizer* tokenizer) {
-  if (tokenizer == nullptr) return NeedsTokenizer(field);
-  auto ids = tokenizer->Encode(text, add_special_tokens);
-  if (!ids.ok()) return rpc::InvalidField(field, ids.status().message());
-  return CompletionPrompt{*std::move(ids), text};
-}
+// Turns the prompts of one request into tokens.
+class PromptReader {
+ public:
+  PromptReader(const CompletionRequest& request, const tokenizer::Tokenizer* tokenizer,
+               const ParseLimits& limits)
+      : request_(request), tokenizer_(tokenizer), limits_(limits) {}
 
-absl::StatusOr<CompletionPrompt> IdsPrompt(const ordered_json& list, const std::string& field,
-                                           const tokenizer::Tokenizer* tokenizer) {
-  CompletionPrompt prompt;
-  RETURN_IF_ERROR(ReadIdList(list, field, prompt.ids));
-  if (tokenizer != nullptr) {
-    // A negative id is the engine's to refuse.
-    prompt.text = tokenizer->Decode(prompt.ids, /*skip_special_tokens=*/true).value_or("");
+  absl::StatusOr<CompletionPrompt> Text(const std::string& text, const std::string& field,
+                                        bool add_special_tokens) {
+    if (tokenizer_ == nullptr) return NeedsTokenizer(field);
+    RETURN_IF_ERROR(limits_.text.CheckText(text, field));
+    RETURN_IF_ERROR(LookAtClient(text.size()));
+    auto ids = tokenizer_->Encode(text, add_special_tokens);
+    if (!ids.ok()) return rpc::InvalidField(field, ids.status().message());
+    RETURN_IF_ERROR(CheckLength(ids->size()));
+    return CompletionPrompt{*std::move(ids), text};
   }
-  return prompt;
+
+  absl::StatusOr<CompletionPrompt> Ids(const ordered_json& list, const std::string& field) {
+    CompletionPrompt prompt;
+    RETURN_IF_ERROR(ReadIdList(list, field, prompt.ids));
+    RETURN_IF_ERROR(CheckLength(prompt.ids.size()));
+    RETURN_IF_ERROR(LookAtClient(prompt.ids.size()));
+    if (tokenizer_ != nullptr) {
+      // A negative id is the engine's to refuse.
+      prompt.text = tokenizer_->Decode(prompt.ids, /*skip_special_tokens=*/true).value_or("");
+    }
+    return prompt;
+  }
+
+ private:
+  // The engine checks the prompts that it is given; those that are only echoed end here.
+  absl::Status CheckLength(size_t num_tokens) const {
+    return CheckPromptLength(static_cast<int64_t>(num_tokens), limits_.text.max_model_len,
+                             request_.generates);
+  }
+
+  absl::Status LookAtClient(size_t bytes) {
+    bytes_since_look_ += bytes;
+    if (bytes_since_look_ < kBytesBetweenChecks || limits_.check == nullptr) {
+      return absl::OkStatus();
+    }
+    bytes_since_look_ = 0;
+    return limits_.check();
+  }
+
+  const CompletionRequest& request_;
+  const tokenizer::Tokenizer* const tokenizer_;
+  const ParseLimits& limits_;
+  size_t bytes_since_look_ = 0;
+};
+
+// Each choice is a sample of the engine, or, of a prompt that is only echoed, of the answer. Checked
+// before the first prompt is tokenized.
+absl::Status CheckNumChoices(const CompletionRequest& request, size_t num_prompts) {
+  if (request.generation.n < 1 || request.generation.n > kMaxSamples) {
+    return rpc::InvalidField(
+        "n", absl::StrCat("expected 1 to ", kMaxSamples, ", found ", request.generation.n));
+  }
+  const size_t num_choices = num_prompts * request.generation.n;
+  if (num_choices <= kMaxChoices) return absl::OkStatus();
+  return rpc::InvalidField(
+      "prompt", absl::StrCat("expected at most ", kMaxChoices, " choices (prompts times n), found ",
+                             num_choices, "; send several requests"));
 }
 
 // A string, a list of strings, token ids, or a list of lists of them.
-absl::Status ReadPrompts(RequestFields& fields, const tokenizer::Tokenizer* tokenizer,
-                         CompletionRequest& request) {
+absl::Status ReadPrompts(RequestFields& fields, PromptReader& reader, CompletionRequest& request) {
   bool add_special_tokens = true;
   RETURN_IF_ERROR(fields.Read("add_special_tokens", add_special_tokens));
   const ordered_json* prompt = fields.Find("prompt");
@@ -56,19 +104,21 @@ absl::Status ReadPrompts(RequestFields& fields, const tokenizer::Tokenizer* toke
     if (one.ok()) request.prompts.push_back(*std::move(one));
     return one.status();
   };
+  const bool is_one = prompt->is_string() ||
+                      (prompt->is_array() && !prompt->empty() && prompt->front().is_number());
+  RETURN_IF_ERROR(CheckNumChoices(request, is_one ? 1 : prompt->size()));
   if (prompt->is_string()) {
-    return add(TextPrompt(prompt->get<std::string>(), "prompt", add_special_tokens, tokenizer));
+    return add(reader.Text(prompt->get<std::string>(), "prompt", add_special_tokens));
   }
   if (!prompt->is_array() || prompt->empty()) return fields.Error("prompt", kExpected);
-  if (prompt->front().is_number()) return add(IdsPrompt(*prompt, "prompt", tokenizer));
+  if (is_one) return add(reader.Ids(*prompt, "prompt"));
   for (size_t i = 0; i < prompt->size(); ++i) {
     const ordered_json& item = (*prompt)[i];
     const std::string field = absl::StrCat("prompt[", i, "]");
     if (item.is_string()) {
-      RETURN_IF_ERROR(
-          add(TextPrompt(item.get<std::string>(), field, add_special_tokens, tokenizer)));
+      RETURN_IF_ERROR(add(reader.Text(item.get<std::string>(), field, add_special_tokens)));
     } else if (item.is_array()) {
-      RETURN_IF_ERROR(add(IdsPrompt(item, field, tokenizer)));
+      RETURN_IF_ERROR(add(reader.Ids(item, field)));
     } else {
       return rpc::InvalidField(
           field, absl::StrCat("expected a string or token ids, found ", DescribeValue(item)));
@@ -105,7 +155,8 @@ absl::StatusOr<ordered_json> PlainMessage(const ordered_json& message, const std
 }
 
 absl::Status ReadMessages(RequestFields& fields, const tokenizer::Tokenizer* tokenizer,
-                          CompletionRequest& request) {
+                          PromptReader& reader, CompletionRequest& request) {
+  RETURN_IF_ERROR(CheckNumChoices(request, 1));
   const ordered_json* messages = fields.Find("messages");
   if (messages == nullptr || !messages->is_array() || messages->empty()) {
     return fields.Error("messages", "a list of messages");
@@ -130,7 +181,7 @@ absl::Status ReadMessages(RequestFields& fields, const tokenizer::Tokenizer* tok
   auto text = tokenizer->RenderChat(plain, options);
   if (!text.ok()) return rpc::InvalidField("messages", text.status().message());
   ASSIGN_OR_RETURN(CompletionPrompt prompt,
-                   TextPrompt(*text, "messages", /*add_special_tokens=*/false, tokenizer));
+                   reader.Text(*text, "messages", /*add_special_tokens=*/false));
   request.prompts.push_back(std::move(prompt));
   // Calls of tools are text here, for the client to read.
   return fields.ExpectNeutral("tool_choice", {"auto", "none"});
@@ -184,23 +235,11 @@ absl::Status ReadSampling(RequestFields& fields, CompletionRequest& request) {
   return absl::OkStatus();
 }
 
-// Each choice is a sample of the engine, or, of a prompt that is only echoed, of the answer.
-absl::Status CheckNumChoices(const CompletionRequest& request) {
-  if (request.generation.n < 1 || request.generation.n > kMaxSamples) {
-    return rpc::InvalidField(
-        "n", absl::StrCat("expected 1 to ", kMaxSamples, ", found ", request.generation.n));
-  }
-  const size_t num_choices = request.prompts.size() * request.generation.n;
-  if (num_choices <= kMaxChoices) return absl::OkStatus();
-  return rpc::InvalidField(
-      "prompt", absl::StrCat("expected at most ", kMaxChoices, " choices (prompts times n), found ",
-                             num_choices, "; send several requests"));
-}
-
 }  // namespace
 
 absl::StatusOr<CompletionRequest> ParseCompletionRequest(const ordered_json& body, bool chat,
-                                                         const tokenizer::Tokenizer* tokenizer) {
+                                                         const tokenizer::Tokenizer* tokenizer,
+                                                         const ParseLimits& limits) {
   RequestFields fields(body);
   CompletionRequest request;
   request.chat = chat;
@@ -220,9 +259,9 @@ absl::StatusOr<CompletionRequest> ParseCompletionRequest(const ordered_json& bod
   RETURN_IF_ERROR(fields.Read("return_tokens_as_token_ids", request.return_tokens_as_token_ids));
   RETURN_IF_ERROR(ReadSampling(fields, request));
   RETURN_IF_ERROR(ReadLogprobs(fields, request));
-  RETURN_IF_ERROR(chat ? ReadMessages(fields, tokenizer, request)
-                       : ReadPrompts(fields, tokenizer, request));
-  RETURN_IF_ERROR(CheckNumChoices(request));
+  PromptReader reader(request, tokenizer, limits);
+  RETURN_IF_ERROR(chat ? ReadMessages(fields, tokenizer, reader, request)
+                       : ReadPrompts(fields, reader, request));
   request.generation.return_text = tokenizer != nullptr;
   request.generation.stream = request.stream;
 

@@ -3,6 +3,7 @@
 #define TANDEM_SERVICES_ROLLOUT_OPENAI_COMPLETION_REQUEST_H_
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "common/tokenizer/tokenizer.h"
 #include "services/rollout/engine/generation.h"
+#include "services/rollout/requests/text_limits.h"
 
 namespace tandem::rollout::openai {
 
@@ -34,12 +36,22 @@ struct CompletionRequest {
   bool return_tokens_as_token_ids = false;  // "token_id:17" in log-probs
 };
 
+// How much ParseCompletionRequest() may do for one request.
+struct ParseLimits {
+  TextLimits text;
+  // Called now and then while prompts are tokenized; an error ends the work. Null: no check.
+  std::function<absl::Status()> check = nullptr;
+};
+
 // Reads OpenAI's fields, and those of vLLM's that the engine supports. INVALID_ARGUMENT with a
 // BadField for a field that is malformed, unknown, or asks for an unsupported change of the result.
-// The engine checks ranges. `tokenizer` may be null: then prompts must be token ids.
+// The engine checks ranges. `tokenizer` may be null: then prompts must be token ids. CONTEXT_TOO_LONG
+// for a prompt that exceeds the limits, or if only the answer repeats it; CheckAnswerBytes() bounds
+// what is repeated.
 absl::StatusOr<CompletionRequest> ParseCompletionRequest(const nlohmann::ordered_json& body,
                                                          bool chat,
-                                                         const tokenizer::Tokenizer* tokenizer);
+                                                         const tokenizer::Tokenizer* tokenizer,
+                                                         const ParseLimits& limits = {});
 
 }  // namespace tandem::rollout::openai
 

@@ -10,6 +10,7 @@
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
+#include "services/rollout/openai/answer_size.h"
 #include "services/rollout/openai/api_error.h"
 #include "services/rollout/openai/bearer_token.h"
 
@@ -17,6 +18,8 @@ namespace tandem::rollout::openai {
 namespace {
 
 constexpr size_t kMaxBodyBytes = size_t{16} << 20;
+// A body takes up to 40 times its size until it is tokens.
+constexpr int64_t kMaxParsedBytes = int64_t{kMaxBodyBytes};
 constexpr char kModels[] = "/v1/models";
 
 bool IsHealth(const http::Request& head) { return head.path == "/health"; }
@@ -82,8 +85,13 @@ absl::StatusOr<std::unique_ptr<OpenAiServer>> OpenAiServer::Start(const OpenAiOp
 OpenAiServer::OpenAiServer(std::string token, CallContext context)
     : token_(std::move(token)),
       context_(std::move(context)),
-      started_(absl::ToUnixSeconds(absl::Now())) {
+      started_(absl::ToUnixSeconds(absl::Now())),
+      parse_budget_(kMaxParsedBytes),
+      answer_budget_(kMaxAnswerBytes) {
   context_.stopping = [this] { return stopping_.load(); };
+  context_.text_limits = MakeTextLimits(context_.engine->limits(), context_.tokenizer);
+  context_.parse_budget = &parse_budget_;
+  context_.answer_budget = &answer_budget_;
 }
 
 OpenAiServer::~OpenAiServer() {

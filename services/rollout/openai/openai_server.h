@@ -65,6 +65,8 @@ class OpenAiServer final : private http::Handler {
   CallContext context_;
   const int64_t started_;  // Unix seconds
   std::atomic<bool> stopping_{false};
+  ByteBudget parse_budget_;
+  ByteBudget answer_budget_;
   std::unique_ptr<http::Server> server_;  // destroyed first
 };
 

@@ -14,6 +14,7 @@ namespace {
 
 using nlohmann::ordered_json;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 class CompletionRequestTest : public ::testing::Test {
  protected:
@@ -107,6 +108,53 @@ TEST_F(CompletionRequestTest, ErrorsNameTheField) {
       R"("messages[0].content")");
   // The model has no chat template.
   EXPECT_EQ(ParamOf(R"({"messages": [{"role": "user", "content": "1"}]})", true), R"("messages")");
+}
+
+TEST_F(CompletionRequestTest, APromptThatIsOnlyEchoedFitsTheContextToo) {
+  const ParseLimits limits{.text = {.max_model_len = 4, .max_text_bytes = 100}};
+  const auto parse = [&](const ordered_json& body) {
+    return ParseCompletionRequest(body, /*chat=*/false, tokenizer_.get(), limits);
+  };
+  const ordered_json fits = {{"prompt", "1+2="}, {"max_tokens", 0}, {"echo", true}};
+  EXPECT_OK(parse(fits));
+  ordered_json body = fits;
+  for (const ordered_json& prompt :
+       {ordered_json("1+2=3"), ordered_json({3, 12, 4, 13, 5}), ordered_json({"1", "1+2=3"})}) {
+    body["prompt"] = prompt;
+    EXPECT_EQ(ErrorBody(parse(body).status())["error"]["code"], "context_length_exceeded")
+        << prompt;
+  }
+  // A completion needs room.
+  EXPECT_EQ(ErrorBody(parse({{"prompt", "1+2="}}).status())["error"]["code"],
+            "context_length_exceeded");
+}
+
+TEST_F(CompletionRequestTest, ATextThatCannotFitIsRefusedBeforeItIsTokenized) {
+  const ParseLimits limits{.text = {.max_model_len = 1000, .max_text_bytes = 100}};
+  // Tokenized, it would be refused as no UTF-8.
+  const auto request = ParseCompletionRequest({{"prompt", std::string(101, '\xff')}},
+                                              /*chat=*/false, tokenizer_.get(), limits);
+  EXPECT_THAT(std::string(request.status().message()), HasSubstr("at most 100 bytes"));
+  EXPECT_EQ(ErrorBody(request.status())["error"]["code"], "context_length_exceeded");
+}
+
+TEST_F(CompletionRequestTest, ChoicesAreCountedBeforeAPromptIsTokenized) {
+  ordered_json prompts = ordered_json::array();
+  for (int i = 0; i < 20000; ++i) prompts.push_back("\xff");
+  const auto request =
+      ParseCompletionRequest({{"prompt", prompts}}, /*chat=*/false, tokenizer_.get());
+  EXPECT_THAT(std::string(request.status().message()), HasSubstr("choices"));
+}
+
+TEST_F(CompletionRequestTest, TokenizingEndsWithItsClient) {
+  ParseLimits limits;
+  int num_looks = 0;
+  limits.check = [&] { return ++num_looks < 2 ? absl::OkStatus() : absl::CancelledError("gone"); };
+  ordered_json prompts = ordered_json::array();
+  for (int i = 0; i < 100; ++i) prompts.push_back(std::string(100000, '1'));
+  const auto request =
+      ParseCompletionRequest({{"prompt", prompts}}, /*chat=*/false, tokenizer_.get(), limits);
+  EXPECT_EQ(request.status().code(), absl::StatusCode::kCancelled);
 }
 
 TEST_F(CompletionRequestTest, WithoutATokenizerPromptsAreIds) {

@@ -3,11 +3,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <cstdlib>
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
 #include "tests/services/rollout/service/service_fixture.h"
 #include "tests/support/hostile_clients.h"
@@ -345,6 +347,33 @@ TEST_F(OpenAiServerTest, NoBodyEndsTheProcess) {
   for (int i = 0; i < 20000; ++i) many += "[1],";
   EXPECT_EQ(HttpAsk(port(), HttpPost("/v1/completions", many + "[1]]}")).code, 400);
   EXPECT_EQ(HttpGet(port(), "/health").code, 200);
+}
+
+// Each took gigabytes or minutes.
+TEST_F(OpenAiServerTest, ABodyWhoseWorkWouldExhaustTheProcessIsRefused) {
+  SKIP_WITHOUT_DATA(kStories);
+  Start();
+  const auto peak_mb = [] {
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_maxrss >> 10;
+  };
+  std::string names = R"({"prompt": "1", "metadata": {)";
+  for (int i = 0; i < 80000; ++i) absl::StrAppend(&names, i == 0 ? "" : ",", "\"k", i, "\":1");
+  std::string texts = R"({"prompt": [)";
+  for (int i = 0; i < 5500000; ++i) texts += i == 0 ? R"("")" : R"(,"")";
+  const std::string echo = R"(, "n": 4096, "max_tokens": 0, "echo": true})";
+  const std::vector<std::string> bodies = {
+      R"({"prompt": ")" + std::string(1000000, 'a') + "\"" + echo,
+      R"({"prompt": ")" + std::string(15000000, 'a') + "\"}", names + "}}", texts + "]}"};
+  const int64_t before = peak_mb();
+  for (const std::string& body : bodies) {
+    const HttpAnswer answer = HttpAsk(port(), HttpPost("/v1/completions", body), 60);
+    EXPECT_EQ(answer.code, 400) << body.substr(0, 40) << " " << answer.body.substr(0, 500);
+  }
+  // The bodies themselves, as the client and the server have them.
+  EXPECT_LT(peak_mb() - before, 250);
+  EXPECT_EQ(Post({{"prompt", kPrompt}, {"max_tokens", 2}}).code, 200);
 }
 
 TEST_F(OpenAiServerTest, AWebPageOfAnotherSiteIsRefused) {
