@@ -20,6 +20,7 @@
 #include "common/config/load.h"
 #include "common/model/allocator.h"
 #include "common/model/families/family_table.h"
+#include "common/rpc/exit_deadline.h"
 #include "common/rpc/service_program.h"
 #include "common/status/exceptions.h"
 #include "common/status/status_macros.h"
@@ -33,6 +34,8 @@ namespace {
 
 // From SIGTERM to the end, at most.
 constexpr absl::Duration kGrace = absl::Seconds(20);
+// After it, for what the drain does not interrupt: memory to free, a response that is put together.
+constexpr absl::Duration kEndMargin = absl::Seconds(20);
 // After a failure every answer is at hand; only callers that are slow to read it are waited for.
 constexpr absl::Duration kFailureGrace = absl::Seconds(3);
 
@@ -82,8 +85,11 @@ absl::Status RunLeader(const RolloutProcessOptions& options, rpc::TerminationSig
   // Lets callers that retry at once see the cause instead of a refused connection.
   if (process->failed()) absl::SleepFor(kFailureGrace);
   telemetry::LogInfo("rollout draining", {{"signal", signal}});
+  const rpc::ExitDeadline deadline(kGrace + kEndMargin);
   process->Drain(process->failed() ? kFailureGrace : kGrace);
-  if (!process->failed()) return absl::OkStatus();
+  const bool failed = process->failed();
+  process.reset();  // within the deadline
+  if (!failed) return absl::OkStatus();
   return absl::UnavailableError("the replica's ranks lost contact");
 }
 

@@ -32,6 +32,13 @@ extern rollout::v1::GetServerInfoResponse response;
 extern common::v1::Sample sample;
 }  // namespace tandem::rpc::enum_check_example
 
+namespace tandem::rpc::exit_deadline_example {
+extern std::unique_ptr<Server> server;
+extern TerminationSignal termination;
+extern absl::Duration grace;
+inline constexpr absl::Duration kEndMargin = absl::Seconds(20);
+}  // namespace tandem::rpc::exit_deadline_example
+
 namespace tandem::rpc::message_digest_example {
 extern rollout::v1::BeginUpdateRequest request;
 extern rollout::v1::BeginUpdateResponse response;
@@ -41,6 +48,10 @@ namespace tandem::rpc::policy_version_example {
 extern rollout::v1::BeginUpdateRequest request;
 extern int64_t policy_version_;
 }  // namespace tandem::rpc::policy_version_example
+
+namespace tandem::rpc::request_id_example {
+extern rollout::v1::GenerateRequest request;
+}  // namespace tandem::rpc::request_id_example
 
 namespace tandem::rpc::samples_digest_example {
 extern std::vector<common::v1::Sample> samples;
