@@ -6,11 +6,15 @@
 #include "common/rpc/new_uuid.h"
 #include "common/rpc/policy_version.h"
 #include "common/rpc/status_conversion.h"
+#include "common/status/exceptions.h"
 #include "common/status/status_macros.h"
 #include "services/rollout/requests/convert.h"
 
 namespace tandem::rollout {
 namespace {
+
+// A shorter text takes a few milliseconds at most.
+constexpr size_t kMaxInlineTextBytes = size_t{16} << 10;
 
 // Checks that the live weights come from the caller's trainer.
 absl::Status CheckWanted(const v1::GenerateRequest& request, const Engine& engine) {
@@ -31,7 +35,7 @@ absl::Status CheckWanted(const v1::GenerateRequest& request, const Engine& engin
 
 }  // namespace
 
-GenerateReactor* GenerateReactor::Start(Engine& engine, const tokenizer::Tokenizer* tokenizer,
+GenerateReactor* GenerateReactor::Start(Engine& engine, const PromptTexts& texts,
                                         RolloutMetrics* metrics,
                                         const v1::GenerateRequest& request) {
   std::shared_ptr<GenerateReactor> reactor(new GenerateReactor(engine, metrics));
@@ -39,9 +43,41 @@ GenerateReactor* GenerateReactor::Start(Engine& engine, const tokenizer::Tokeniz
     absl::MutexLock lock(&reactor->mu_);
     reactor->self_ = reactor;
   }
-  const absl::Status status = reactor->Submit(tokenizer, request);
-  if (!status.ok()) reactor->OnEngineDone(status);
+  reactor->Begin(texts, request);
   return reactor.get();
+}
+
+void GenerateReactor::Begin(const PromptTexts& texts, const v1::GenerateRequest& request) {
+  const std::string& text = request.text();  // empty for token ids
+  if (const absl::Status fits = texts.limits.CheckText(text, "text"); !fits.ok()) {
+    return OnEngineDone(fits);
+  }
+  if (text.size() <= kMaxInlineTextBytes) return Run(texts.tokenizer, request);
+  std::shared_ptr<GenerateReactor> self;
+  {
+    absl::MutexLock lock(&mu_);
+    self = self_;
+  }
+  // gRPC keeps the request until the call ends, which this one does after its turn.
+  const bool queued = texts.pool->Submit(
+      [self, tokenizer = texts.tokenizer, request = &request] { self->Run(tokenizer, *request); });
+  if (!queued) {
+    OnEngineDone(absl::ResourceExhaustedError(
+        "no thread available to tokenize the text; try again later, or send token_ids"));
+  }
+}
+
+void GenerateReactor::Run(const tokenizer::Tokenizer* tokenizer,
+                          const v1::GenerateRequest& request) {
+  bool cancelled = false;
+  {
+    absl::MutexLock lock(&mu_);
+    cancelled = cancelled_;
+  }
+  const absl::Status status =
+      cancelled ? absl::CancelledError("the caller cancelled before the text was tokenized")
+                : Catch([&] { return Submit(tokenizer, request); });
+  if (!status.ok()) OnEngineDone(status);
 }
 
 absl::Status GenerateReactor::Submit(const tokenizer::Tokenizer* tokenizer,

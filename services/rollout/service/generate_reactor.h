@@ -11,12 +11,22 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "common/http/worker_pool.h"
 #include "services/rollout/engine/engine.h"
 #include "services/rollout/requests/pending_chunks.h"
 #include "services/rollout/requests/rollout_metrics.h"
+#include "services/rollout/requests/text_limits.h"
 #include "tandem/rollout/v1/rollout_service.pb.h"
 
 namespace tandem::rollout {
+
+// How the texts of requests become tokens. Long ones are tokenized in `pool`: gRPC's threads also
+// serve health checks and the end of the process.
+struct PromptTexts {
+  const tokenizer::Tokenizer* tokenizer = nullptr;  // may be null
+  TextLimits limits;
+  http::WorkerPool* pool = nullptr;
+};
 
 // A slow client neither blocks the engine nor queues messages: unwritten tokens wait as one chunk
 // per sample. Cancelling the call cancels the request, whatever the reason. Owns itself from
@@ -24,9 +34,9 @@ namespace tandem::rollout {
 class GenerateReactor final : public grpc::ServerWriteReactor<v1::GenerateResponse> {
  public:
   // Returns a reactor for gRPC, which finishes at once if the request is rejected. `metrics` may be
-  // null; otherwise it must outlive the call.
-  static GenerateReactor* Start(Engine& engine, const tokenizer::Tokenizer* tokenizer,
-                                RolloutMetrics* metrics, const v1::GenerateRequest& request);
+  // null; otherwise it must outlive the call, like the other arguments.
+  static GenerateReactor* Start(Engine& engine, const PromptTexts& texts, RolloutMetrics* metrics,
+                                const v1::GenerateRequest& request);
 
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
@@ -35,6 +45,9 @@ class GenerateReactor final : public grpc::ServerWriteReactor<v1::GenerateRespon
  private:
   GenerateReactor(Engine& engine, RolloutMetrics* metrics) : engine_(engine), observed_(metrics) {}
 
+  // Tokenizes and submits the request, now or in the pool; ends the call if it is rejected.
+  void Begin(const PromptTexts& texts, const v1::GenerateRequest& request);
+  void Run(const tokenizer::Tokenizer* tokenizer, const v1::GenerateRequest& request);
   absl::Status Submit(const tokenizer::Tokenizer* tokenizer, const v1::GenerateRequest& request);
   void OnChunk(SampleChunk chunk);
   void OnEngineDone(const absl::Status& status);

@@ -13,7 +13,6 @@
 #include "common/rpc/status_conversion.h"
 #include "common/rpc/transport_security.h"
 #include "common/version/version.h"
-#include "services/rollout/service/generate_reactor.h"
 #include "services/rollout/service/score_reactor.h"
 
 namespace tandem::rollout {
@@ -26,7 +25,7 @@ constexpr size_t kMaxProbeBytes = 64 << 10;
 grpc::ServerWriteReactor<v1::GenerateResponse>* RolloutServiceImpl::Generate(
     grpc::CallbackServerContext*, const v1::GenerateRequest* request) {
   if (hooks_.owner != nullptr) hooks_.owner->Hear(request->incarnation());
-  return GenerateReactor::Start(engine_, tokenizer_, hooks_.metrics, *request);
+  return GenerateReactor::Start(engine_, texts_, hooks_.metrics, *request);
 }
 
 grpc::ServerUnaryReactor* RolloutServiceImpl::Abort(grpc::CallbackServerContext* context,

@@ -11,11 +11,13 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "common/http/worker_pool.h"
 #include "common/rpc/new_uuid.h"
 #include "common/tokenizer/tokenizer.h"
 #include "services/rollout/engine/engine.h"
 #include "services/rollout/receive/rollout_owner.h"
 #include "services/rollout/requests/rollout_metrics.h"
+#include "services/rollout/service/generate_reactor.h"
 #include "tandem/rollout/v1/rollout_service.grpc.pb.h"
 
 namespace tandem::rollout {
@@ -39,6 +41,8 @@ class RolloutServiceImpl : public v1::RolloutService::CallbackService {
       : engine_(engine),
         tokenizer_(tokenizer),
         hooks_(std::move(hooks)),
+        text_pool_(kTextThreads),
+        texts_{tokenizer, MakeTextLimits(engine.limits(), tokenizer), &text_pool_},
         num_parameters_(engine.model().spec().num_parameters()) {}
 
   // HOST:PORT of every rank of the replica, rank 0 first.
@@ -63,11 +67,16 @@ class RolloutServiceImpl : public v1::RolloutService::CallbackService {
                                           v1::GetServerInfoResponse* response) override;
 
  private:
+  // Each may take a few hundred MB for the longest texts.
+  static constexpr int kTextThreads = 2;
+
   v1::RolloutState State(const EngineInfo& info, int64_t updating_to) const;
 
   Engine& engine_;
   const tokenizer::Tokenizer* tokenizer_;
   const Hooks hooks_;
+  http::WorkerPool text_pool_;
+  const PromptTexts texts_;
   const int64_t num_parameters_;  // of the whole model
   absl::Mutex mu_;
   std::vector<std::string> rank_addresses_ ABSL_GUARDED_BY(mu_);

@@ -86,6 +86,7 @@ TEST_F(HostileClientTest, EveryFieldOutOfRangeIsNamedWhileOthersGoOn) {
        }},
       {"token_ids.ids[2]", [](auto& r) { r.mutable_token_ids()->add_ids(2048); }},
       {"client_id", [](auto& r) { r.set_client_id(std::string(129, 'c')); }},
+      {"request_id", [](auto& r) { r.set_request_id(std::string(129, 'i')); }},
       {"begun[0].index", [](auto& r) { r.add_begun()->set_index(7); }},
       {"begun[0].token_ids[0]", [](auto& r) { r.add_begun()->add_token_ids(2048); }},
   };
@@ -126,6 +127,33 @@ TEST_F(HostileClientTest, WhatTheCacheCanNeverHoldIsRefusedAtOnce) {
   request.mutable_sampling()->set_n(6);
   ASSERT_OK(Generate(request, samples));
   for (int32_t i = 0; i < 6; ++i) EXPECT_EQ(samples[i].ids.size(), 40u);
+  EXPECT_TRUE(EndsIdle());
+}
+
+TEST_F(HostileClientTest, LongTextsHoldUpNobodyAndThoseThatCannotFitAreNotTokenized) {
+  SKIP_WITHOUT_DATA(kStories);
+  Start();
+  v1::GenerateRequest request = Request({}, 3);
+  std::map<int32_t, Sample> samples;
+  request.set_text(std::string(3000000, 'a'));
+  const absl::Status refused = Generate(request, samples);
+  EXPECT_EQ(FieldAtFault(request), "text");
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("bytes"));
+
+  // Tokenized outside gRPC's threads, in turn.
+  std::vector<std::thread> clients;
+  for (int i = 0; i < 12; ++i) {
+    clients.emplace_back([this] {
+      v1::GenerateRequest longer = Request({}, 3);
+      std::string text;
+      for (int w = 0; w < 20000; ++w) text += "once upon ";
+      longer.set_text(text);
+      EXPECT_EQ(FieldAtFault(longer), "token_ids");
+    });
+  }
+  std::map<int32_t, Sample> other;
+  EXPECT_OK(Generate(Request({1, 80}, 3), other));
+  for (std::thread& client : clients) client.join();
   EXPECT_TRUE(EndsIdle());
 }
 
