@@ -15,6 +15,7 @@
 #include "absl/strings/strip.h"
 #include "common/config/nearest.h"
 #include "common/config/scalar.h"
+#include "common/status/exceptions.h"
 
 namespace tandem::config {
 namespace {
@@ -27,6 +28,13 @@ using google::protobuf::Message;
 // it.
 constexpr size_t kMaxYamlBytes = 1 << 20;
 constexpr size_t kMaxListLength = 100000;
+
+// What yaml-cpp throws beside its own exceptions is for want of memory more often than for the text.
+std::string NotYaml(const std::exception& error) {
+  const absl::Status status = StatusOf(error);
+  return absl::IsResourceExhausted(status) ? std::string(status.message())
+                                           : absl::StrCat("not valid YAML: ", error.what());
+}
 
 std::string Join(const std::string& path, const std::string& key) {
   return path.empty() ? key : absl::StrCat(path, ".", key);
@@ -150,12 +158,12 @@ void Merger::MergeYaml(absl::string_view text, const std::string& name) {
     const std::string line = e.mark.is_null() ? "" : absl::StrCat(":", e.mark.line + 1);
     return AddError(absl::StrCat(name, line), "", absl::StrCat("not valid YAML: ", e.msg));
   } catch (const std::exception& e) {
-    return AddError(name, "", absl::StrCat("not valid YAML: ", e.what()));
+    return AddError(name, "", NotYaml(e));
   }
   try {
     MergeSection(source, document, "", root_);
   } catch (const std::exception& e) {
-    AddError(name, "", absl::StrCat("not valid YAML: ", e.what()));
+    AddError(name, "", NotYaml(e));
   }
 }
 
@@ -190,7 +198,7 @@ void Merger::MergeOverride(const std::string& assignment) {
   } catch (const YAML::Exception& e) {
     AddError(source.name, path, absl::StrCat("the value is not valid YAML: ", e.msg));
   } catch (const std::exception& e) {
-    AddError(source.name, path, absl::StrCat("the value is not valid YAML: ", e.what()));
+    AddError(source.name, path, NotYaml(e));
   }
 }
 

@@ -10,6 +10,7 @@
 #include "common/http/server_impl.h"
 #include "common/net/host_port.h"
 #include "common/net/listener.h"
+#include "common/status/exceptions.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::http {
@@ -58,7 +59,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options, Ha
                                         std::move(listener));
   } catch (const std::exception& error) {
     return absl::UnavailableError(
-        absl::StrCat("cannot create an event loop for the port: ", error.what()));
+        absl::StrCat("cannot create an event loop for the port: ", StatusOf(error).message()));
   }
   return out;
 }

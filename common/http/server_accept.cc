@@ -8,6 +8,7 @@
 
 #include "absl/time/clock.h"
 #include "common/http/server_impl.h"
+#include "common/status/exceptions.h"
 #include "common/telemetry/log.h"
 
 namespace tandem::http {
@@ -47,7 +48,8 @@ void Server::Impl::Run() {
       if (!accept_armed_ && !stopping_) ArmAccept();
       io_.run();
     } catch (const std::exception& error) {
-      telemetry::LogError("exception in an HTTP server's event loop", {{"error", error.what()}});
+      telemetry::LogError("exception in an HTTP server's event loop",
+                          {{"error", StatusOf(error).message()}});
     }
   }
 }

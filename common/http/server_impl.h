@@ -25,6 +25,7 @@
 #include "common/http/server.h"
 #include "common/http/worker_pool.h"
 #include "common/net/listener.h"
+#include "common/status/exceptions.h"
 #include "common/telemetry/log.h"
 
 namespace tandem::http {
@@ -102,7 +103,7 @@ void Server::Impl::Guard(const Pointer& connection, const Step& step) {
   try {
     step();
   } catch (const std::exception& error) {
-    telemetry::LogError("exception in an HTTP connection", {{"error", error.what()}});
+    telemetry::LogError("exception in an HTTP connection", {{"error", StatusOf(error).message()}});
     Close(connection);
   }
 }

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/http/server_impl.h"
+#include "common/status/exceptions.h"
 
 namespace tandem::http {
 namespace {
@@ -90,7 +91,7 @@ bool Server::Impl::AdmitHead(const Pointer& connection) {
   try {
     admission = handler_.Admit(head);
   } catch (const std::exception& error) {
-    telemetry::LogError("exception in an HTTP request", {{"error", error.what()}});
+    telemetry::LogError("exception in an HTTP request", {{"error", StatusOf(error).message()}});
     return refuse(Failure());
   }
   std::optional<Error> foreign = policy_.CheckOrigin(head);
@@ -148,7 +149,7 @@ void Server::Impl::ServeOnWorker(Exchange& exchange) const {
   } catch (const std::exception& error) {
     telemetry::LogError("exception in an HTTP request", {{"method", exchange.request().method},
                                                          {"path", exchange.request().path},
-                                                         {"error", error.what()}});
+                                                         {"error", StatusOf(error).message()}});
     exchange.reply().reset();
   } catch (...) {
     telemetry::LogError("exception in an HTTP request",

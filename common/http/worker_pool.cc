@@ -4,6 +4,7 @@
 #include <system_error>
 #include <utility>
 
+#include "common/status/exceptions.h"
 #include "common/telemetry/log.h"
 
 namespace tandem::http {
@@ -18,7 +19,8 @@ bool WorkerPool::Submit(std::function<void()> task) {
     try {
       threads_.emplace_back([this] { Run(); });
     } catch (const std::system_error& error) {
-      telemetry::LogWarning("no thread available for a request", {{"error", error.what()}});
+      telemetry::LogWarning("no thread available for a request",
+                            {{"error", StatusOf(error).message()}});
     }
   }
   if (threads_.empty()) return false;
@@ -43,7 +45,7 @@ void WorkerPool::Run() {
     try {
       task();
     } catch (const std::exception& error) {
-      telemetry::LogError("a task threw an exception", {{"error", error.what()}});
+      telemetry::LogError("a task threw an exception", {{"error", StatusOf(error).message()}});
     } catch (...) {
       telemetry::LogError("a task threw an exception", {});
     }

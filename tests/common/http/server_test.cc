@@ -5,7 +5,10 @@
 
 #include <string>
 #include <thread>
+#include <vector>
 
+#include "absl/synchronization/mutex.h"
+#include "common/telemetry/log.h"
 #include "tests/common/http/test_site.h"
 #include "tests/support/http_clients.h"
 #include "tests/support/http_get.h"
@@ -20,6 +23,8 @@ using ::tandem::testing::HttpGet;
 using ::tandem::testing::HttpPost;
 using ::tandem::testing::HttpReadAll;
 using ::tandem::testing::StatusIs;
+using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -49,6 +54,23 @@ TEST(HttpServer, AnExceptionIsAnswered500AndEndsNothing) {
     EXPECT_THAT(answer.body, Not(HasSubstr("out of order"))) << "told to strangers";
   }
   EXPECT_EQ(HttpGet(site.port(), "/quick").code, 200);
+}
+
+TEST(HttpServer, WantOfMemoryIsLoggedWithTheLimitsAndWhatToLower) {
+  static std::vector<std::string>* lines = new std::vector<std::string>;
+  static absl::Mutex mu;
+  {
+    TestSite site;
+    telemetry::SetLogSink([](absl::string_view line) {
+      absl::MutexLock lock(&mu);
+      lines->emplace_back(line);
+    });
+    EXPECT_EQ(HttpGet(site.port(), "/throws-for-memory").code, 500);
+  }
+  telemetry::SetLogSink(nullptr);
+  absl::MutexLock lock(&mu);
+  EXPECT_THAT(*lines, Contains(AllOf(HasSubstr("path=/throws-for-memory"),
+                                     HasSubstr("out of memory"), HasSubstr("lower rollout."))));
 }
 
 TEST(HttpServer, AStreamThatBreaksDoesNotLookComplete) {

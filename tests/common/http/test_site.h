@@ -19,7 +19,7 @@
 namespace tandem::http {
 
 // GET  /quick, /length (of the body), /big (a large answer), /silent (no answer),
-//      /throws, /throws-a-number, /admit-throws
+//      /throws, /throws-a-number, /throws-for-memory, /admit-throws
 //      /stream (until its client is gone), /stream-throws, /events (three pieces)
 // Those below /slow/ are of the slow lane; /slow/hold waits for Release().
 class TestSite final : public Handler {
@@ -63,6 +63,7 @@ class TestSite final : public Handler {
     const std::string& path = exchange.request().path;
     if (path == "/throws") throw std::runtime_error("out of order");
     if (path == "/throws-a-number") throw 17;
+    if (path == "/throws-for-memory") throw std::bad_alloc();
     if (path == "/silent") return;
     if (path == "/stream" || path == "/stream-throws") return Stream(exchange);
     if (path == "/events") {
