@@ -11,7 +11,6 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -22,6 +21,7 @@
 #include "absl/time/clock.h"
 #include "common/comm/local_address.h"
 #include "common/comm/time_left.h"
+#include "common/host/run_on_threads.h"
 #include "common/net/socket_address.h"
 #include "common/probe/connect_socket.h"
 #include "common/probe/pair_echo.h"
@@ -143,31 +143,27 @@ absl::StatusOr<bool> ProbePairs(const PairProbeOptions& options, RankProbe& out)
   std::vector<PairProbe> pairs(options.size);
   std::atomic<int> next{0};
   std::atomic<bool> all_could{true};
-  std::vector<std::thread> threads;
-  for (size_t i = 0; i < std::min<size_t>(kAtOnce, options.size); ++i) {
-    threads.emplace_back([&] {
-      for (int peer = next++; peer < options.size; peer = next++) {
-        if (peer == options.rank) continue;
-        PairProbe& pair = pairs[peer];
-        pair.set_peer(peer);
-        if (!places[peer].ok()) {
-          pair.set_error(
-              absl::StrCat("it did not join the rendezvous: ", places[peer].status().message()));
-          all_could = false;
-          continue;
-        }
-        pair.set_address(absl::StrCat(places[peer]->host, ":", places[peer]->port));
-        const int error = Exchange(
-            *places[peer],
-            MakeEchoGreeting(options.rendezvous.secret, places[peer]->nonce, options.rank, peer),
-            std::min(absl::Now() + kPairTime, start + 2 * part), pair);
-        if (error == 0) continue;
-        pair.set_error(std::strerror(error));
+  host::RunOnThreads(std::min<size_t>(kAtOnce, options.size), [&] {
+    for (int peer = next++; peer < options.size; peer = next++) {
+      if (peer == options.rank) continue;
+      PairProbe& pair = pairs[peer];
+      pair.set_peer(peer);
+      if (!places[peer].ok()) {
+        pair.set_error(
+            absl::StrCat("it did not join the rendezvous: ", places[peer].status().message()));
         all_could = false;
+        continue;
       }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+      pair.set_address(absl::StrCat(places[peer]->host, ":", places[peer]->port));
+      const int error = Exchange(
+          *places[peer],
+          MakeEchoGreeting(options.rendezvous.secret, places[peer]->nonce, options.rank, peer),
+          std::min(absl::Now() + kPairTime, start + 2 * part), pair);
+      if (error == 0) continue;
+      pair.set_error(std::strerror(error));
+      all_could = false;
+    }
+  });
   for (int peer = 0; peer < options.size; ++peer) {
     if (peer != options.rank) *out.add_pairs() = std::move(pairs[peer]);
   }

@@ -4,11 +4,11 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/host/file_descriptor.h"
+#include "common/host/run_on_threads.h"
 #include "common/net/host_port.h"
 #include "common/net/socket_address.h"
 #include "common/probe/connect_socket.h"
@@ -105,15 +105,11 @@ std::vector<ReachReport> ReachAll(const std::vector<std::string>& addresses,
                                   absl::Duration timeout) {
   std::vector<ReachReport> reports(addresses.size());
   std::atomic<size_t> next{0};
-  std::vector<std::thread> threads;
-  for (size_t i = 0; i < std::min(kAtOnce, addresses.size()); ++i) {
-    threads.emplace_back([&] {
-      for (size_t at = next++; at < addresses.size(); at = next++) {
-        reports[at] = Reach(addresses[at], timeout);
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  host::RunOnThreads(std::min(kAtOnce, addresses.size()), [&] {
+    for (size_t at = next++; at < addresses.size(); at = next++) {
+      reports[at] = Reach(addresses[at], timeout);
+    }
+  });
   return reports;
 }
 

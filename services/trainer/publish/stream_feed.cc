@@ -1,10 +1,11 @@
 #include "services/trainer/publish/stream_feed.h"
 
-#include <thread>
+#include <atomic>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/host/run_on_threads.h"
 #include "common/telemetry/log.h"
 #include "services/trainer/publish/update_attempt.h"
 
@@ -19,11 +20,10 @@ StreamFeed::StreamFeed(SendTransport& transport, Options options,
 
 std::vector<StreamFeed::Result> StreamFeed::Run(const std::vector<Reader>& readers) {
   std::vector<Result> results(readers.size());
-  std::vector<std::thread> threads;
-  for (size_t i = 0; i < readers.size(); ++i) {
-    threads.emplace_back([&, i] { results[i] = Feed(readers[i], i); });
-  }
-  for (std::thread& thread : threads) thread.join();
+  std::atomic<size_t> next{0};
+  host::RunOnThreads(readers.size(), [&] {
+    for (size_t i = next++; i < readers.size(); i = next++) results[i] = Feed(readers[i], i);
+  });
   return results;
 }
 

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -14,6 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/status_conversion.h"
+#include "common/status/exceptions.h"
 #include "tandem/common/v1/error.pb.h"
 #include "tandem/diagnostics/v1/diagnostics_service.grpc.pb.h"
 #include "tools/tandem/plan/memory_budget.h"
@@ -84,11 +86,16 @@ class Probe {
     std::vector<std::thread> threads;
     if (reader->Read(&message) && message.has_rendezvous()) {
       for (size_t i = 1; i < members_.size(); ++i) {
-        threads.emplace_back([this, i, &context, rendezvous = message.rendezvous()] {
-          Join(members_[i], rendezvous);
-          // The others would wait for a process that refused.
-          if (!members_[i].status.ok()) context->TryCancel();
-        });
+        try {
+          threads.emplace_back([this, i, &context, rendezvous = message.rendezvous()] {
+            Join(members_[i], rendezvous);
+            // The others would wait for a process that refused.
+            if (!members_[i].status.ok()) context->TryCancel();
+          });
+        } catch (const std::system_error& error) {
+          members_[i].status = StatusOf(error);
+          context->TryCancel();
+        }
       }
       while (reader->Read(&message)) Take(message, first);
     }

@@ -1,13 +1,14 @@
 #include "tools/tandem/doctor/fleet_reach.h"
 
 #include <algorithm>
+#include <atomic>
 #include <set>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/host/run_on_threads.h"
 #include "common/net/host_port.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/status_conversion.h"
@@ -49,16 +50,16 @@ std::vector<Asked> AskAll(const std::vector<FleetService>& services, absl::Durat
   // Time for a failed name lookup and then for a port without a response.
   const int rounds = (request.addresses_size() + kAtOnce - 1) / kAtOnce;
   const absl::Duration deadline = 3 * rounds * timeout + absl::Seconds(10);
-  std::vector<std::thread> threads;
-  for (Asked& asked : all) {
-    threads.emplace_back([&asked, &request, deadline] {
+  std::atomic<size_t> next{0};
+  host::RunOnThreads(all.size(), [&] {
+    for (size_t i = next++; i < all.size(); i = next++) {
+      Asked& asked = all[i];
       const auto stub = diagnostics::v1::DiagnosticsService::NewStub(
           rpc::MakeChannel(asked.address, {.retry = false}));
       const auto context = rpc::MakeContext(deadline);
       asked.status = rpc::FromGrpcStatus(stub->CheckReach(context.get(), request, &asked.response));
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+    }
+  });
   return all;
 }
 

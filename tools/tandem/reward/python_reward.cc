@@ -4,9 +4,9 @@
 #include <atomic>
 #include <filesystem>
 #include <system_error>
-#include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "common/host/run_on_threads.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
 
@@ -131,12 +131,8 @@ absl::StatusOr<std::vector<OptionalRewards>> PythonReward::Score(
   const auto work = [&] {
     for (size_t i = next++; i < groups.size(); i = next++) results[i] = ScoreGroup(groups[i]);
   };
-  // This thread is one of them.
   const size_t num_threads = std::min(groups.size(), static_cast<size_t>(options_.max_workers));
-  std::vector<std::thread> others;
-  for (size_t i = 1; i < num_threads; ++i) others.emplace_back(work);
-  work();
-  for (std::thread& other : others) other.join();
+  host::RunOnThreads(num_threads, work);
   std::vector<OptionalRewards> out;
   for (absl::StatusOr<OptionalRewards>& result : results) {
     RETURN_IF_ERROR(result.status());
