@@ -4,7 +4,6 @@
 #include <cstdlib>
 #include <system_error>
 
-#include "common/rpc/service_program.h"
 #include "common/telemetry/log.h"
 
 namespace tandem::rpc {
@@ -16,7 +15,7 @@ ExitDeadline::ExitDeadline(absl::Duration after) {
       telemetry::LogError("the process does not end by itself",
                           {{"after", absl::FormatDuration(after)}});
       std::fflush(nullptr);
-      std::_Exit(kExitFailure);
+      std::_Exit(EXIT_FAILURE);
     });
   } catch (const std::system_error& error) {
     telemetry::LogWarning("no thread for the deadline of the process's end",

@@ -17,7 +17,7 @@ namespace tandem::rpc {
 // Waits on a thread of its own; without a thread to be had, there is no deadline.
 class ExitDeadline {
  public:
-  // Logs an error and ends the process with kExitFailure `after` from now.
+  // Logs an error and ends the process with status 1 `after` from now.
   explicit ExitDeadline(absl::Duration after);
   // Calls it off.
   ~ExitDeadline();

@@ -58,7 +58,9 @@ absl::Status Call::Run(bool chat) {
   RETURN_IF_ERROR(Parse(chat));
   RETURN_IF_ERROR(CheckModel(context_, request_.model));
   // Before the engine works for an answer that is too large.
-  if (!request_.stream) RETURN_IF_ERROR(CheckAnswerBytes(request_, {}));
+  if (!request_.stream) {
+    RETURN_IF_ERROR(CheckAnswerBytes(request_, {}));
+  }
   std::vector<ScoreResult> scores;
   if (request_.echo && request_.num_logprobs.has_value()) {
     ASSIGN_OR_RETURN(scores, Score());
