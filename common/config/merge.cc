@@ -43,13 +43,6 @@ std::string NotYaml(const std::exception& error) {
                                            : absl::StrCat("not valid YAML: ", error.what());
 }
 
-// What yaml-cpp throws beside its own exceptions is for want of memory more often than for the text.
-std::string NotYaml(const std::exception& error) {
-  const absl::Status status = StatusOf(error);
-  return absl::IsResourceExhausted(status) ? std::string(status.message())
-                                           : absl::StrCat("not valid YAML: ", error.what());
-}
-
 std::string Join(const std::string& path, const std::string& key) {
   return path.empty() ? key : absl::StrCat(path, ".", key);
 }
