@@ -8,6 +8,7 @@
 #include <c10/core/ScalarType.h>
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -63,6 +64,14 @@ class NcclApi {
 // The table of the calling thread's current CUDA device. UNAVAILABLE without one; UNIMPLEMENTED in a
 // build without TANDEM_CUDA.
 absl::StatusOr<std::shared_ptr<NcclApi>> NcclOfCurrentDevice();
+
+// Registers the library of another kind of accelerator, whose functions are NCCL's: `make` returns
+// the table of the calling thread's current device, for every group created from now on. Null: NCCL
+// again. Any thread.
+using MakeNcclApi = std::function<absl::StatusOr<std::shared_ptr<NcclApi>>()>;
+void UseCollectives(MakeNcclApi make);
+// The registered library's table, or NcclOfCurrentDevice().
+absl::StatusOr<std::shared_ptr<NcclApi>> CollectivesOfCurrentDevice();
 
 }  // namespace tandem::comm
 

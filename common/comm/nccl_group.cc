@@ -211,7 +211,7 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateNcclGroupOver(const GroupOpt
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateNcclGroup(const GroupOptions& options) {
   RETURN_IF_ERROR(CheckGroup(options));
-  absl::StatusOr<std::shared_ptr<NcclApi>> api = NcclOfCurrentDevice();
+  absl::StatusOr<std::shared_ptr<NcclApi>> api = CollectivesOfCurrentDevice();
   if (!api.ok()) {
     return absl::Status(api.status().code(),
                         absl::StrCat("group ", options.name, ": ", api.status().message()));

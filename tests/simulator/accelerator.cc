@@ -158,8 +158,8 @@ bool SimulatedAccelerator::Query(const Point& point) {
     absl::MutexLock lock(&mu_);
     thread = streams_[point.stream]->thread.get();
   }
-  if (!thread->IsDone(point.time)) return false;
-  if (takes_part) HostKnows(point);
+  if (!takes_part || !thread->IsDone(point.time)) return false;
+  HostKnows(point);
   return true;
 }
 

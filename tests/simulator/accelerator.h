@@ -84,7 +84,7 @@ class SimulatedAccelerator {
   Point Record(const c10::Stream& stream);
   void Wait(const c10::Stream& stream, const Point& point);
   // True if the stream has reached the point; the host then knows it. Threads that never queue
-  // anything (watchdogs) learn nothing for the others.
+  // anything are told false: what a watchdog learns orders nothing that others queue.
   bool Query(const Point& point);
   void Synchronize(const Point& point);
   void Synchronize(const c10::Stream& stream) { Synchronize(Record(stream)); }

@@ -20,7 +20,7 @@ namespace {
 
 using Span = SimulatedAccelerator::Span;
 
-std::byte* OnStream(const void* data) {
+std::byte* StreamAddress(const void* data) {
   return data == nullptr ? nullptr : SimulatedMemory::Get().OnStream(data);
 }
 
@@ -120,7 +120,7 @@ int SimulatedNccl::Collective(const char* name, const void* in, size_t in_bytes,
   if (group_depth_ > 0) return kInvalidUsage;
   Comm& comm = *CommOf(handle);
   const int64_t number = comm.num_collectives++;
-  const Part part{OnStream(in), OnStream(out)};
+  const Part part{StreamAddress(in), StreamAddress(out)};
   SimulatedAccelerator::Operation operation;
   operation.what = absl::StrCat(name, " of rank ", comm.rank);
   operation.reads.push_back(Span{in, in_bytes});
@@ -244,7 +244,7 @@ int SimulatedNccl::LaunchMessages(std::vector<Message> messages) {
     for (const Message& message : messages) {
       if (!message.sends) continue;
       sent.push_back(std::make_shared<Shared::Parcel>());
-      sent.back()->data = OnStream(message.data);
+      sent.back()->data = StreamAddress(message.data);
       shared->parcels[{rank, message.peer}].push_back(sent.back());
     }
     for (const Message& message : messages) {
@@ -256,7 +256,7 @@ int SimulatedNccl::LaunchMessages(std::vector<Message> messages) {
       shared->mu.Await(absl::Condition(&offered));
       if (parcels.empty()) return;
       if (message.bytes > 0) {
-        std::memcpy(OnStream(message.data), parcels.front()->data, message.bytes);
+        std::memcpy(StreamAddress(message.data), parcels.front()->data, message.bytes);
       }
       parcels.front()->taken = true;
       parcels.pop_front();
