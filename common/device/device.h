@@ -5,7 +5,7 @@
 //   const std::unique_ptr<Stream> side = device->NewStream(Priority::kHigh);
 //   const std::shared_ptr<Event> written = device->Record("weights written");
 //   const std::shared_ptr<void> turn = device->Use(*side);
-//   if (written != nullptr) device->Wait(*written);       // `side` continues after the writes
+//   if (written != nullptr) device->Wait(*written);    // `side` continues after the writes
 //
 // README.md says what another accelerator has to implement. Any thread; what a thread queues goes
 // to its own current stream. Errors of an accelerator are exceptions, as they are in LibTorch,

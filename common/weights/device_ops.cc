@@ -56,8 +56,8 @@ absl::Status DeviceOps::Synchronize() {
     device_->Synchronize();
     return absl::OkStatus();
   } catch (const std::exception& error) {
-    return absl::InternalError(absl::StrCat("weights on ", device().str(), ", synchronize: ",
-                                            comm::FirstLine(error.what())));
+    return absl::InternalError(absl::StrCat("weights on ", device().str(),
+                                            ", synchronize: ", comm::FirstLine(error.what())));
   }
 }
 

@@ -164,7 +164,8 @@ class FakeNccl : public comm::NcclApi {
            const device::Stream& stream) override {
     return Operate(comm, stream);
   }
-  int Receive(void*, size_t, int, comm::NcclCommunicator* comm, const device::Stream& stream) override {
+  int Receive(void*, size_t, int, comm::NcclCommunicator* comm,
+              const device::Stream& stream) override {
     return Operate(comm, stream);
   }
 

@@ -42,9 +42,7 @@ class RecordingDevice : public device::CpuDevice {
   int64_t computed() const { return computed_; }
   const std::vector<Issue>& issues() const { return issues_; }
 
-  static int64_t PointOf(const device::Event& event) {
-    return static_cast<const Point&>(event).at;
-  }
+  static int64_t PointOf(const device::Event& event) { return static_cast<const Point&>(event).at; }
 
   std::unique_ptr<device::Stream> NewStream(device::Priority) override {
     return std::make_unique<device::Stream>();

@@ -93,23 +93,23 @@ void SimulatedAccelerator::AddFault(std::string fault) {
 void SimulatedAccelerator::CheckSpan(const StreamState& state, const OrderLog::Access& access,
                                      const Span& span, bool writes) {
   if (span.size_bytes == 0) return;
-  const std::string how = absl::StrCat(*access.what, writes ? " writes " : " reads ",
-                                       span.size_bytes, " bytes");
+  const std::string how =
+      absl::StrCat(*access.what, writes ? " writes " : " reads ", span.size_bytes, " bytes");
   if (!SimulatedMemory::Get().IsAllocated(span.begin, span.size_bytes)) {
     AddFault(absl::StrCat(how, " of memory that is not allocated: freed while still in use?"));
     return;
   }
   const OrderLog::Bytes bytes = BytesOf(span);
-  const auto conflict = writes ? log_.Write(access, state.clock, bytes)
-                               : log_.Read(access, state.clock, bytes);
+  const auto conflict =
+      writes ? log_.Write(access, state.clock, bytes) : log_.Read(access, state.clock, bytes);
   if (conflict.has_value()) {
     AddFault(absl::StrCat(how, ", but is not ordered after ", *conflict->earlier.what, ", which ",
                           conflict->earlier_writes ? "writes" : "reads",
                           " some of them: an event to wait for, or a synchronization, is missing"));
   }
   if (SimulatedMemory::Get().IsPinned(span.begin)) {
-    UsePinned({SimulatedMemory::Get().PinnedBlockOf(span.begin), access.stream, access.time,
-               writes});
+    UsePinned(
+        {SimulatedMemory::Get().PinnedBlockOf(span.begin), access.stream, access.time, writes});
   }
 }
 
@@ -138,7 +138,8 @@ SimulatedAccelerator::Point SimulatedAccelerator::Record(const c10::Stream& stre
   Point point;
   point.stream = state.number;
   point.reached_ns = std::make_shared<std::atomic<int64_t>>(0);
-  point.time = Append(state, [reached = point.reached_ns] { *reached = absl::GetCurrentTimeNanos(); });
+  point.time =
+      Append(state, [reached = point.reached_ns] { *reached = absl::GetCurrentTimeNanos(); });
   point.clock = state.clock;
   return point;
 }
@@ -218,8 +219,9 @@ void SimulatedAccelerator::Protect(const void* block) {
     if (use.block == block) (use.writes ? writes : reads) = true;
   }
   using HostAccess = SimulatedMemory::HostAccess;
-  SimulatedMemory::Get().SetHostAccess(
-      block, writes ? HostAccess::kNone : reads ? HostAccess::kRead : HostAccess::kAll);
+  SimulatedMemory::Get().SetHostAccess(block, writes  ? HostAccess::kNone
+                                              : reads ? HostAccess::kRead
+                                                      : HostAccess::kAll);
 }
 
 void SimulatedAccelerator::Restart(const Options& options) {

@@ -30,8 +30,7 @@ Mappings MapTwice(const char* name, size_t size_bytes, int host_protection) {
   TORCH_CHECK(fd >= 0 && ftruncate(fd, static_cast<off_t>(size_bytes)) == 0, "simulator: no ",
               size_bytes, " bytes for ", name, ": ", std::strerror(errno));
   const auto map = [&](int protection) {
-    void* const mapped =
-        mmap(nullptr, size_bytes, protection, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    void* const mapped = mmap(nullptr, size_bytes, protection, MAP_SHARED | MAP_NORESERVE, fd, 0);
     TORCH_CHECK(mapped != MAP_FAILED, "simulator: mmap of ", name, ": ", std::strerror(errno));
     return static_cast<std::byte*>(mapped);
   };
@@ -54,7 +53,8 @@ void OnFault(int signal, siginfo_t* info, void*) {
         text, sizeof(text),
         "simulator: host code dereferenced %p, memory of simulated:%d. Only work on the device's "
         "streams may touch it: copy the tensor to the host first.\n",
-        info->si_addr, static_cast<int>((address - device_begin) / SimulatedMemory::kBytesOfDevice));
+        info->si_addr,
+        static_cast<int>((address - device_begin) / SimulatedMemory::kBytesOfDevice));
   } else if (address >= pinned_begin && address < pinned_end) {
     length = std::snprintf(
         text, sizeof(text),
@@ -105,8 +105,8 @@ void* SimulatedMemory::Allocate(int device, int64_t stream, size_t size_bytes) {
     address = latest->second;
     free.erase(latest);
   } else {
-    TORCH_CHECK_WITH(OutOfMemoryError, used_[device] + size <= kBytesOfDevice, "simulated:",
-                     device, " has no ", size_bytes, " bytes left");
+    TORCH_CHECK_WITH(OutOfMemoryError, used_[device] + size <= kBytesOfDevice, "simulated:", device,
+                     " has no ", size_bytes, " bytes left");
     address = Number(host_) + device * kBytesOfDevice + used_[device];
     used_[device] += size;
     blocks_[address] = {size, device, stream, false};
@@ -195,8 +195,8 @@ void SimulatedMemory::SetHostAccess(const void* address, HostAccess access) {
   const int protection = access == HostAccess::kNone   ? PROT_NONE
                          : access == HostAccess::kRead ? PROT_READ
                                                        : PROT_READ | PROT_WRITE;
-  TORCH_INTERNAL_ASSERT(mprotect(reinterpret_cast<void*>(found->first), found->second.size_bytes,
-                                 protection) == 0);
+  TORCH_INTERNAL_ASSERT(
+      mprotect(reinterpret_cast<void*>(found->first), found->second.size_bytes, protection) == 0);
 }
 
 size_t SimulatedMemory::allocated_bytes(int device) const {

@@ -69,9 +69,9 @@ class SimulatedMemory {
                                                   const void* address) const;
 
   const size_t device_bytes_ = kDevices * kBytesOfDevice;
-  std::byte* host_ = nullptr;           // PROT_NONE
-  std::byte* on_stream_ = nullptr;      // the same memory
-  std::byte* pinned_ = nullptr;         // as the host sees it
+  std::byte* host_ = nullptr;       // PROT_NONE
+  std::byte* on_stream_ = nullptr;  // the same memory
+  std::byte* pinned_ = nullptr;     // as the host sees it
   std::byte* pinned_on_stream_ = nullptr;
 
   mutable absl::Mutex mu_;

@@ -167,17 +167,16 @@ int SimulatedNccl::ReduceScatter(const void* full, void* shard, size_t shard_cou
                                  at::ScalarType type, comm::NcclCommunicator* comm,
                                  const device::Stream& stream) {
   const size_t shard_bytes = shard_count * c10::elementSize(type);
-  return Collective(
-      "reduce_scatter", full, shard_bytes * CommOf(comm)->size, shard, shard_bytes, comm, stream,
-      [shard_count, shard_bytes, type](const std::vector<Part>& parts) {
-        for (size_t r = 0; r < parts.size(); ++r) {
-          at::Tensor sum = at::zeros({static_cast<int64_t>(shard_count)}, type);
-          for (const Part& from : parts) {
-            sum.add_(TensorOf(from.in + r * shard_bytes, shard_count, type));
-          }
-          TensorOf(parts[r].out, shard_count, type).copy_(sum);
-        }
-      });
+  return Collective("reduce_scatter", full, shard_bytes * CommOf(comm)->size, shard, shard_bytes,
+                    comm, stream, [shard_count, shard_bytes, type](const std::vector<Part>& parts) {
+                      for (size_t r = 0; r < parts.size(); ++r) {
+                        at::Tensor sum = at::zeros({static_cast<int64_t>(shard_count)}, type);
+                        for (const Part& from : parts) {
+                          sum.add_(TensorOf(from.in + r * shard_bytes, shard_count, type));
+                        }
+                        TensorOf(parts[r].out, shard_count, type).copy_(sum);
+                      }
+                    });
 }
 
 int SimulatedNccl::AllReduce(void* data, size_t count, at::ScalarType type, comm::ReduceOp op,
@@ -229,9 +228,9 @@ int SimulatedNccl::Add(const Message& message) {
 int SimulatedNccl::LaunchMessages(std::vector<Message> messages) {
   if (messages.empty()) return kSuccess;
   SimulatedAccelerator::Operation operation;
-  operation.what = absl::StrCat(messages.size() == 1 ? messages[0].sends ? "send" : "receive"
-                                                     : "sends and receives",
-                                " of rank ", messages[0].comm->rank);
+  operation.what = absl::StrCat(
+      messages.size() == 1 ? messages[0].sends ? "send" : "receive" : "sends and receives",
+      " of rank ", messages[0].comm->rank);
   for (const Message& message : messages) {
     (message.sends ? operation.reads : operation.writes).push_back({message.data, message.bytes});
   }

@@ -76,8 +76,8 @@ at::Tensor ZerosLike(const at::Tensor& tensor) {
 at::Tensor NewTensor(c10::IntArrayRef size, c10::IntArrayRef stride, at::ScalarType type,
                      c10::Device device) {
   const c10::DeviceGuard guard(device);
-  return at::detail::empty_strided_generic(size, stride, c10::GetAllocator(c10::kPrivateUse1), kKeys,
-                                           type);
+  return at::detail::empty_strided_generic(size, stride, c10::GetAllocator(c10::kPrivateUse1),
+                                           kKeys, type);
 }
 
 // Replaces every tensor of an argument, alone or in a list.
@@ -151,9 +151,15 @@ class Call {
   }
 
   bool DependsOnValues() const {
-    static const std::set<std::string>& names = *new std::set<std::string>{
-        "aten::nonzero", "aten::masked_select", "aten::bincount", "aten::_unique", "aten::_unique2",
-        "aten::unique_dim", "aten::unique_consecutive", "aten::repeat_interleave"};
+    static const std::set<std::string>& names =
+        *new std::set<std::string>{"aten::nonzero",
+                                   "aten::masked_select",
+                                   "aten::bincount",
+                                   "aten::_unique",
+                                   "aten::_unique2",
+                                   "aten::unique_dim",
+                                   "aten::unique_consecutive",
+                                   "aten::repeat_interleave"};
     if (names.contains(Name())) return true;
     for (const c10::Argument& result : schema_.returns()) {
       if (*result.type() != *c10::TensorType::get() &&
@@ -162,7 +168,8 @@ class Call {
       }
     }
     bool by_mask = false;
-    if (Name() == "aten::index" || Name() == "aten::index_put_" || Name() == "aten::_index_put_impl_") {
+    if (Name() == "aten::index" || Name() == "aten::index_put_" ||
+        Name() == "aten::_index_put_impl_") {
       ForTensors(args_[1], [&](const at::Tensor& index) {
         if (index.defined() && index.scalar_type() == at::kBool) by_mask = true;
       });
@@ -177,7 +184,8 @@ class Call {
                 device_.str(), ", found one on ", tensor.device().str(), " of shape ",
                 tensor.sizes());
     at::Tensor copy = tensor.clone();
-    copy.unsafeGetTensorImpl()->set_wrapped_number(tensor.unsafeGetTensorImpl()->is_wrapped_number());
+    copy.unsafeGetTensorImpl()->set_wrapped_number(
+        tensor.unsafeGetTensorImpl()->is_wrapped_number());
     return copy;
   }
 
@@ -203,8 +211,8 @@ class Call {
       if (!base.defined()) base = tensor;
       at::Tensor shape = at::detail::make_tensor<c10::TensorImpl>(
           c10::Storage(c10::Storage::use_byte_size_t(), tensor.storage().nbytes(),
-                       at::DataPtr(nullptr, c10::Device(c10::kMeta)),
-                       c10::GetAllocator(c10::kMeta), /*resizable=*/true),
+                       at::DataPtr(nullptr, c10::Device(c10::kMeta)), c10::GetAllocator(c10::kMeta),
+                       /*resizable=*/true),
           c10::DispatchKeySet(c10::DispatchKey::Meta), tensor.dtype());
       shape.unsafeGetTensorImpl()->set_storage_offset(tensor.storage_offset());
       shape.unsafeGetTensorImpl()->set_sizes_and_strides(tensor.sizes(), tensor.strides());
@@ -229,7 +237,8 @@ class Call {
   void AddSpans(SimulatedAccelerator::Operation& operation) const {
     for (size_t i = 0; i < args_.size(); ++i) {
       ForTensors(args_[i], [&](const at::Tensor& tensor) {
-        if (OnDevice(tensor)) (Writes(i) ? operation.writes : operation.reads).push_back(SpanOf(tensor));
+        if (OnDevice(tensor))
+          (Writes(i) ? operation.writes : operation.reads).push_back(SpanOf(tensor));
       });
     }
   }
@@ -401,7 +410,8 @@ at::Tensor CopyFrom(const at::Tensor& from, const at::Tensor& to, bool non_block
     waits = true;
   }
   if (OnDevice(from) != OnDevice(to) && !non_blocking) waits = true;
-  operation.what = OnDevice(from) ? OnDevice(to) ? "copy" : "copy to the host" : "copy from the host";
+  operation.what =
+      OnDevice(from) ? OnDevice(to) ? "copy" : "copy to the host" : "copy from the host";
   operation.run = [source, target] {
     const at::NoGradGuard no_grad;
     target.copy_(source);
@@ -426,8 +436,8 @@ at::Scalar LocalScalar(const at::Tensor& tensor) {
 const at::Tensor& Resize(const at::Tensor& tensor, c10::IntArrayRef size,
                          std::optional<c10::MemoryFormat> format) {
   if (tensor.sizes() == size) return tensor;
-  const at::Tensor larger = Empty(size, tensor.scalar_type(), std::nullopt, tensor.device(),
-                                  std::nullopt, format);
+  const at::Tensor larger =
+      Empty(size, tensor.scalar_type(), std::nullopt, tensor.device(), std::nullopt, format);
   TORCH_CHECK(tensor.numel() == 0, "resizing a tensor with elements is not simulated");
   c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
   impl.set_storage_keep_dtype(larger.storage());
@@ -448,9 +458,8 @@ at::Tensor& SetStorage(at::Tensor& tensor, c10::Storage storage, int64_t offset,
 }  // namespace
 
 void RegisterOperators() {
-  static torch::Library& fallback =
-      *new torch::Library(torch::Library::IMPL, "_", c10::DispatchKey::PrivateUse1, __FILE__,
-                          __LINE__);
+  static torch::Library& fallback = *new torch::Library(
+      torch::Library::IMPL, "_", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
   fallback.fallback(torch::CppFunction::makeFromBoxedFunction<&Fallback>());
   static torch::Library& aten = *new torch::Library(
       torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);

@@ -45,9 +45,9 @@ std::optional<OrderLog::Conflict> OrderLog::Read(const Access& access, const Clo
     if (!conflict.has_value() && !IsOrdered(segment.write, access, clock)) {
       conflict = Conflict{segment.write, true, {it->first, segment.end}};
     }
-    const auto known = std::find_if(
-        segment.reads.begin(), segment.reads.end(),
-        [&](const Access& read) { return read.stream == access.stream; });
+    const auto known =
+        std::find_if(segment.reads.begin(), segment.reads.end(),
+                     [&](const Access& read) { return read.stream == access.stream; });
     if (known == segment.reads.end()) {
       segment.reads.push_back(access);
     } else {

@@ -52,9 +52,8 @@ class PlantedFault : public ::testing::TestWithParam<bool> {
   const std::unique_ptr<Stream> side_ = device_->NewStream(device::Priority::kNormal);
   const std::unique_ptr<Stream> other_ = device_->NewStream(device::Priority::kNormal);
 };
-INSTANTIATE_TEST_SUITE_P(All, PlantedFault, ::testing::Bool(), [](const auto& info) {
-  return info.param ? "Planted" : "Correct";
-});
+INSTANTIATE_TEST_SUITE_P(All, PlantedFault, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "Planted" : "Correct"; });
 
 TEST_P(PlantedFault, AReaderDoesNotWaitForTheWriter) {
   const at::Tensor x = Floats(1);
@@ -216,9 +215,8 @@ class PlantedCollectiveFault : public PlantedFault {
     });
   }
 };
-INSTANTIATE_TEST_SUITE_P(All, PlantedCollectiveFault, ::testing::Bool(), [](const auto& info) {
-  return info.param ? "Planted" : "Correct";
-});
+INSTANTIATE_TEST_SUITE_P(All, PlantedCollectiveFault, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "Planted" : "Correct"; });
 
 TEST_P(PlantedCollectiveFault, TheResultIsReadWithoutAWait) {
   Run([&](comm::ProcessGroup& group, device::Device&, at::Tensor full, at::Tensor shard) {
@@ -250,9 +248,8 @@ TEST_P(PlantedCollectiveFault, TheCollectiveIsIssuedOnAStreamThatDidNotWait) {
     shard.add_(1);
     const auto written = device.Record("the shard");
     std::unique_ptr<comm::Work> work;
-    side.IssueAfter({planted() ? nullptr : written.get()}, [&] {
-      work = group.AllGather(full, shard, "test").value();
-    });
+    side.IssueAfter({planted() ? nullptr : written.get()},
+                    [&] { work = group.AllGather(full, shard, "test").value(); });
     ASSERT_OK(work->Wait());
   });
   Expect("all_gather", "aten::add");
@@ -265,9 +262,8 @@ TEST_P(PlantedCollectiveFault, AReductionOverwritesWhatComputeStillReads) {
     const at::Tensor read = shard.exp();
     const auto was_read = device.Record("the shard has been read");
     std::unique_ptr<comm::Work> work;
-    side.IssueAfter({planted() ? made.get() : was_read.get()}, [&] {
-      work = group.ReduceScatter(shard, full, "test").value();
-    });
+    side.IssueAfter({planted() ? made.get() : was_read.get()},
+                    [&] { work = group.ReduceScatter(shard, full, "test").value(); });
     ASSERT_OK(work->Wait());
   });
   Expect("reduce_scatter", "aten::exp");

@@ -65,8 +65,9 @@ TEST_F(Simulator, OperatorsHaveTheCpusBits) {
 TEST_F(Simulator, GradientsHaveTheCpusBits) {
   const auto gradient = [](at::Tensor x) {
     x.requires_grad_();
-    const at::Tensor y = at::linear(x, x.detach().cos()).log_softmax(-1).gather(
-        1, at::ones({4, 1}, x.options().dtype(at::kLong)));
+    const at::Tensor y = at::linear(x, x.detach().cos())
+                             .log_softmax(-1)
+                             .gather(1, at::ones({4, 1}, x.options().dtype(at::kLong)));
     return torch::autograd::grad({y.square().sum()}, {x})[0];
   };
   const at::Tensor x = (at::arange(24) * 0.37).sin().view({4, 6}).to(at::kFloat);

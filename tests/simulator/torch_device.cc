@@ -114,8 +114,8 @@ class DeviceMemoryAllocator final : public c10::DeviceAllocator {
   }
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(DeviceIndex device) override {
     c10::CachingDeviceAllocator::DeviceStats stats;
-    auto& bytes = stats.allocated_bytes[static_cast<size_t>(
-        c10::CachingAllocator::StatType::AGGREGATE)];
+    auto& bytes =
+        stats.allocated_bytes[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)];
     bytes.current = static_cast<int64_t>(SimulatedMemory::Get().allocated_bytes(device));
     bytes.peak = static_cast<int64_t>(SimulatedMemory::Get().peak_bytes(device));
     return stats;

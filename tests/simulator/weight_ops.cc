@@ -103,8 +103,8 @@ absl::Status SimulatedWeightOps::Digest(absl::Span<const DigestRun> runs,
     }
     return absl::OkStatus();
   } catch (const std::exception& error) {
-    return absl::InternalError(absl::StrCat("weights on ", device().str(), ", digest: ",
-                                            std::string(error.what())));
+    return absl::InternalError(
+        absl::StrCat("weights on ", device().str(), ", digest: ", std::string(error.what())));
   }
 }
 

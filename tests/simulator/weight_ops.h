@@ -17,8 +17,7 @@ class SimulatedWeightOps : public weights::DeviceOps {
   explicit SimulatedWeightOps(std::shared_ptr<device::Device> device)
       : DeviceOps(std::move(device)) {}
   absl::Status Copy(absl::Span<const weights::CopyRun> runs) override;
-  absl::Status Cast(weights::WireElement element,
-                    absl::Span<const weights::CastRun> runs) override;
+  absl::Status Cast(weights::WireElement element, absl::Span<const weights::CastRun> runs) override;
   absl::Status Digest(absl::Span<const weights::DigestRun> runs,
                       absl::Span<weights::DigestSum> sums) override;
 

@@ -70,8 +70,8 @@ class SimulatedRollout {
     for (int i = 0; i < store_.manifest().tensors_size(); ++i) {
       const absl::Span<const std::byte> live = store_.Live(i);
       std::string bytes(live.size(), '\0');
-      ASSERT_OK(weights::ReadBytes(
-          ops_, live.data(), {reinterpret_cast<std::byte*>(bytes.data()), bytes.size()}));
+      ASSERT_OK(weights::ReadBytes(ops_, live.data(),
+                                   {reinterpret_cast<std::byte*>(bytes.data()), bytes.size()}));
       EXPECT_EQ(bytes, model.Bytes(i)) << store_.manifest().tensors(i).name();
     }
   }
@@ -129,7 +129,8 @@ class SimulatedUpdate : public ::testing::TestWithParam<Case> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Cases, SimulatedUpdate,
-                         ::testing::Values(Case{"broadcast", "float32"}, Case{"broadcast", "bfloat16"},
+                         ::testing::Values(Case{"broadcast", "float32"},
+                                           Case{"broadcast", "bfloat16"},
                                            Case{"reshard", "float32"}, Case{"reshard", "bfloat16"},
                                            Case{"delta", "float32"}, Case{"delta", "bfloat16"}),
                          [](const auto& info) {
@@ -147,9 +148,9 @@ TEST_P(SimulatedUpdate, BringsTheTrainersBytesInOrder) {
 
 TEST_P(SimulatedUpdate, ThatDoesNotWaitForTheWeightsIsFound) {
   // The bytes may be those of any moment; then the digests differ and nothing is committed.
-  Publish(std::make_shared<ForgetfulDevice>(
-              DeviceOf(0), [](absl::string_view what) { return what == weights::kWorkBeforeOps; }))
-      .IgnoreError();
+  Publish(std::make_shared<ForgetfulDevice>(DeviceOf(0), [](absl::string_view what) {
+    return what == weights::kWorkBeforeOps;
+  })).IgnoreError();
   EXPECT_THAT(SimulatedAccelerator::Get().TakeFaults(),
               Contains(::testing::AllOf(HasSubstr("is not ordered after"), HasSubstr("div"))));
 }
