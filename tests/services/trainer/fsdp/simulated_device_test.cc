@@ -125,7 +125,11 @@ void ExpectClose(const Curves& actual, const Curves& expected, double tolerance)
   }
 }
 
-class SimulatedTraining : public ::testing::TestWithParam<Setting> {};
+class SimulatedTraining : public ::testing::TestWithParam<Setting> {
+ protected:
+  // Registers the devices before the CPU's first backward pass.
+  void SetUp() override { SimulatedAccelerator::Get(); }
+};
 INSTANTIATE_TEST_SUITE_P(
     Settings, SimulatedTraining,
     ::testing::Values(Setting{}, Setting{.checkpointing = ActivationCheckpointing::kFull},
