@@ -95,15 +95,17 @@ void* SimulatedMemory::Allocate(int device, int64_t stream, size_t size_bytes) {
   const size_t size = RoundUp(size_bytes, kGranule);
   absl::MutexLock lock(&mu_);
   auto& free = free_[{device, stream}];
-  // The smallest that fits, the latest of its size. Large blocks for small tensors are fine: the
-  // more reuse, the more mistakes show.
+  // The smallest that fits, the latest of its size; the rest of it stays free.
   const auto found = free.lower_bound(size);
   uintptr_t address = 0;
-  if (found != free.end() && found->first <= 4 * size) {
-    const auto first_of_size = found->first;
-    auto latest = std::prev(free.upper_bound(first_of_size));
-    address = latest->second;
-    free.erase(latest);
+  if (found != free.end()) {
+    address = std::prev(free.upper_bound(found->first))->second;
+    RemoveFree(address);
+    Block& block = blocks_[address];
+    if (block.size_bytes > size) {
+      AddFree(address + size, {block.size_bytes - size, device, stream, false});
+      block.size_bytes = size;
+    }
   } else {
     TORCH_CHECK_WITH(OutOfMemoryError, used_[device] + size <= kBytesOfDevice, "simulated:", device,
                      " has no ", size_bytes, " bytes left");
@@ -121,11 +123,44 @@ void* SimulatedMemory::Allocate(int device, int64_t stream, size_t size_bytes) {
 void SimulatedMemory::Free(void* block) {
   if (block == nullptr) return;
   absl::MutexLock lock(&mu_);
-  Block& freed = blocks_.at(Number(block));
+  uintptr_t address = Number(block);
+  Block freed = blocks_.at(address);
   TORCH_INTERNAL_ASSERT(freed.allocated);
   freed.allocated = false;
   allocated_[freed.device] -= freed.size_bytes;
-  free_[{freed.device, freed.stream}].emplace(freed.size_bytes, Number(block));
+  // One block with its free neighbours of the same stream.
+  const auto joins = [&](const Block& other) {
+    return !other.allocated && other.device == freed.device && other.stream == freed.stream;
+  };
+  const auto next = blocks_.find(address + freed.size_bytes);
+  if (next != blocks_.end() && joins(next->second)) {
+    freed.size_bytes += next->second.size_bytes;
+    RemoveFree(next->first);
+    blocks_.erase(next);
+  }
+  const auto here = blocks_.find(address);
+  if (here != blocks_.begin()) {
+    const auto before = std::prev(here);
+    if (before->first + before->second.size_bytes == address && joins(before->second)) {
+      freed.size_bytes += before->second.size_bytes;
+      address = before->first;
+      RemoveFree(address);
+      blocks_.erase(here);
+    }
+  }
+  AddFree(address, freed);
+}
+
+void SimulatedMemory::AddFree(uintptr_t address, const Block& block) {
+  blocks_[address] = block;
+  free_[{block.device, block.stream}].emplace(block.size_bytes, address);
+}
+
+void SimulatedMemory::RemoveFree(uintptr_t address) {
+  const Block& block = blocks_.at(address);
+  auto& free = free_[{block.device, block.stream}];
+  const auto [first, last] = free.equal_range(block.size_bytes);
+  free.erase(std::find_if(first, last, [&](const auto& one) { return one.second == address; }));
 }
 
 void* SimulatedMemory::AllocatePinned(size_t size_bytes) {

@@ -5,8 +5,9 @@
 // queued copy writes it and read-only while one reads it. Streams use the second mapping
 // (OnStream()).
 //
-// A freed block of a device goes back to its stream at once, as LibTorch's caching allocator does:
-// the next allocation on that stream may get it while queued work still uses it. Any thread.
+// A freed block of a device goes back to its stream at once and joins its free neighbours, as
+// LibTorch's caching allocator does: the next allocation on that stream may get it while queued work
+// still uses it. Any thread.
 #ifndef TANDEM_TESTS_SIMULATOR_MEMORY_H_
 #define TANDEM_TESTS_SIMULATOR_MEMORY_H_
 
@@ -64,6 +65,8 @@ class SimulatedMemory {
   };
 
   SimulatedMemory();
+  void AddFree(uintptr_t address, const Block& block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void RemoveFree(uintptr_t address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The block that the address lies in, or the end.
   std::map<uintptr_t, Block>::const_iterator Find(const std::map<uintptr_t, Block>& blocks,
                                                   const void* address) const;
