@@ -83,7 +83,8 @@ TEST(JinjaLimits, TakesNumbersFarOutOfRange) {
   EXPECT_THAT(render("{{ 'abc' | truncate(" + min + ") }}"),
               testing::StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("`end`")));
   for (const char* pad : {"ljust", "rjust", "center", "zfill"}) {
-    EXPECT_THAT(render(absl::StrCat("{{ 'abc'.", pad, "(", min, ") }}")), testing::IsOkAndHolds("abc"));
+    EXPECT_THAT(render(absl::StrCat("{{ 'abc'.", pad, "(", min, ") }}")),
+                testing::IsOkAndHolds("abc"));
   }
   EXPECT_THAT(render("{{ " + min + " % 3 }}"), testing::IsOkAndHolds("1"));
   EXPECT_THAT(render("{{ 'a\nb' | indent(" + min + ") }}"), testing::IsOkAndHolds("a\nb"));
