@@ -1,36 +1,26 @@
-// NcclApi: the functions of NCCL, streams and events that a group calls, behind one table, so that
-// what surrounds them (deadlines, aborts, the rendezvous) compiles and is tested without a GPU. The
-// real table is nccl_library.cc; tests/fakes/fake_nccl.h has one whose peers die on request.
+// NcclApi: the functions of NCCL that a group calls, behind one table, so that what surrounds them
+// (deadlines, aborts, the rendezvous) compiles and is tested without a GPU. The real table is
+// nccl_library.cc; tests/fakes/fake_nccl.h has one whose peers die on request, tests/simulator one
+// that moves the simulated device's bytes. Streams and events are those of common/device.
 #ifndef TANDEM_COMMON_COMM_NCCL_API_H_
 #define TANDEM_COMMON_COMM_NCCL_API_H_
 
-#include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "common/comm/process_group.h"
+#include "common/device/device.h"
 
 namespace tandem::comm {
 
 struct NcclCommunicator;  // opaque: NCCL's ncclComm
 
-class NcclStream {
- public:
-  virtual ~NcclStream() = default;
-};
-
-// A point in a stream.
-class NcclEvent {
- public:
-  virtual ~NcclEvent() = default;
-};
-
-// A table belongs to one device. NCCL's functions return an ncclResult_t; those of the device throw
-// std::exception. Any thread, but one call per communicator at a time, CommAbort() excepted.
+// A table belongs to one device. Functions return an ncclResult_t. Any thread, but one call per communicator at a time, CommAbort() excepted.
 class NcclApi {
  public:
   static constexpr int kSuccess = 0;
@@ -55,33 +45,33 @@ class NcclApi {
 
   // What only moves data moves bytes.
   virtual int AllGather(const void* shard, void* full, size_t shard_bytes, NcclCommunicator* comm,
-                        NcclStream& stream) = 0;
+                        const device::Stream& stream) = 0;
   virtual int ReduceScatter(const void* full, void* shard, size_t shard_count, at::ScalarType type,
-                            NcclCommunicator* comm, NcclStream& stream) = 0;
+                            NcclCommunicator* comm, const device::Stream& stream) = 0;
   virtual int AllReduce(void* data, size_t count, at::ScalarType type, ReduceOp op,
-                        NcclCommunicator* comm, NcclStream& stream) = 0;
+                        NcclCommunicator* comm, const device::Stream& stream) = 0;
   virtual int Broadcast(void* data, size_t bytes, int root, NcclCommunicator* comm,
-                        NcclStream& stream) = 0;
+                        const device::Stream& stream) = 0;
   virtual int Send(const void* data, size_t bytes, int to, NcclCommunicator* comm,
-                   NcclStream& stream) = 0;
+                   const device::Stream& stream) = 0;
   virtual int Receive(void* data, size_t bytes, int from, NcclCommunicator* comm,
-                      NcclStream& stream) = 0;
+                      const device::Stream& stream) = 0;
 
-  virtual c10::Device device() const = 0;
-  // Makes the device the calling thread's.
-  virtual void UseDevice() = 0;
-  virtual std::unique_ptr<NcclStream> NewStream() = 0;
-  // `stream` waits for what the calling thread's current stream has been given so far.
-  virtual void WaitForCurrent(NcclStream& stream) = 0;
-  virtual std::unique_ptr<NcclEvent> Record(NcclStream& stream) = 0;
-  virtual bool IsDone(const NcclEvent& event) = 0;
-  // The calling thread's current stream waits for the event.
-  virtual void BlockCurrent(const NcclEvent& event) = 0;
+  // Its streams are those that the functions take.
+  virtual device::Device& device() = 0;
 };
 
 // The table of the calling thread's current CUDA device. UNAVAILABLE without one; UNIMPLEMENTED in a
 // build without TANDEM_CUDA.
 absl::StatusOr<std::shared_ptr<NcclApi>> NcclOfCurrentDevice();
+
+// Registers the library of another kind of accelerator, whose functions are NCCL's: `make` returns
+// the table of the calling thread's current device, for every group created from now on. Null: NCCL
+// again. Any thread.
+using MakeNcclApi = std::function<absl::StatusOr<std::shared_ptr<NcclApi>>()>;
+void UseCollectives(MakeNcclApi make);
+// The registered library's table, or NcclOfCurrentDevice().
+absl::StatusOr<std::shared_ptr<NcclApi>> CollectivesOfCurrentDevice();
 
 }  // namespace tandem::comm
 

@@ -34,7 +34,7 @@ class NcclConnection::Operation {
   const absl::Time deadline;
   // Both guarded by the connection's `mu_`. `end` is null until NCCL has taken the operation.
   std::vector<at::Tensor> tensors;
-  std::shared_ptr<NcclEvent> end;
+  std::shared_ptr<device::Event> end;
 };
 
 std::shared_ptr<NcclConnection> NcclConnection::Create(std::string name, std::string family,
@@ -52,7 +52,8 @@ NcclConnection::NcclConnection(std::string name, std::string family, absl::Durat
     : name_(std::move(name)),
       family_(std::move(family)),
       api_(std::move(api)),
-      stream_(api_->NewStream()),
+      // High priority: compute waits for collectives, whose kernels should not queue behind it.
+      stream_(api_->device().NewStream(device::Priority::kHigh)),
       comm_(comm),
       timeout_(timeout) {}
 
@@ -90,15 +91,18 @@ absl::StatusOr<std::shared_ptr<NcclConnection::Operation>> NcclConnection::Issue
     under_way_.push_back(operation);
   }
   absl::Status failure;
-  std::shared_ptr<NcclEvent> end;
+  std::shared_ptr<device::Event> end;
   try {
-    api_->WaitForCurrent(*stream_);
+    device::Device& device = api_->device();
+    const std::shared_ptr<device::Event> before = device.Record("work before a collective");
+    const std::shared_ptr<void> turn = device.Use(*stream_);
+    if (before != nullptr) device.Wait(*before);
     const int result = AwaitProgress(call(*api_, comm_, *stream_));
     // After a break the communicator may be gone: NCCL is not asked for the error's text.
     failure = status();
     if (failure.ok() && result != NcclApi::kSuccess) failure = ErrorOf(operation->what, result);
     // Only now: a communicator that connects launches the kernel once it has connected.
-    if (failure.ok()) end = api_->Record(*stream_);
+    if (failure.ok()) end = device.Record(operation->what);
   } catch (const std::exception& error) {
     failure = absl::UnavailableError(absl::StrCat(operation->what, ": ", FirstLine(error.what())));
   }
@@ -112,14 +116,14 @@ absl::StatusOr<std::shared_ptr<NcclConnection::Operation>> NcclConnection::Issue
 }
 
 absl::Status NcclConnection::Wait(Operation& operation) {
-  std::shared_ptr<NcclEvent> end;
+  std::shared_ptr<device::Event> end;
   {
     absl::MutexLock lock(&mu_);
     RETURN_IF_ERROR(broken_);
     end = operation.end;
   }
   try {
-    api_->BlockCurrent(*end);
+    api_->device().Wait(*end);
   } catch (const std::exception& error) {
     return Break(
         absl::UnavailableError(absl::StrCat(operation.what, ": ", FirstLine(error.what()))));
@@ -143,7 +147,7 @@ bool NcclConnection::IsCompleted(Operation& operation) {
 absl::Status NcclConnection::Look() {
   while (true) {
     std::shared_ptr<Operation> first;
-    std::shared_ptr<NcclEvent> end;
+    std::shared_ptr<device::Event> end;
     {
       absl::MutexLock lock(&mu_);
       if (!broken_.ok() || under_way_.empty()) return broken_;
@@ -152,7 +156,7 @@ absl::Status NcclConnection::Look() {
     }
     bool done = false;
     try {
-      done = end != nullptr && api_->IsDone(*end);
+      done = end != nullptr && api_->device().IsDone(*end);
     } catch (const std::exception& error) {
       return Break(
           absl::UnavailableError(absl::StrCat(first->what, ": ", FirstLine(error.what()))));
@@ -231,13 +235,13 @@ NcclCommunicator* NcclConnection::AwaitIdle() {
 }
 
 bool NcclConnection::HasEnded(const Operation& operation) const {
-  std::shared_ptr<NcclEvent> end;
+  std::shared_ptr<device::Event> end;
   {
     absl::MutexLock lock(&mu_);
     end = operation.end;
   }
   try {
-    return end == nullptr || api_->IsDone(*end);
+    return end == nullptr || api_->device().IsDone(*end);
   } catch (const std::exception&) {
     return true;  // the device has failed: nothing runs
   }

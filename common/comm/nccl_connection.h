@@ -36,7 +36,7 @@ class NcclConnection : public std::enable_shared_from_this<NcclConnection> {
  public:
   class Operation;
   // Calls NCCL; returns its result.
-  using Call = absl::FunctionRef<int(NcclApi&, NcclCommunicator*, NcclStream&)>;
+  using Call = absl::FunctionRef<int(NcclApi&, NcclCommunicator*, const device::Stream&)>;
 
   // Takes over `comm`, and gives the connection to the watchdog. Throws if the device makes no
   // stream.
@@ -92,7 +92,7 @@ class NcclConnection : public std::enable_shared_from_this<NcclConnection> {
   const std::string name_;
   const std::string family_;
   const std::shared_ptr<NcclApi> api_;
-  const std::unique_ptr<NcclStream> stream_;
+  const std::unique_ptr<device::Stream> stream_;
   NcclCommunicator* const comm_;
 
   mutable absl::Mutex mu_;

@@ -67,7 +67,7 @@ class NcclGroup : public ProcessGroup, public KnowsTransport {
     const std::string what = Describe("all_gather", tag, full, "");
     RETURN_IF_ERROR(CheckShards(full, shard, size())) << what;
     return Start(what, {full, shard},
-                 [&](NcclApi& api, NcclCommunicator* comm, NcclStream& stream) {
+                 [&](NcclApi& api, NcclCommunicator* comm, const device::Stream& stream) {
                    return api.AllGather(shard.const_data_ptr(), full.mutable_data_ptr(),
                                         shard.nbytes(), comm, stream);
                  });
@@ -77,7 +77,7 @@ class NcclGroup : public ProcessGroup, public KnowsTransport {
     const std::string what = Describe("reduce_scatter", tag, full, "");
     RETURN_IF_ERROR(CheckShards(full, shard, size())) << what;
     return Start(what, {full, shard},
-                 [&](NcclApi& api, NcclCommunicator* comm, NcclStream& stream) {
+                 [&](NcclApi& api, NcclCommunicator* comm, const device::Stream& stream) {
                    return api.ReduceScatter(full.const_data_ptr(), shard.mutable_data_ptr(),
                                             shard.numel(), shard.scalar_type(), comm, stream);
                  });
@@ -86,62 +86,68 @@ class NcclGroup : public ProcessGroup, public KnowsTransport {
   WorkOr AllToAll(at::Tensor out, at::Tensor in, absl::string_view tag) override {
     const std::string what = Describe("all_to_all", tag, in, "");
     RETURN_IF_ERROR(CheckSlices(out, in, size())) << what;
-    return Start(what, {out, in}, [&](NcclApi& api, NcclCommunicator* comm, NcclStream& stream) {
-      const size_t slice = in.nbytes() / size();
-      const auto* from = static_cast<const char*>(in.const_data_ptr());
-      auto* to = static_cast<char*>(out.mutable_data_ptr());
-      return InOneGroup(api, [&] {
-        int result = NcclApi::kSuccess;
-        for (int peer = 0; peer < size() && result == NcclApi::kSuccess; ++peer) {
-          result = api.Send(from + peer * slice, slice, peer, comm, stream);
-          if (result == NcclApi::kSuccess || result == NcclApi::kInProgress) {
-            result = api.Receive(to + peer * slice, slice, peer, comm, stream);
-          }
-          if (result == NcclApi::kInProgress) result = NcclApi::kSuccess;
-        }
-        return result;
-      });
-    });
+    return Start(what, {out, in},
+                 [&](NcclApi& api, NcclCommunicator* comm, const device::Stream& stream) {
+                   const size_t slice = in.nbytes() / size();
+                   const auto* from = static_cast<const char*>(in.const_data_ptr());
+                   auto* to = static_cast<char*>(out.mutable_data_ptr());
+                   return InOneGroup(api, [&] {
+                     int result = NcclApi::kSuccess;
+                     for (int peer = 0; peer < size() && result == NcclApi::kSuccess; ++peer) {
+                       result = api.Send(from + peer * slice, slice, peer, comm, stream);
+                       if (result == NcclApi::kSuccess || result == NcclApi::kInProgress) {
+                         result = api.Receive(to + peer * slice, slice, peer, comm, stream);
+                       }
+                       if (result == NcclApi::kInProgress) result = NcclApi::kSuccess;
+                     }
+                     return result;
+                   });
+                 });
   }
 
   WorkOr AllReduce(at::Tensor tensor, ReduceOp reduce, absl::string_view tag) override {
     const std::string what = Describe("all_reduce", tag, tensor, "");
     RETURN_IF_ERROR(CheckTensor(tensor)) << what;
-    return Start(what, {tensor}, [&](NcclApi& api, NcclCommunicator* comm, NcclStream& stream) {
-      return api.AllReduce(tensor.mutable_data_ptr(), tensor.numel(), tensor.scalar_type(), reduce,
-                           comm, stream);
-    });
+    return Start(what, {tensor},
+                 [&](NcclApi& api, NcclCommunicator* comm, const device::Stream& stream) {
+                   return api.AllReduce(tensor.mutable_data_ptr(), tensor.numel(),
+                                        tensor.scalar_type(), reduce, comm, stream);
+                 });
   }
 
   WorkOr Broadcast(at::Tensor tensor, int root, absl::string_view tag) override {
     const std::string what = Describe("broadcast", tag, tensor, absl::StrCat(" from rank ", root));
     RETURN_IF_ERROR(CheckTensor(tensor)) << what;
     RETURN_IF_ERROR(CheckRank(root)) << what;
-    return Start(what, {tensor}, [&](NcclApi& api, NcclCommunicator* comm, NcclStream& stream) {
-      return api.Broadcast(tensor.mutable_data_ptr(), tensor.nbytes(), root, comm, stream);
-    });
+    return Start(
+        what, {tensor}, [&](NcclApi& api, NcclCommunicator* comm, const device::Stream& stream) {
+          return api.Broadcast(tensor.mutable_data_ptr(), tensor.nbytes(), root, comm, stream);
+        });
   }
 
   WorkOr Send(at::Tensor tensor, int to, absl::string_view tag) override {
     const std::string what = Describe("send", tag, tensor, absl::StrCat(" to rank ", to));
     RETURN_IF_ERROR(CheckTensor(tensor)) << what;
     RETURN_IF_ERROR(CheckPeer(to)) << what;
-    return Start(what, {tensor}, [&](NcclApi& api, NcclCommunicator* comm, NcclStream& stream) {
-      return api.Send(tensor.const_data_ptr(), tensor.nbytes(), to, comm, stream);
-    });
+    return Start(what, {tensor},
+                 [&](NcclApi& api, NcclCommunicator* comm, const device::Stream& stream) {
+                   return api.Send(tensor.const_data_ptr(), tensor.nbytes(), to, comm, stream);
+                 });
   }
 
   WorkOr Receive(at::Tensor tensor, int from, absl::string_view tag) override {
     const std::string what = Describe("receive", tag, tensor, absl::StrCat(" from rank ", from));
     RETURN_IF_ERROR(CheckTensor(tensor)) << what;
     RETURN_IF_ERROR(CheckPeer(from)) << what;
-    return Start(what, {tensor}, [&](NcclApi& api, NcclCommunicator* comm, NcclStream& stream) {
-      return api.Receive(tensor.mutable_data_ptr(), tensor.nbytes(), from, comm, stream);
-    });
+    return Start(
+        what, {tensor}, [&](NcclApi& api, NcclCommunicator* comm, const device::Stream& stream) {
+          return api.Receive(tensor.mutable_data_ptr(), tensor.nbytes(), from, comm, stream);
+        });
   }
 
   absl::Status Barrier(absl::string_view tag) override {
-    const at::Tensor flag = at::zeros({1}, at::device(connection_->api().device()).dtype(at::kInt));
+    const at::Tensor flag =
+        at::zeros({1}, at::device(connection_->api().device().device()).dtype(at::kInt));
     ASSIGN_OR_RETURN(auto work, AllReduce(flag, ReduceOp::kSum, tag));
     // The host has to wait here; Wait() would only make the stream wait.
     while (!work->IsCompleted()) absl::SleepFor(kBarrierPause);
@@ -178,7 +184,7 @@ class NcclGroup : public ProcessGroup, public KnowsTransport {
 
   WorkOr Start(const std::string& what, std::vector<at::Tensor> tensors,
                NcclConnection::Call call) {
-    const c10::Device device = connection_->api().device();
+    const c10::Device device = connection_->api().device().device();
     for (const at::Tensor& tensor : tensors) {
       if (tensor.device() == device) continue;
       return absl::InvalidArgumentError(absl::StrCat(what, ": expected a tensor on ", device.str(),
@@ -211,7 +217,7 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateNcclGroupOver(const GroupOpt
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateNcclGroup(const GroupOptions& options) {
   RETURN_IF_ERROR(CheckGroup(options));
-  absl::StatusOr<std::shared_ptr<NcclApi>> api = NcclOfCurrentDevice();
+  absl::StatusOr<std::shared_ptr<NcclApi>> api = CollectivesOfCurrentDevice();
   if (!api.ok()) {
     return absl::Status(api.status().code(),
                         absl::StrCat("group ", options.name, ": ", api.status().message()));

@@ -1,36 +1,25 @@
 // NcclApi over NCCL and CUDA; built with TANDEM_CUDA.
-#include <ATen/cuda/CUDAEvent.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
 #include <nccl.h>
 
 #include <cstring>
 #include <exception>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/comm/nccl_api.h"
 #include "common/comm/run_with_deadline.h"
+#include "common/device/accelerator_device.h"
 
 namespace tandem::comm {
 namespace {
 
 static_assert(NcclApi::kSuccess == ncclSuccess && NcclApi::kInProgress == ncclInProgress);
 
-class Stream : public NcclStream {
- public:
-  explicit Stream(c10::cuda::CUDAStream stream) : stream(stream) {}
-  const c10::cuda::CUDAStream stream;
-};
-
-class Event : public NcclEvent {
- public:
-  explicit Event(const c10::cuda::CUDAStream& stream) { event.record(stream); }
-  mutable at::cuda::CUDAEvent event;
-};
-
 ncclComm_t Handle(NcclCommunicator* comm) { return reinterpret_cast<ncclComm_t>(comm); }
-cudaStream_t Handle(NcclStream& stream) { return static_cast<Stream&>(stream).stream.stream(); }
+cudaStream_t Handle(const device::Stream& stream) {
+  return c10::cuda::CUDAStream(device::AcceleratorDevice::StreamOf(stream)).stream();
+}
 
 ncclRedOp_t OpOf(ReduceOp op) {
   return op == ReduceOp::kSum ? ncclSum : op == ReduceOp::kMax ? ncclMax : ncclMin;
@@ -69,7 +58,7 @@ bool FindType(at::ScalarType type, ncclDataType_t& found) {
 
 class NcclLibrary : public NcclApi {
  public:
-  explicit NcclLibrary(c10::DeviceIndex index) : device_(c10::kCUDA, index) {}
+  explicit NcclLibrary(c10::DeviceIndex index) : device_({c10::kCUDA, index}) {}
 
   int GetUniqueId(std::string& id) override {
     ncclUniqueId unique;
@@ -111,59 +100,39 @@ class NcclLibrary : public NcclApi {
   }
 
   int AllGather(const void* shard, void* full, size_t shard_bytes, NcclCommunicator* comm,
-                NcclStream& stream) override {
+                const device::Stream& stream) override {
     return ncclAllGather(shard, full, shard_bytes, ncclUint8, Handle(comm), Handle(stream));
   }
   int ReduceScatter(const void* full, void* shard, size_t shard_count, at::ScalarType type,
-                    NcclCommunicator* comm, NcclStream& stream) override {
+                    NcclCommunicator* comm, const device::Stream& stream) override {
     ncclDataType_t found;
     if (!FindType(type, found)) return ncclInvalidArgument;
     return ncclReduceScatter(full, shard, shard_count, found, ncclSum, Handle(comm),
                              Handle(stream));
   }
   int AllReduce(void* data, size_t count, at::ScalarType type, ReduceOp op, NcclCommunicator* comm,
-                NcclStream& stream) override {
+                const device::Stream& stream) override {
     ncclDataType_t found;
     if (!FindType(type, found)) return ncclInvalidArgument;
     return ncclAllReduce(data, data, count, found, OpOf(op), Handle(comm), Handle(stream));
   }
   int Broadcast(void* data, size_t bytes, int root, NcclCommunicator* comm,
-                NcclStream& stream) override {
+                const device::Stream& stream) override {
     return ncclBroadcast(data, data, bytes, ncclUint8, root, Handle(comm), Handle(stream));
   }
   int Send(const void* data, size_t bytes, int to, NcclCommunicator* comm,
-           NcclStream& stream) override {
+           const device::Stream& stream) override {
     return ncclSend(data, bytes, ncclUint8, to, Handle(comm), Handle(stream));
   }
   int Receive(void* data, size_t bytes, int from, NcclCommunicator* comm,
-              NcclStream& stream) override {
+              const device::Stream& stream) override {
     return ncclRecv(data, bytes, ncclUint8, from, Handle(comm), Handle(stream));
   }
 
-  c10::Device device() const override { return device_; }
-  void UseDevice() override { c10::cuda::set_device(device_.index()); }
-  std::unique_ptr<NcclStream> NewStream() override {
-    // High priority: compute waits for collectives, whose kernels should not queue behind it.
-    return std::make_unique<Stream>(
-        c10::cuda::getStreamFromPool(/*isHighPriority=*/true, device_.index()));
-  }
-  void WaitForCurrent(NcclStream& stream) override {
-    at::cuda::CUDAEvent reached;
-    reached.record(c10::cuda::getCurrentCUDAStream(device_.index()));
-    reached.block(static_cast<Stream&>(stream).stream);
-  }
-  std::unique_ptr<NcclEvent> Record(NcclStream& stream) override {
-    return std::make_unique<Event>(static_cast<Stream&>(stream).stream);
-  }
-  bool IsDone(const NcclEvent& event) override {
-    return static_cast<const Event&>(event).event.query();
-  }
-  void BlockCurrent(const NcclEvent& event) override {
-    static_cast<const Event&>(event).event.block(c10::cuda::getCurrentCUDAStream(device_.index()));
-  }
+  device::Device& device() override { return device_; }
 
  private:
-  const c10::Device device_;
+  device::AcceleratorDevice device_;
 };
 
 }  // namespace

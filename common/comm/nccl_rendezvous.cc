@@ -29,7 +29,7 @@ absl::Duration TimeUntil(absl::Time deadline) {
 // Throws std::runtime_error.
 NcclCommunicator* FormCommunicator(NcclApi& api, int size, int rank, const std::string& id,
                                    const std::atomic<bool>& abandoned) {
-  api.UseDevice();
+  api.device().MakeCurrent();
   NcclCommunicator* comm = nullptr;
   int result = api.CommInitRank(&comm, size, id, rank);
   while (result == NcclApi::kInProgress && !abandoned.load()) {

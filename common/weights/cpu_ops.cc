@@ -1,13 +1,12 @@
 #include "common/weights/cpu_ops.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
 #include <cstring>
-#include <exception>
+#include <memory>
 
-#include "absl/strings/str_cat.h"
+#include "common/device/cpu_device.h"
 #include "common/weights/bfloat16_cast.h"
 
 namespace tandem::weights {
@@ -19,14 +18,7 @@ at::ScalarType TypeOf(WireElement element) {
 
 }  // namespace
 
-absl::StatusOr<at::Tensor> CpuDeviceOps::Buffer(int64_t size_bytes) {
-  try {
-    return at::empty({size_bytes}, at::kByte);
-  } catch (const std::exception&) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("cannot allocate a buffer of ", size_bytes, " bytes"));
-  }
-}
+CpuDeviceOps::CpuDeviceOps() : DeviceOps(std::make_shared<device::CpuDevice>()) {}
 
 absl::Status CpuDeviceOps::Copy(absl::Span<const CopyRun> runs) {
   for (const CopyRun& run : runs) {
@@ -62,11 +54,6 @@ absl::Status CpuDeviceOps::Digest(absl::Span<const DigestRun> runs, absl::Span<D
     AddStrided(run.offset, run.stride, run.row_bytes,
                {run.bytes, static_cast<size_t>(run.row_bytes * run.rows)}, sums[run.slot]);
   }
-  return absl::OkStatus();
-}
-
-absl::Status CpuDeviceOps::Transfer(const at::Tensor& from, const at::Tensor& to) {
-  to.copy_(from);
   return absl::OkStatus();
 }
 

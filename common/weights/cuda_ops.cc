@@ -1,14 +1,9 @@
 // DeviceOps for a CUDA device: kernels (weight_kernels.h) on their own stream.
-#include <ATen/Context.h>
-#include <ATen/core/grad_mode.h>
-#include <ATen/cuda/CUDAEvent.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
 #include <exception>
-#include <optional>
 #include <string>
 #include <utility>
 
@@ -22,51 +17,10 @@
 namespace tandem::weights {
 namespace {
 
-// Runs the thread's work on `stream`: after what it queued before, and before what it queues later.
-class StreamTurn {
- public:
-  explicit StreamTurn(const c10::cuda::CUDAStream& stream)
-      : before_(c10::cuda::getCurrentCUDAStream(stream.device_index())), stream_(stream) {
-    at::cuda::CUDAEvent behind;
-    behind.record(before_);
-    behind.block(stream_);
-    guard_.emplace(stream_);
-  }
-  ~StreamTurn() {
-    guard_.reset();
-    try {
-      at::cuda::CUDAEvent ahead;
-      ahead.record(stream_);
-      ahead.block(before_);
-    } catch (const std::exception&) {
-      // The device is lost; whatever is queued next says so.
-    }
-  }
-  StreamTurn(const StreamTurn&) = delete;
-  StreamTurn& operator=(const StreamTurn&) = delete;
-
- private:
-  const c10::cuda::CUDAStream before_;
-  const c10::cuda::CUDAStream stream_;
-  std::optional<c10::cuda::CUDAStreamGuard> guard_;
-};
-
 class CudaDeviceOps : public DeviceOps {
  public:
-  explicit CudaDeviceOps(at::Device device)
-      : device_(device),
-        stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device.index())) {}
-
-  at::Device device() const override { return device_; }
-  bool on_host() const override { return false; }
-  std::shared_ptr<void> Enter() override { return std::make_shared<StreamTurn>(stream_); }
-
-  absl::StatusOr<at::Tensor> Buffer(int64_t size_bytes) override {
-    return Allocate(size_bytes, at::TensorOptions(at::kByte).device(device_));
-  }
-  absl::StatusOr<at::Tensor> HostBuffer(int64_t size_bytes) override {
-    return Allocate(size_bytes, at::TensorOptions(at::kByte).pinned_memory(true));
-  }
+  explicit CudaDeviceOps(std::shared_ptr<device::Device> device)
+      : DeviceOps(std::move(device)), device_(DeviceOps::device()) {}
 
   absl::Status Copy(absl::Span<const CopyRun> runs) override {
     const c10::cuda::CUDAGuard guard(device_);
@@ -98,19 +52,6 @@ class CudaDeviceOps : public DeviceOps {
     });
   }
 
-  absl::Status Transfer(const at::Tensor& from, const at::Tensor& to) override {
-    return Try("transfer", [&] {
-      at::NoGradGuard no_grad;
-      to.copy_(from, /*non_blocking=*/true);
-      return Synchronize();
-    });
-  }
-
-  absl::Status Synchronize() override {
-    const c10::cuda::CUDAGuard guard(device_);
-    return Explain("synchronize", cudaStreamSynchronize(Current()));
-  }
-
  private:
   cudaStream_t Current() const { return c10::cuda::getCurrentCUDAStream(device_.index()).stream(); }
 
@@ -130,18 +71,7 @@ class CudaDeviceOps : public DeviceOps {
     }
   }
 
-  absl::StatusOr<at::Tensor> Allocate(int64_t size_bytes, const at::TensorOptions& options) const {
-    try {
-      return at::empty({size_bytes}, options);
-    } catch (const std::exception& error) {
-      return absl::ResourceExhaustedError(absl::StrCat("cannot allocate a buffer of ", size_bytes,
-                                                       " bytes for ", device_.str(), ": ",
-                                                       comm::FirstLine(error.what())));
-    }
-  }
-
   const at::Device device_;
-  const c10::cuda::CUDAStream stream_;
 };
 
 }  // namespace
@@ -151,8 +81,9 @@ absl::StatusOr<std::unique_ptr<DeviceOps>> CreateCudaOps(at::Device device) {
     return absl::InvalidArgumentError(absl::StrCat(
         "expected weights on cpu or on a CUDA device with an index, found ", device.str()));
   }
+  ASSIGN_OR_RETURN(std::shared_ptr<device::Device> found, device::Device::Create(device));
   try {
-    return std::make_unique<CudaDeviceOps>(device);
+    return std::make_unique<CudaDeviceOps>(std::move(found));
   } catch (const std::exception& error) {
     return absl::UnavailableError(
         absl::StrCat("weights on ", device.str(), ": ", comm::FirstLine(error.what())));

@@ -1,5 +1,6 @@
 // DeviceOps: the byte operations of a weight update on one device: buffers, copies, casts and
-// digests on the CPU or a CUDA device. Both ends of an update use only this interface.
+// digests on the CPU or an accelerator. Both ends of an update use only this interface. Memory,
+// streams and transfers are those of device::Device; an implementation adds the kernels.
 //
 //   ASSIGN_OR_RETURN(auto ops, CreateDeviceOps(master.device()));
 //   const auto entered = ops->Enter();
@@ -16,32 +17,43 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/device/device.h"
 #include "common/weights/additive_digest.h"
 #include "common/weights/weight_runs.h"
 
 namespace tandem::weights {
 
+// What the ops' events mark.
+inline constexpr char kWorkBeforeOps[] = "work before the weight operations";
+inline constexpr char kWeightOps[] = "weight operations";
+
 class DeviceOps {
  public:
+  // Throws if the device makes no stream.
+  explicit DeviceOps(std::shared_ptr<device::Device> device)
+      : device_(std::move(device)), stream_(device_->NewStream(device::Priority::kNormal)) {}
   virtual ~DeviceOps() = default;
 
-  virtual at::Device device() const = 0;
+  at::Device device() const { return device_->device(); }
   // True if this process's CPU code can read the device's memory.
-  virtual bool on_host() const = 0;
+  virtual bool on_host() const { return device_->on_host(); }
 
   // While the result lives, work that this thread queues on the device, including group operations,
   // runs on the ops' own stream: after the work queued before, and before the work queued later.
   // Null if the device has no queue.
-  virtual std::shared_ptr<void> Enter() = 0;
+  std::shared_ptr<void> Enter();
 
   // uint8 [size_bytes], contents undefined.
-  virtual absl::StatusOr<at::Tensor> Buffer(int64_t size_bytes) = 0;
+  absl::StatusOr<at::Tensor> Buffer(int64_t size_bytes) { return device_->Buffer(size_bytes); }
   // The same in host memory that the device copies from and to at full speed (page-locked).
-  virtual absl::StatusOr<at::Tensor> HostBuffer(int64_t size_bytes) = 0;
+  absl::StatusOr<at::Tensor> HostBuffer(int64_t size_bytes) {
+    return device_->HostBuffer(size_bytes);
+  }
 
   // Return when the work is queued; keep the sources alive until Synchronize().
   virtual absl::Status Copy(absl::Span<const CopyRun> runs) = 0;
@@ -49,9 +61,15 @@ class DeviceOps {
   // Adds to the sums, by slot. Returns when the sums and all work queued before are done.
   virtual absl::Status Digest(absl::Span<const DigestRun> runs, absl::Span<DigestSum> sums) = 0;
   // Copies bytes between a device tensor and a host tensor, either way. Returns when done.
-  virtual absl::Status Transfer(const at::Tensor& from, const at::Tensor& to) = 0;
+  absl::Status Transfer(const at::Tensor& from, const at::Tensor& to) {
+    return device_->Transfer(from, to);
+  }
   // Blocks until all queued work is done.
-  virtual absl::Status Synchronize() = 0;
+  absl::Status Synchronize();
+
+ private:
+  const std::shared_ptr<device::Device> device_;
+  const std::unique_ptr<device::Stream> stream_;  // null on a CPU
 };
 
 // The CPU's ops, which run synchronously. Thread-safe.

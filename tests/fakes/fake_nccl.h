@@ -23,6 +23,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/comm/nccl_api.h"
+#include "common/device/cpu_device.h"
 
 namespace tandem::testing {
 
@@ -144,46 +145,31 @@ class FakeNccl : public comm::NcclApi {
   }
 
   int AllGather(const void*, void*, size_t, comm::NcclCommunicator* comm,
-                comm::NcclStream& stream) override {
+                const device::Stream& stream) override {
     return Operate(comm, stream);
   }
   int ReduceScatter(const void*, void*, size_t, at::ScalarType, comm::NcclCommunicator* comm,
-                    comm::NcclStream& stream) override {
+                    const device::Stream& stream) override {
     return Operate(comm, stream);
   }
   int AllReduce(void*, size_t, at::ScalarType, comm::ReduceOp, comm::NcclCommunicator* comm,
-                comm::NcclStream& stream) override {
+                const device::Stream& stream) override {
     return Operate(comm, stream);
   }
   int Broadcast(void*, size_t, int, comm::NcclCommunicator* comm,
-                comm::NcclStream& stream) override {
+                const device::Stream& stream) override {
     return Operate(comm, stream);
   }
   int Send(const void*, size_t, int, comm::NcclCommunicator* comm,
-           comm::NcclStream& stream) override {
+           const device::Stream& stream) override {
     return Operate(comm, stream);
   }
-  int Receive(void*, size_t, int, comm::NcclCommunicator* comm, comm::NcclStream& stream) override {
+  int Receive(void*, size_t, int, comm::NcclCommunicator* comm,
+              const device::Stream& stream) override {
     return Operate(comm, stream);
   }
 
-  c10::Device device() const override { return c10::kCPU; }
-  void UseDevice() override {}
-  std::unique_ptr<comm::NcclStream> NewStream() override { return std::make_unique<Stream>(); }
-  void WaitForCurrent(comm::NcclStream&) override {}
-  std::unique_ptr<comm::NcclEvent> Record(comm::NcclStream& stream) override {
-    absl::MutexLock lock(&world_->mu);
-    auto event = std::make_unique<Event>();
-    event->comm = static_cast<Stream&>(stream).comm;
-    event->operations = event->comm->shared->issued[event->comm->rank];
-    return event;
-  }
-  bool IsDone(const comm::NcclEvent& event) override {
-    absl::MutexLock lock(&world_->mu);
-    const auto& point = static_cast<const Event&>(event);
-    return HasEnded(*point.comm, point.operations);
-  }
-  void BlockCurrent(const comm::NcclEvent&) override {}
+  device::Device& device() override { return device_; }
 
  private:
   struct Comm {
@@ -192,12 +178,42 @@ class FakeNccl : public comm::NcclApi {
     bool aborted = false;
     int async_error = kSuccess;
   };
-  struct Stream : comm::NcclStream {
-    Comm* comm = nullptr;  // of its last operation
+  struct Stream : device::Stream {
+    mutable Comm* comm = nullptr;  // of its last operation
   };
-  struct Event : comm::NcclEvent {
+  struct Event : device::Event {
     Comm* comm = nullptr;
     int operations = 0;
+  };
+
+  // Streams that hold operations of a communicator; all else is the CPU's.
+  class FakeDevice : public device::CpuDevice {
+   public:
+    explicit FakeDevice(FakeNccl& owner) : owner_(owner) {}
+    std::unique_ptr<device::Stream> NewStream(device::Priority) override {
+      return std::make_unique<Stream>();
+    }
+    std::shared_ptr<void> Use(const device::Stream& stream) override {
+      current_ = &static_cast<const Stream&>(stream);
+      return std::shared_ptr<void>(nullptr, [](void*) { current_ = nullptr; });
+    }
+    std::shared_ptr<device::Event> Record(absl::string_view) override {
+      if (current_ == nullptr) return nullptr;
+      absl::MutexLock lock(&owner_.world_->mu);
+      auto event = std::make_shared<Event>();
+      event->comm = current_->comm;
+      event->operations = event->comm->shared->issued[event->comm->rank];
+      return event;
+    }
+    bool IsDone(const device::Event& event) override {
+      absl::MutexLock lock(&owner_.world_->mu);
+      const auto& point = static_cast<const Event&>(event);
+      return owner_.HasEnded(*point.comm, point.operations);
+    }
+
+   private:
+    inline static thread_local const Stream* current_ = nullptr;
+    FakeNccl& owner_;
   };
 
   static comm::NcclCommunicator* Handle(Comm* comm) {
@@ -240,10 +256,10 @@ class FakeNccl : public comm::NcclApi {
     Await([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return AllKernelsEnded(comm); });
     ++num_freed_;
   }
-  int Operate(comm::NcclCommunicator* handle, comm::NcclStream& stream) {
+  int Operate(comm::NcclCommunicator* handle, const device::Stream& stream) {
     absl::MutexLock lock(&world_->mu);
     Comm* const comm = CommOf(handle);
-    static_cast<Stream&>(stream).comm = comm;
+    static_cast<const Stream&>(stream).comm = comm;
     if (group_depth_ > 0) {
       group_operation_ = comm;
       return kSuccess;
@@ -265,6 +281,7 @@ class FakeNccl : public comm::NcclApi {
 
   const std::shared_ptr<FakeNcclWorld> world_;
   const Options options_;
+  FakeDevice device_{*this};
   // Never freed before the process of the fake: a use after an abort would be found by its state.
   std::vector<std::unique_ptr<Comm>> comms_;
   int num_freed_ = 0;

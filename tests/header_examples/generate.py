@@ -36,6 +36,7 @@ ROOT = HERE.parents[1]
 GROUPS = {
     "common": "common",
     "common/comm": "tensors",
+    "common/device": "tensors",
     "common/model": "tensors",
     "common/weights": "tensors",
     "services": "trainer",

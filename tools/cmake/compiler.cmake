@@ -8,8 +8,8 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 # No contraction of floating-point expressions, which would differ between call sites.
 set(tandem_warnings -Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers)
 add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:${tandem_warnings};-ffp-contract=off>")
-# The same for CUDA kernels. CMake 3.25 cannot ask nvcc 13 for C++20 by CMAKE_CUDA_STANDARD.
-add_compile_options("$<$<COMPILE_LANGUAGE:CUDA>:--fmad=false;--std=c++20>")
+# The same for CUDA kernels.
+add_compile_options("$<$<COMPILE_LANGUAGE:CUDA>:--fmad=false>")
 
 find_program(TANDEM_CCACHE ccache)
 if(TANDEM_CCACHE)

@@ -14,10 +14,10 @@ BufferPool::Buffer BufferPool::Acquire(int64_t numel, at::ScalarType dtype) {
   });
   if (found == free_.rend()) {
     Buffer fresh;
-    fresh.tensor = at::empty({numel}, at::TensorOptions(dtype).device(device_));
+    fresh.tensor = at::empty({numel}, at::TensorOptions(dtype).device(device_.device()));
     // A device's allocator hands out memory that compute issued earlier may still use: it relies on
     // the order of the compute stream, which does not bind a collective on the side stream.
-    fresh.last_use = streams_.MarkCompute();
+    fresh.last_use = device_.Record(kFreshBuffer);
     allocated_bytes_ += static_cast<int64_t>(fresh.tensor.nbytes());
     return fresh;
   }
@@ -27,7 +27,7 @@ BufferPool::Buffer BufferPool::Acquire(int64_t numel, at::ScalarType dtype) {
 }
 
 void BufferPool::Release(at::Tensor tensor) {
-  free_.push_back({std::move(tensor), streams_.MarkCompute()});
+  free_.push_back({std::move(tensor), device_.Record(kReleasedBuffer)});
 }
 
 }  // namespace tandem::trainer

@@ -9,9 +9,13 @@
 #include <memory>
 #include <vector>
 
-#include "services/trainer/fsdp/device_streams.h"
+#include "common/device/device.h"
 
 namespace tandem::trainer {
+
+// What its events mark.
+inline constexpr char kFreshBuffer[] = "compute before a fresh buffer";
+inline constexpr char kReleasedBuffer[] = "compute before a buffer's release";
 
 class BufferPool {
  public:
@@ -19,24 +23,23 @@ class BufferPool {
     at::Tensor tensor;  // [numel], owns its memory
     // The last compute that may have used the buffer's memory. A collective that writes the buffer
     // must wait for it; compute itself runs in order.
-    std::shared_ptr<DeviceStreams::Mark> last_use;
+    std::shared_ptr<device::Event> last_use;
   };
 
-  // `streams` outlives the pool.
-  BufferPool(at::Device device, DeviceStreams& streams) : device_(device), streams_(streams) {}
+  // `device` outlives the pool.
+  explicit BufferPool(device::Device& device) : device_(device) {}
 
   // Contents are undefined. Throws c10::OutOfMemoryError.
   Buffer Acquire(int64_t numel, at::ScalarType dtype);
   // For reuse after the compute issued so far. Wait for collectives on the tensor first.
   void Release(at::Tensor tensor);
 
-  at::Device device() const { return device_; }
+  at::Device device() const { return device_.device(); }
   // Bytes of all buffers, in use or free: the peak in use.
   int64_t allocated_bytes() const { return allocated_bytes_; }
 
  private:
-  const at::Device device_;
-  DeviceStreams& streams_;
+  device::Device& device_;
   std::vector<Buffer> free_;
   int64_t allocated_bytes_ = 0;
 };

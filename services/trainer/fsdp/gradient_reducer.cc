@@ -119,9 +119,9 @@ absl::Status GradientReducer::TensorOps::Start(int unit, Flight& flight) {
   const Options& options = reducer_.options_;
   comm::ProcessGroup& group = reducer_.group_;
   const std::string tag = absl::StrCat("gradients of ", options.table->units()[unit].name);
-  const std::shared_ptr<DeviceStreams::Mark> laid = options.streams->MarkCompute();
+  const std::shared_ptr<device::Event> laid = options.side->device().Record(kGradientsLaid);
   comm::ProcessGroup::WorkOr work = absl::InternalError("not issued");
-  options.streams->IssueAfter({laid.get()}, [&] {
+  options.side->IssueAfter({laid.get()}, [&] {
     work = flight.slices.has_value() ? group.AllToAll(*flight.slices, *flight.full, tag)
                                      : group.ReduceScatter(SumOf(unit, flight), *flight.full, tag);
   });
@@ -177,9 +177,9 @@ absl::Status GradientReducer::SumReplicas() {
   for (size_t u = 0; u < units_.size(); ++u) {
     if (!units_[u].shard.defined()) continue;
     at::Tensor sum = units_[u].shard.to(options_.pool->device());
-    const std::shared_ptr<DeviceStreams::Mark> summed = options_.streams->MarkCompute();
+    const std::shared_ptr<device::Event> summed = options_.side->device().Record(kShardsSummed);
     comm::ProcessGroup::WorkOr work = absl::InternalError("not issued");
-    options_.streams->IssueAfter({summed.get()}, [&] {
+    options_.side->IssueAfter({summed.get()}, [&] {
       work = replicas.AllReduce(
           sum, comm::ReduceOp::kSum,
           absl::StrCat("gradients of ", options_.table->units()[u].name, " over replicas"));

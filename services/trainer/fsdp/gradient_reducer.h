@@ -20,14 +20,18 @@
 
 #include "absl/status/status.h"
 #include "common/comm/device_mesh.h"
+#include "common/device/side_stream.h"
 #include "common/model/parameter_table.h"
 #include "common/sharding/gradient_reduction.h"
 #include "common/sharding/shard_extent.h"
 #include "services/trainer/fsdp/buffer_pool.h"
-#include "services/trainer/fsdp/device_streams.h"
 #include "services/trainer/fsdp/phase_clock.h"
 
 namespace tandem::trainer {
+
+// What its events mark.
+inline constexpr char kGradientsLaid[] = "compute before a gradient reduction";
+inline constexpr char kShardsSummed[] = "compute before a sum over replicas";
 
 class GradientReducer {
  public:
@@ -35,7 +39,7 @@ class GradientReducer {
     const model::ParameterTable* table = nullptr;  // all of these outlive the reducer
     const comm::DeviceMesh* mesh = nullptr;
     BufferPool* pool = nullptr;
-    DeviceStreams* streams = nullptr;
+    device::SideStream* side = nullptr;
     PhaseClock* clock = nullptr;
     at::ScalarType compute_dtype = at::kFloat;  // of the gradients
     // kBFloat16 rounds gradients before they travel; sums are in float32 in any case.

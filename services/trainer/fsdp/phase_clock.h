@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "common/device/device.h"
 #include "common/telemetry/trace.h"
-#include "services/trainer/fsdp/device_streams.h"
 
 namespace tandem::trainer {
 
@@ -38,8 +38,8 @@ class PhaseClock {
       "optimizer"};
 
  public:
-  // `streams`: those of the device that computes; null for a CPU. They outlive the clock.
-  explicit PhaseClock(DeviceStreams* streams = nullptr) : streams_(streams) {}
+  // `device` computes and outlives the clock; null for a CPU.
+  explicit PhaseClock(device::Device* device = nullptr) : device_(device) {}
 
   // Adds its lifetime to a phase; scopes must not nest. `unit` names the unit worked on.
   class Scope {
@@ -48,11 +48,11 @@ class PhaseClock {
         : clock_(clock),
           phase_(static_cast<size_t>(phase)),
           span_(kNames[phase_], {{"unit", unit}}),
-          device_begin_(clock.MarkTime()),
+          device_begin_(clock.RecordTime()),
           begin_(std::chrono::steady_clock::now()) {}
     ~Scope() {
       if (device_begin_ != nullptr) {
-        clock_.AddStretch({phase_, std::move(device_begin_), clock_.MarkTime()});
+        clock_.AddStretch({phase_, std::move(device_begin_), clock_.RecordTime()});
       } else {
         clock_.seconds_[phase_] +=
             std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
@@ -64,7 +64,7 @@ class PhaseClock {
     PhaseClock& clock_;
     const size_t phase_;
     const telemetry::ScopedSpan span_;
-    std::unique_ptr<DeviceStreams::Moment> device_begin_;
+    std::unique_ptr<device::Event> device_begin_;
     std::chrono::steady_clock::time_point begin_;
   };
 
@@ -81,14 +81,14 @@ class PhaseClock {
   // Work of a phase on the device. It may not have run yet.
   struct Stretch {
     size_t phase;
-    std::unique_ptr<DeviceStreams::Moment> begin, end;
+    std::unique_ptr<device::Event> begin, end;
   };
   // Bounds the events of a step of many micro-batches. The oldest half is done long since, so
   // measuring it does not wait.
   static constexpr size_t kMostStretches = 4096;
 
-  std::unique_ptr<DeviceStreams::Moment> MarkTime() {
-    return streams_ == nullptr ? nullptr : streams_->MarkTime();
+  std::unique_ptr<device::Event> RecordTime() {
+    return device_ == nullptr ? nullptr : device_->RecordTime();
   }
 
   void AddStretch(Stretch stretch) {
@@ -99,12 +99,12 @@ class PhaseClock {
   void Measure(size_t count) {
     for (; count > 0; --count) {
       const Stretch& oldest = stretches_.front();
-      seconds_[oldest.phase] += streams_->SecondsBetween(*oldest.begin, *oldest.end);
+      seconds_[oldest.phase] += device_->SecondsBetween(*oldest.begin, *oldest.end);
       stretches_.pop_front();
     }
   }
 
-  DeviceStreams* const streams_;
+  device::Device* const device_;
   std::array<double, kNumPhases> seconds_{};
   std::deque<Stretch> stretches_;
 };

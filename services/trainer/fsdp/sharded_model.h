@@ -35,10 +35,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/comm/device_mesh.h"
+#include "common/device/device.h"
 #include "common/io/model_folder.h"
 #include "common/model/transformer.h"
 #include "services/trainer/data/packed_batch.h"
-#include "services/trainer/fsdp/device_streams.h"
 #include "services/trainer/fsdp/state_memory.h"
 #include "services/trainer/fsdp/unit_shard.h"
 
@@ -151,7 +151,7 @@ class ShardedModel {
   // Peak number of units gathered, or being gathered, at once.
   virtual int peak_gathered_units() const = 0;
   // For clocks of the device's work; null where compute is synchronous.
-  virtual DeviceStreams* device_streams() { return nullptr; }
+  virtual device::Device* compute_device() { return nullptr; }
   // Seconds since the last call, by phase: all_gather_wait, reduce_scatter_wait, forward, backward,
   // head.
   virtual std::vector<std::pair<std::string, double>> TakePhaseSeconds() = 0;

@@ -109,27 +109,28 @@ absl::StatusOr<std::unique_ptr<ShardedModel>> ShardedModel::Create(ShardedModelO
   RETURN_IF_ERROR(model::CheckTensorParallel(options.spec, shape.tp));
   RETURN_IF_ERROR(model::CheckSequenceParallel(options.spec, shape.tp, shape.sequence));
   if (options.device.is_cpu()) TensorMemory::Install();
-  ASSIGN_OR_RETURN(std::unique_ptr<DeviceStreams> streams, DeviceStreams::Create(options.device));
+  ASSIGN_OR_RETURN(std::shared_ptr<device::Device> device, device::Device::Create(options.device));
   ASSIGN_OR_RETURN(std::unique_ptr<StateMemory> state_memory,
                    StateMemory::Create(options.offload, options.offload_folder, options.device));
   const int rank = options.mesh->rank();
   return Guarded<absl::StatusOr<std::unique_ptr<ShardedModel>>>(rank, "allocating shards", [&] {
-    return std::make_unique<ShardedTransformer>(std::move(options), std::move(streams),
+    return std::make_unique<ShardedTransformer>(std::move(options), std::move(device),
                                                 std::move(state_memory));
   });
 }
 
 ShardedTransformer::ShardedTransformer(ShardedModelOptions options,
-                                       std::unique_ptr<DeviceStreams> streams,
+                                       std::shared_ptr<device::Device> device,
                                        std::unique_ptr<StateMemory> state_memory)
     : options_(std::move(options)),
       transformer_(options_.spec, options_.unit_limits, &options_.mesh->tensor()),
       stages_(transformer_.table(), SavesOf(options_.activation_checkpointing),
               options_.activation_checkpointing_interval),
-      streams_(std::move(streams)),
+      device_(std::move(device)),
+      side_(*device_),
       state_memory_(std::move(state_memory)),
-      pool_(options_.device, *streams_),
-      clock_(streams_.get()),
+      pool_(*device_),
+      clock_(device_.get()),
       expert_load_(transformer_.spec()) {
   const model::ParameterTable& table = transformer_.table();
   const int64_t ranks = options_.mesh->shard().size();
@@ -171,7 +172,7 @@ ShardedTransformer::ShardedTransformer(ShardedModelOptions options,
       UnitGatherer::Options{.table = &table,
                             .group = &options_.mesh->shard(),
                             .pool = &pool_,
-                            .streams = streams_.get(),
+                            .side = &side_,
                             .clock = &clock_,
                             .schedule = {.prefetch = options_.prefetch_units,
                                          .reshard_after_forward = options_.reshard_after_forward},
@@ -182,7 +183,7 @@ ShardedTransformer::ShardedTransformer(ShardedModelOptions options,
         GradientReducer::Options{.table = &table,
                                  .mesh = options_.mesh,
                                  .pool = &pool_,
-                                 .streams = streams_.get(),
+                                 .side = &side_,
                                  .clock = &clock_,
                                  .compute_dtype = options_.compute_dtype,
                                  .reduce_dtype = options_.reduce_dtype,
@@ -251,6 +252,10 @@ void ShardedTransformer::MasterChanged(int unit, int64_t begin, int64_t end) {
   if (end < shard.master.numel()) return;
   Evict(shard.master);
   Evict(compute_shard);
+}
+
+int64_t ShardedTransformer::peak_tensor_bytes() const {
+  return device_->on_host() ? TensorMemory::peak_bytes() : device_->peak_tensor_bytes();
 }
 
 MemoryBytes ShardedTransformer::memory_bytes() const {

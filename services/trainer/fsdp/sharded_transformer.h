@@ -15,13 +15,14 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "common/device/device.h"
+#include "common/device/side_stream.h"
 #include "common/model/packed_attention.h"
 #include "common/model/recomputation.h"
 #include "common/model/rotary.h"
 #include "common/sharding/pass_stages.h"
 #include "common/sharding/training_pass.h"
 #include "services/trainer/fsdp/buffer_pool.h"
-#include "services/trainer/fsdp/device_streams.h"
 #include "services/trainer/fsdp/gradient_reducer.h"
 #include "services/trainer/fsdp/phase_clock.h"
 #include "services/trainer/fsdp/sequence_slice.h"
@@ -33,7 +34,7 @@ namespace tandem::trainer {
 class ShardedTransformer : public ShardedModel {
  public:
   // Throws like StateMemory::Zeros().
-  ShardedTransformer(ShardedModelOptions options, std::unique_ptr<DeviceStreams> streams,
+  ShardedTransformer(ShardedModelOptions options, std::shared_ptr<device::Device> device,
                      std::unique_ptr<StateMemory> state_memory);
 
   const model::Transformer& transformer() const override { return transformer_; }
@@ -53,9 +54,9 @@ class ShardedTransformer : public ShardedModel {
   void MastersChanged() override;
   void MasterChanged(int unit, int64_t begin, int64_t end) override;
   at::Tensor NewState(int64_t numel) override { return state_memory_->Zeros(numel); }
-  int64_t peak_tensor_bytes() const override { return streams_->peak_tensor_bytes(); }
+  int64_t peak_tensor_bytes() const override;
   MemoryBytes memory_bytes() const override;
-  DeviceStreams* device_streams() override { return streams_.get(); }
+  device::Device* compute_device() override { return device_.get(); }
   int peak_gathered_units() const override { return gatherer_->peak_units(); }
   std::vector<std::pair<std::string, double>> TakePhaseSeconds() override { return clock_.Take(); }
   std::vector<std::vector<int64_t>> TakeExpertRows() override;
@@ -141,7 +142,8 @@ class ShardedTransformer : public ShardedModel {
   const ShardedModelOptions options_;
   const model::Transformer transformer_;
   const sharding::PassStages stages_;
-  const std::unique_ptr<DeviceStreams> streams_;
+  const std::shared_ptr<device::Device> device_;
+  device::SideStream side_;  // of the collectives
   const std::unique_ptr<StateMemory> state_memory_;
   BufferPool pool_;
   PhaseClock clock_;

@@ -31,7 +31,7 @@ void UnitGatherer::Begin(std::vector<std::vector<int>> steps) {
   schedule_ = sharding::GatherSchedule(std::move(steps), options_.schedule);
   // The optimizer writes the shards on the compute stream. Nothing else makes the side stream wait
   // for it: a rank whose micro-batch is empty copies nothing and never synchronizes.
-  shards_written_ = options_.streams->MarkCompute();
+  shards_written_ = options_.side->device().Record(kShardsWritten);
 }
 
 void UnitGatherer::MoveWindow(size_t step) {
@@ -71,7 +71,7 @@ absl::Status UnitGatherer::Start(int index) {
   unit.memory = std::move(buffer.tensor);
   peak_units_ = std::max(peak_units_, ++num_units_held_);
   comm::ProcessGroup::WorkOr work = absl::InternalError("not issued");
-  options_.streams->IssueAfter({shards_written_.get(), buffer.last_use.get()}, [&] {
+  options_.side->IssueAfter({shards_written_.get(), buffer.last_use.get()}, [&] {
     work = options_.group->AllGather(unit.memory, unit.shard, options_.table->units()[index].name);
   });
   ASSIGN_OR_RETURN(unit.work, std::move(work));

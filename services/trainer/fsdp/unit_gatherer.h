@@ -20,15 +20,18 @@
 
 #include "absl/status/status.h"
 #include "common/comm/process_group.h"
+#include "common/device/side_stream.h"
 #include "common/model/parameter_provider.h"
 #include "common/model/parameter_table.h"
 #include "common/sharding/gather_schedule.h"
 #include "services/trainer/fsdp/buffer_pool.h"
-#include "services/trainer/fsdp/device_streams.h"
 #include "services/trainer/fsdp/flat_unit.h"
 #include "services/trainer/fsdp/phase_clock.h"
 
 namespace tandem::trainer {
+
+// What its events mark.
+inline constexpr char kShardsWritten[] = "compute before a pass";
 
 class UnitGatherer : public model::ParameterProvider {
  public:
@@ -36,7 +39,7 @@ class UnitGatherer : public model::ParameterProvider {
     const model::ParameterTable* table = nullptr;  // all of these outlive the gatherer
     comm::ProcessGroup* group = nullptr;
     BufferPool* pool = nullptr;
-    DeviceStreams* streams = nullptr;
+    device::SideStream* side = nullptr;
     PhaseClock* clock = nullptr;
     sharding::GatherOptions schedule;
     bool trainable = true;
@@ -77,7 +80,7 @@ class UnitGatherer : public model::ParameterProvider {
   std::vector<Unit> units_;
   std::vector<int> index_in_unit_;  // of each parameter
   sharding::GatherSchedule schedule_;
-  std::shared_ptr<DeviceStreams::Mark> shards_written_;
+  std::shared_ptr<device::Event> shards_written_;
   int num_units_held_ = 0;
   int peak_units_ = 0;
 };

@@ -34,7 +34,7 @@ double SumOfSquaresOnCpu(const at::Tensor& x) {
 }  // namespace
 
 Optimizer::Optimizer(double grad_clip, ShardedModel& model, const comm::DeviceMesh& mesh)
-    : grad_clip_(grad_clip), model_(model), mesh_(mesh), clock_(model.device_streams()) {
+    : grad_clip_(grad_clip), model_(model), mesh_(mesh), clock_(model.compute_device()) {
   const std::vector<UnitShard>& shards = model_.shards();
   for (size_t u = 0; u < shards.size(); ++u) {
     if (shards[u].grad.defined()) trained_units_.push_back(u);

@@ -5,12 +5,12 @@
 
 #include <map>
 
-#include "tests/fakes/recording_streams.h"
+#include "tests/fakes/recording_device.h"
 
 namespace tandem::trainer {
 namespace {
 
-using ::tandem::testing::RecordingStreams;
+using ::tandem::testing::RecordingDevice;
 
 std::map<std::string, double> TakeAll(PhaseClock& clock) {
   std::map<std::string, double> out;
@@ -19,16 +19,16 @@ std::map<std::string, double> TakeAll(PhaseClock& clock) {
 }
 
 TEST(PhaseClock, TheDevicesTimeCountsNotTheHosts) {
-  RecordingStreams streams({.has_clock = true});
-  PhaseClock clock(&streams);
+  RecordingDevice device({.has_clock = true});
+  PhaseClock clock(&device);
   {
     const PhaseClock::Scope scope(clock, Phase::kForward);
-    streams.Compute(2.0);
+    device.Compute(2.0);
   }
-  streams.Compute(8.0);  // in no phase
+  device.Compute(8.0);  // in no phase
   {
     const PhaseClock::Scope scope(clock, Phase::kAllGatherWait);
-    streams.Compute(0.5);
+    device.Compute(0.5);
   }
   const std::map<std::string, double> phases = TakeAll(clock);
   EXPECT_EQ(phases.at("forward"), 2.0);
@@ -38,22 +38,22 @@ TEST(PhaseClock, TheDevicesTimeCountsNotTheHosts) {
 }
 
 TEST(PhaseClock, AStepOfManyScopesKeepsTheirSum) {
-  RecordingStreams streams({.has_clock = true});
-  PhaseClock clock(&streams);
+  RecordingDevice device({.has_clock = true});
+  PhaseClock clock(&device);
   for (int i = 0; i < 10000; ++i) {
     const PhaseClock::Scope scope(clock, Phase::kBackward);
-    streams.Compute(1.0);
+    device.Compute(1.0);
   }
-  EXPECT_LT(streams.peak_moments(), 10000);
+  EXPECT_LT(device.peak_moments(), 10000);
   EXPECT_EQ(TakeAll(clock).at("backward"), 10000.0);
 }
 
 TEST(PhaseClock, OnACpuTheHostsClockMeasures) {
-  RecordingStreams streams;
-  PhaseClock clock(&streams);
+  RecordingDevice device;
+  PhaseClock clock(&device);
   { const PhaseClock::Scope scope(clock, Phase::kHead); }
   EXPECT_GE(TakeAll(clock).at("head"), 0.0);
-  EXPECT_EQ(streams.peak_moments(), 0);
+  EXPECT_EQ(device.peak_moments(), 0);
 }
 
 }  // namespace

@@ -8,34 +8,34 @@
 #include "services/trainer/fsdp/sharded_transformer.h"
 #include "services/trainer/fsdp/state_memory.h"
 #include "tests/fakes/local_process_group.h"
-#include "tests/fakes/recording_streams.h"
+#include "tests/fakes/recording_device.h"
 #include "tests/services/trainer/fsdp/sharded_test_support.h"
 #include "tests/support/status_matchers.h"
 
 namespace tandem::trainer {
 namespace {
 
-using ::tandem::testing::RecordingStreams;
+using ::tandem::testing::RecordingDevice;
 
 TEST(BufferPool, AFreshBufferIsReadyOnlyAfterTheComputeBeforeIt) {
-  RecordingStreams streams;
-  BufferPool pool(at::kCPU, streams);
-  streams.Compute();
+  RecordingDevice device;
+  BufferPool pool(device);
+  device.Compute();
   const BufferPool::Buffer fresh = pool.Acquire(8, at::kFloat);
   ASSERT_NE(fresh.last_use, nullptr);
-  EXPECT_EQ(RecordingStreams::PointOf(*fresh.last_use), 1);
+  EXPECT_EQ(RecordingDevice::PointOf(*fresh.last_use), 1);
 }
 
 TEST(BufferPool, AReusedBufferIsReadyAfterTheComputeBeforeItsRelease) {
-  RecordingStreams streams;
-  BufferPool pool(at::kCPU, streams);
+  RecordingDevice device;
+  BufferPool pool(device);
   BufferPool::Buffer buffer = pool.Acquire(8, at::kFloat);
-  streams.Compute();
+  device.Compute();
   pool.Release(std::move(buffer.tensor));
-  streams.Compute();
+  device.Compute();
   const BufferPool::Buffer reused = pool.Acquire(8, at::kFloat);
   ASSERT_NE(reused.last_use, nullptr);
-  EXPECT_EQ(RecordingStreams::PointOf(*reused.last_use), 1);
+  EXPECT_EQ(RecordingDevice::PointOf(*reused.last_use), 1);
 }
 
 // A rank whose micro-batch is empty copies nothing to its device, so no copy orders its gathers.
@@ -46,19 +46,18 @@ TEST(ShardedModel, GathersOfAnEmptyMicroBatchWaitForWhatWroteTheShards) {
     ShardedModelOptions options;
     options.spec = SmallSpec();
     options.mesh = &mesh;
-    auto owned_streams = std::make_unique<RecordingStreams>();
-    RecordingStreams& streams = *owned_streams;
+    const auto device = std::make_shared<RecordingDevice>();
     ASSERT_OK_AND_ASSIGN(auto memory, StateMemory::Create(Offload::kNone, "", at::kCPU));
-    ShardedTransformer model(options, std::move(owned_streams), std::move(memory));
+    ShardedTransformer model(options, device, std::move(memory));
     ASSERT_OK(model.Forward(PackedBatch()).status());  // the pool now has buffers of earlier passes
-    const size_t issues_before = streams.issues().size();
+    const size_t issues_before = device->issues().size();
 
-    streams.Compute();  // the optimizer writes the shards
+    device->Compute();  // the optimizer writes the shards
     ASSERT_OK(model.Forward(PackedBatch()).status());
 
-    ASSERT_GT(streams.issues().size(), issues_before);
-    for (size_t i = issues_before; i < streams.issues().size(); ++i) {
-      EXPECT_GE(streams.issues()[i].waited_for, 1) << "operation " << i;
+    ASSERT_GT(device->issues().size(), issues_before);
+    for (size_t i = issues_before; i < device->issues().size(); ++i) {
+      EXPECT_GE(device->issues()[i].waited_for, 1) << "operation " << i;
     }
   });
 }
