@@ -82,8 +82,10 @@ class CudaSharing : public DeviceSharing {
         Explain("event handle", cudaIpcGetEventHandle(&header.filled, holder->filled.get())));
     std::string segment;
     try {
-      auto shared = c10::cuda::CUDACachingAllocator::shareIpcHandle(tensor.data_ptr());
-      header.offset_bytes = shared.offset;
+      // The allocator knows its blocks by their first byte; the tensor may be a part of one.
+      auto* const block = static_cast<std::byte*>(tensor.storage().mutable_data());
+      auto shared = c10::cuda::CUDACachingAllocator::shareIpcHandle(block);
+      header.offset_bytes = shared.offset + (static_cast<std::byte*>(tensor.data_ptr()) - block);
       segment = std::move(shared.handle);
     } catch (const std::exception& error) {
       return absl::InternalError(

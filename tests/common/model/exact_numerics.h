@@ -234,7 +234,7 @@ class ExactNumerics {
                          .to(parameter.scalar_type()));
     }
     arena_.CopyFrom(arena);
-    packed_.CopyFrom(arena_);
+    if (device_.is_cpu()) packed_.CopyFrom(arena_);
   }
 
   int64_t Draw(int64_t least, int64_t most) {
@@ -282,7 +282,7 @@ class ExactNumerics {
   // that have left a window are spoiled.
   std::vector<TokenResults> Paged(const std::vector<Tokens>& sequences, int64_t block_size) {
     const at::NoGradGuard no_grad;
-    const bool packed_weights = Draw(0, 1) == 1;
+    const bool packed_weights = Draw(0, 1) == 1 && device_.is_cpu();
     const ParameterProvider& params =
         packed_weights ? static_cast<const ParameterProvider&>(packed_) : arena_;
     PagedKvCache cache = MakeCache(sequences, block_size);
