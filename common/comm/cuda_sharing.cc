@@ -1,11 +1,11 @@
-// DeviceSharing over CUDA IPC. A handle holds the allocation's handle (the caching allocator's,
-// which shares whole segments), the offset in it, and an event recorded after the work that fills
-// it.
+// DeviceSharing over CUDA IPC. A handle holds that of the whole allocation, the offset in it, and an
+// event recorded after the work that fills it. The allocation is asked of the driver: the caching
+// allocator knows only the first byte of its blocks, and tensors may begin within one.
 #include <ATen/core/Tensor.h>
-#include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 
 #include <cstring>
@@ -24,7 +24,7 @@ namespace tandem::comm {
 namespace {
 
 constexpr absl::Duration kPollPause = absl::Microseconds(20);
-// Peers' segments stay mapped: opening one takes longer than copying a bucket.
+// Peers' allocations stay mapped: opening one takes longer than copying a bucket.
 constexpr size_t kMaxMapped = 16;
 
 absl::Status Explain(absl::string_view what, cudaError_t error) {
@@ -48,12 +48,35 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
-// Header sent before the allocator's own handle.
-struct Header {
+// What is sent.
+struct Handle {
   int64_t offset_bytes;
   int64_t size_bytes;
   cudaIpcEventHandle_t filled;
+  cudaIpcMemHandle_t allocation;
 };
+static_assert(sizeof(Handle) <= kMaxHandleBytes);
+
+// Returns the first byte of the allocation that `data` lies in. The program is not linked against the
+// driver, which a machine without a GPU does not have.
+absl::StatusOr<std::byte*> AllocationOf(std::byte* data) {
+  void* entry = nullptr;
+  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+  RETURN_IF_ERROR(
+      Explain("driver", cudaGetDriverEntryPointByVersion("cuMemGetAddressRange", &entry,
+                                                         CUDA_VERSION, cudaEnableDefault, &found)));
+  if (found != cudaDriverEntryPointSuccess || entry == nullptr) {
+    return absl::InternalError("CUDA IPC: the driver has no cuMemGetAddressRange");
+  }
+  CUdeviceptr base = 0;
+  const CUresult result = reinterpret_cast<decltype(&cuMemGetAddressRange)>(entry)(
+      &base, nullptr, reinterpret_cast<CUdeviceptr>(data));
+  if (result != CUDA_SUCCESS) {
+    return absl::InternalError(absl::StrCat(
+        "CUDA IPC: the bytes lie in no allocation of this GPU, driver error ", int{result}));
+  }
+  return reinterpret_cast<std::byte*>(base);
+}
 
 class CudaSharing : public DeviceSharing {
  public:
@@ -76,53 +99,44 @@ class CudaSharing : public DeviceSharing {
     // The peer's stream waits for this event, so neither host waits for the work that fills the
     // bytes.
     RETURN_IF_ERROR(Explain("record", cudaEventRecord(holder->filled.get(), Stream())));
-    Header header{};
-    header.size_bytes = static_cast<int64_t>(tensor.nbytes());
+    auto* const data = static_cast<std::byte*>(tensor.data_ptr());
+    Handle handle{};
+    handle.size_bytes = static_cast<int64_t>(tensor.nbytes());
     RETURN_IF_ERROR(
-        Explain("event handle", cudaIpcGetEventHandle(&header.filled, holder->filled.get())));
-    std::string segment;
-    try {
-      // The allocator knows its blocks by their first byte; the tensor may be a part of one.
-      auto* const block = static_cast<std::byte*>(tensor.storage().mutable_data());
-      auto shared = c10::cuda::CUDACachingAllocator::shareIpcHandle(block);
-      header.offset_bytes = shared.offset + (static_cast<std::byte*>(tensor.data_ptr()) - block);
-      segment = std::move(shared.handle);
-    } catch (const std::exception& error) {
-      return absl::InternalError(
-          absl::StrCat("CUDA IPC, memory handle: ", FirstLine(error.what())));
-    }
+        Explain("event handle", cudaIpcGetEventHandle(&handle.filled, holder->filled.get())));
+    ASSIGN_OR_RETURN(std::byte* const allocation, AllocationOf(data));
+    handle.offset_bytes = data - allocation;
+    RETURN_IF_ERROR(
+        Explain("memory handle (not with expandable_segments in PYTORCH_CUDA_ALLOC_CONF)",
+                cudaIpcGetMemHandle(&handle.allocation, allocation)));
     SharedBytes out;
-    out.handle.assign(reinterpret_cast<const char*>(&header), sizeof(header));
-    out.handle += segment;
-    if (out.handle.size() > kMaxHandleBytes) {
-      return absl::InternalError(absl::StrCat(
-          "CUDA IPC, memory handle: ", out.handle.size(), " bytes, expected at most ",
-          kMaxHandleBytes, "; turn off expandable_segments in PYTORCH_CUDA_ALLOC_CONF"));
-    }
+    out.handle.assign(reinterpret_cast<const char*>(&handle), sizeof(handle));
     out.holder = std::move(holder);
     return out;
   }
 
-  absl::Status Take(const std::string& handle, const at::Tensor& to, absl::Time deadline) override {
+  absl::Status Take(const std::string& text, const at::Tensor& to, absl::Time deadline) override {
     const c10::cuda::CUDAGuard guard(device_);
-    Header header;
-    if (handle.size() <= sizeof(header)) return absl::DataLossError("CUDA IPC: no handle");
-    std::memcpy(&header, handle.data(), sizeof(header));
-    const auto wanted = static_cast<int64_t>(to.nbytes());
-    if (header.size_bytes != wanted) {
-      return absl::InternalError(
-          absl::StrCat("CUDA IPC: ", header.size_bytes, " bytes offered, expected ", wanted));
+    Handle handle;
+    if (text.size() != sizeof(handle)) {
+      return absl::DataLossError(
+          absl::StrCat("CUDA IPC: a handle of ", text.size(), " bytes, expected ", sizeof(handle)));
     }
-    ASSIGN_OR_RETURN(const void* segment, Map(handle.substr(sizeof(header))));
+    std::memcpy(&handle, text.data(), sizeof(handle));
+    const auto wanted = static_cast<int64_t>(to.nbytes());
+    if (handle.size_bytes != wanted) {
+      return absl::InternalError(
+          absl::StrCat("CUDA IPC: ", handle.size_bytes, " bytes offered, expected ", wanted));
+    }
+    ASSIGN_OR_RETURN(const std::byte* const allocation, Map(handle.allocation));
     Event filled, taken;
-    RETURN_IF_ERROR(Explain("open event", cudaIpcOpenEventHandle(filled.out(), header.filled)));
+    RETURN_IF_ERROR(Explain("open event", cudaIpcOpenEventHandle(filled.out(), handle.filled)));
     RETURN_IF_ERROR(
         Explain("event", cudaEventCreateWithFlags(taken.out(), cudaEventDisableTiming)));
     RETURN_IF_ERROR(Explain("wait", cudaStreamWaitEvent(Stream(), filled.get(), 0)));
     RETURN_IF_ERROR(Explain(
-        "copy",
-        cudaMemcpyAsync(to.data_ptr(), static_cast<const std::byte*>(segment) + header.offset_bytes,
-                        static_cast<size_t>(wanted), cudaMemcpyDeviceToDevice, Stream())));
+        "copy", cudaMemcpyAsync(to.data_ptr(), allocation + handle.offset_bytes,
+                                static_cast<size_t>(wanted), cudaMemcpyDeviceToDevice, Stream())));
     RETURN_IF_ERROR(Explain("record", cudaEventRecord(taken.get(), Stream())));
     while (true) {
       // cudaEventSynchronize() has no time-out. The owner reuses its bytes after our answer, so the
@@ -137,30 +151,35 @@ class CudaSharing : public DeviceSharing {
   }
 
  private:
-  struct Segment {
-    std::string handle;
-    std::shared_ptr<void> base;
+  // Unmaps a peer's allocation.
+  struct Unmap {
+    void operator()(std::byte* allocation) const { cudaIpcCloseMemHandle(allocation); }
+  };
+  struct Mapping {
+    cudaIpcMemHandle_t handle;
+    std::unique_ptr<std::byte, Unmap> allocation;
   };
 
   cudaStream_t Stream() const { return c10::cuda::getCurrentCUDAStream(device_).stream(); }
 
-  absl::StatusOr<const void*> Map(std::string handle) {
-    for (const Segment& segment : mapped_) {
-      if (segment.handle == handle) return segment.base.get();
+  absl::StatusOr<const std::byte*> Map(const cudaIpcMemHandle_t& handle) {
+    for (const Mapping& mapping : mapped_) {
+      if (std::memcmp(&mapping.handle, &handle, sizeof(handle)) == 0) {
+        return mapping.allocation.get();
+      }
     }
-    try {
-      Segment segment{handle, c10::cuda::CUDACachingAllocator::getIpcDevPtr(handle)};
-      if (mapped_.size() == kMaxMapped) mapped_.pop_front();
-      mapped_.push_back(std::move(segment));
-    } catch (const std::exception& error) {
-      return absl::InternalError(absl::StrCat("CUDA IPC, open memory: ", FirstLine(error.what())));
-    }
-    return mapped_.back().base.get();
+    void* allocation = nullptr;
+    RETURN_IF_ERROR(Explain(
+        "open memory", cudaIpcOpenMemHandle(&allocation, handle, cudaIpcMemLazyEnablePeerAccess)));
+    if (mapped_.size() == kMaxMapped) mapped_.pop_front();
+    mapped_.push_back(
+        {handle, std::unique_ptr<std::byte, Unmap>(static_cast<std::byte*>(allocation))});
+    return mapped_.back().allocation.get();
   }
 
   const c10::DeviceIndex device_;
   const std::string place_;
-  std::deque<Segment> mapped_;
+  std::deque<Mapping> mapped_;
 };
 
 }  // namespace
