@@ -212,6 +212,10 @@ void RowProduct(const at::Tensor& x, const at::Tensor& weight, const at::Tensor&
   C10_CUDA_CHECK(cuda::Launch(args, CurrentStream(x.device())));
 }
 
+bool LogitKernelsTake(const at::Tensor& logits) {
+  return logits.is_cuda() && logits.scalar_type() == at::kFloat;
+}
+
 void RowLogProbs(const at::Tensor& logits, const at::Tensor& targets,
                  const at::Tensor& temperatures, at::Tensor& log_probs, at::Tensor& entropy,
                  at::Tensor& log_sum_exp) {
@@ -225,6 +229,29 @@ void RowLogProbs(const at::Tensor& logits, const at::Tensor& targets,
   args.log_probs = log_probs.mutable_data_ptr<float>();
   args.entropy = entropy.mutable_data_ptr<float>();
   args.log_sum_exp = log_sum_exp.mutable_data_ptr<float>();
+  C10_CUDA_CHECK(cuda::Launch(args, CurrentStream(logits.device())));
+}
+
+void RowLogProbsBackward(const at::Tensor& logits, double scale, double softcap,
+                         const at::Tensor& targets, const at::Tensor& temperatures,
+                         const at::Tensor& entropy, const at::Tensor& log_sum_exp,
+                         const at::Tensor& grad_log_probs, const at::Tensor& grad_entropy,
+                         at::Tensor& grad) {
+  const c10::cuda::CUDAGuard guard(logits.device());
+  cuda::RowLogProbsBackward args;
+  args.rows = logits.size(0);
+  args.vocab = logits.size(1);
+  args.type = CudaElementOf(grad);
+  args.logits = logits.const_data_ptr<float>();
+  args.grad = grad.mutable_data_ptr();
+  args.scale = static_cast<float>(scale);
+  args.softcap = static_cast<float>(softcap);
+  args.targets = targets.const_data_ptr<int64_t>();
+  args.temperatures = temperatures.const_data_ptr<float>();
+  args.entropy = entropy.const_data_ptr<float>();
+  args.log_sum_exp = log_sum_exp.const_data_ptr<float>();
+  args.grad_log_probs = grad_log_probs.const_data_ptr<float>();
+  args.grad_entropy = grad_entropy.const_data_ptr<float>();
   C10_CUDA_CHECK(cuda::Launch(args, CurrentStream(logits.device())));
 }
 

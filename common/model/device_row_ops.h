@@ -43,11 +43,21 @@ bool ProductsTake(std::initializer_list<at::Tensor> tensors);
 void RowProduct(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                 at::Tensor& out);
 
+// Returns whether RowLogProbs() and RowLogProbsBackward() take the logits, in fast numerics and in
+// passes with a graph too: float32 on a CUDA device.
+bool LogitKernelsTake(const at::Tensor& logits);
 // Log-probs, entropies and log-sum-exps of float32 logits [rows, vocab], like kernels/log_probs.h;
 // all others [rows].
 void RowLogProbs(const at::Tensor& logits, const at::Tensor& targets,
                  const at::Tensor& temperatures, at::Tensor& log_probs, at::Tensor& entropy,
                  at::Tensor& log_sum_exp);
+// Writes the gradient of the head's products to `grad`, [rows, vocab] in float32 or bfloat16, which
+// may be the logits. scale, softcap: of LmHead; the others [rows].
+void RowLogProbsBackward(const at::Tensor& logits, double scale, double softcap,
+                         const at::Tensor& targets, const at::Tensor& temperatures,
+                         const at::Tensor& entropy, const at::Tensor& log_sum_exp,
+                         const at::Tensor& grad_log_probs, const at::Tensor& grad_entropy,
+                         at::Tensor& grad);
 
 }  // namespace tandem::model::device
 

@@ -114,10 +114,11 @@ at::Tensor Slopes(const Alibi& alibi, int64_t num_heads) {
   return slopes;
 }
 
-// Mask: true if the query (row) must not see the key (column).
-at::Tensor Hidden(int64_t length, int64_t window, const at::Device& device) {
-  const at::Tensor position = at::arange(length, at::TensorOptions(at::kLong).device(device));
-  const at::Tensor distance = position.unsqueeze(1) - position.unsqueeze(0);
+// Mask: true if the query (row) must not see the key (column). The queries are those of the last keys.
+at::Tensor Hidden(int64_t queries, int64_t keys, int64_t window, const at::Device& device) {
+  const at::Tensor position = at::arange(keys, at::TensorOptions(at::kLong).device(device));
+  const at::Tensor distance =
+      position.narrow(0, keys - queries, queries).unsqueeze(1) - position.unsqueeze(0);
   at::Tensor hidden = distance.lt(0);
   if (window > 0) hidden = hidden.logical_or(distance.ge(window));
   return hidden;
@@ -262,53 +263,63 @@ at::Tensor CombineRows(const at::Tensor& results, const at::Tensor& weights,
 
 at::Tensor AttentionProbabilities(const at::Tensor& q, const at::Tensor& k,
                                   const AttentionParams& params) {
-  const int64_t length = q.size(0);
+  const int64_t num_queries = q.size(0);
+  const int64_t num_keys = k.size(0);
   const int64_t num_heads = q.size(1);
   const int64_t num_kv_heads = k.size(1);
   const int64_t group = num_heads / num_kv_heads;
-  // [num_kv_heads, group, length, head_dim] and [num_kv_heads, 1, length, head_dim]
+  // [num_kv_heads, group, num_queries, head_dim] and [num_kv_heads, 1, num_keys, head_dim]
   const at::Tensor queries =
-      Wide(q).permute({1, 0, 2}).reshape({num_kv_heads, group, length, q.size(2)});
+      Wide(q).permute({1, 0, 2}).reshape({num_kv_heads, group, num_queries, q.size(2)});
   const at::Tensor keys = Wide(k).permute({1, 0, 2}).unsqueeze(1);
   at::Tensor scores = queries.matmul(keys.transpose(-1, -2)) * params.scale;
   if (params.softcap > 0) scores = at::tanh(scores / params.softcap) * params.softcap;
   if (params.alibi.scale != 0) {
     const auto options = scores.options().requires_grad(false);
-    const at::Tensor position = at::arange(length, options);
+    const at::Tensor position = at::arange(num_keys, options);
+    const at::Tensor own = position.narrow(0, num_keys - num_queries, num_queries);
     const at::Tensor slopes = Slopes(params.alibi, num_heads).to(options);
-    scores = scores + slopes.view({num_kv_heads, group, 1, 1}) *
-                          (position.unsqueeze(0) - position.unsqueeze(1));
+    scores = scores +
+             slopes.view({num_kv_heads, group, 1, 1}) * (position.unsqueeze(0) - own.unsqueeze(1));
   }
-  scores = scores.masked_fill(Hidden(length, params.window, q.device()),
+  scores = scores.masked_fill(Hidden(num_queries, num_keys, params.window, q.device()),
                               -std::numeric_limits<double>::infinity());
   if (params.sinks.has_value()) {
     const at::Tensor sink =
-        Wide(*params.sinks).view({num_kv_heads, group, 1, 1}).expand({-1, -1, length, 1});
+        Wide(*params.sinks).view({num_kv_heads, group, 1, 1}).expand({-1, -1, num_queries, 1});
     scores = at::cat({scores, sink}, -1);
   }
-  return at::softmax(scores, -1).narrow(-1, 0, length).reshape({num_heads, length, length});
+  return at::softmax(scores, -1)
+      .narrow(-1, 0, num_keys)
+      .reshape({num_heads, num_queries, num_keys});
+}
+
+at::Tensor Attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                     const AttentionParams& params) {
+  const int64_t num_kv_heads = k.size(1);
+  const at::Tensor probabilities =
+      AttentionProbabilities(q, k, params)
+          .view({num_kv_heads, q.size(1) / num_kv_heads, q.size(0), k.size(0)});
+  const at::Tensor values = Wide(v).permute({1, 0, 2}).unsqueeze(1);
+  const at::Tensor output =
+      probabilities.matmul(values);  // [kv heads, group, num_queries, v_head_dim]
+  return output.permute({2, 0, 1, 3})
+      .reshape({q.size(0), q.size(1) * v.size(2)})
+      .to(q.scalar_type());
 }
 
 at::Tensor PackedAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                            const at::Tensor& cu_seqlens, const AttentionParams& params) {
-  const int64_t num_heads = q.size(1);
-  const int64_t num_kv_heads = k.size(1);
-  const int64_t width = num_heads * v.size(2);
   const int64_t* const starts = cu_seqlens.const_data_ptr<int64_t>();
   std::vector<at::Tensor> outputs;
   for (int64_t i = 0; i + 1 < cu_seqlens.numel(); ++i) {
     const int64_t start = starts[i];
     const int64_t length = starts[i + 1] - start;
     if (length == 0) continue;
-    const at::Tensor probabilities =
-        AttentionProbabilities(q.narrow(0, start, length), k.narrow(0, start, length), params)
-            .view({num_kv_heads, num_heads / num_kv_heads, length, length});
-    const at::Tensor values = Wide(v.narrow(0, start, length)).permute({1, 0, 2}).unsqueeze(1);
-    const at::Tensor output =
-        probabilities.matmul(values);  // [kv heads, group, length, v_head_dim]
-    outputs.push_back(output.permute({2, 0, 1, 3}).reshape({length, width}).to(q.scalar_type()));
+    outputs.push_back(Attention(q.narrow(0, start, length), k.narrow(0, start, length),
+                                v.narrow(0, start, length), params));
   }
-  if (outputs.empty()) return v.reshape({0, width});
+  if (outputs.empty()) return v.reshape({0, q.size(1) * v.size(2)});
   return at::cat(outputs, 0);
 }
 

@@ -108,7 +108,7 @@ void ReadChunk(const at::Tensor& logits, const at::Tensor& targets, const at::Te
             [&](int64_t begin, int64_t end) { kernels::LogProbsRows(args, begin, end); });
     return;
   }
-  if (logits.scalar_type() == at::kFloat && device::KernelsTake({logits, temperatures})) {
+  if (device::LogitKernelsTake(logits)) {
     device::RowLogProbs(logits, targets, temperatures, out.logprobs, out.entropy, out.log_sum_exp);
     return;
   }
@@ -127,8 +127,8 @@ void SumSquares(const at::Tensor& logits, const at::Tensor& temperatures, HeadOu
   out.sum_pi_squared.copy_(squares.sum(1, /*keepdim=*/false, at::kDouble));
 }
 
-// Replaces the chunk's logits by the gradient of the head's products, in place if the kernels
-// support it.
+// Returns the gradient of the head's products, in place of the chunk's logits if the kernels support
+// it; on a GPU in the weight's type, which the products read.
 at::Tensor ChunkGradient(at::Tensor logits, const LmHead& head, const at::Tensor& targets,
                          const at::Tensor& temperatures, const HeadOutput& forward,
                          const at::Tensor& grad_logprobs, const at::Tensor& grad_entropy) {
@@ -145,6 +145,15 @@ at::Tensor ChunkGradient(at::Tensor logits, const LmHead& head, const at::Tensor
     ForRows(logits.size(0), args.vocab,
             [&](int64_t begin, int64_t end) { kernels::LogProbsBackwardRows(args, begin, end); });
     return logits;
+  }
+  if (device::LogitKernelsTake(logits)) {
+    at::Tensor grad = head.weight.scalar_type() == at::kBFloat16
+                          ? at::empty(logits.sizes(), logits.options().dtype(at::kBFloat16))
+                          : logits;
+    device::RowLogProbsBackward(logits, head.scale, head.softcap, targets, temperatures,
+                                forward.entropy, forward.log_sum_exp, grad_logprobs, grad_entropy,
+                                grad);
+    return grad;
   }
   const at::Tensor scale = temperatures.reciprocal().unsqueeze(1);
   const at::Tensor log_p = logits * scale - forward.log_sum_exp.unsqueeze(1);
@@ -184,7 +193,7 @@ HeadOutput Forward(const at::Tensor& hidden, const LmHead& head, const at::Tenso
   HeadOutput out = EmptyOutput(hidden);
   if (sums_squares) out.sum_pi_squared = at::empty_like(out.logprobs);
   const int64_t rows = hidden.size(0);
-  const int64_t chunk = HeadChunkRows(head.weight.size(0));
+  const int64_t chunk = HeadChunkRows(head.weight.size(0), hidden.is_cuda());
   for (int64_t row = 0; row < rows; row += chunk) {
     const int64_t n = std::min(chunk, rows - row);
     HeadOutput part{out.logprobs.narrow(0, row, n), out.entropy.narrow(0, row, n),
@@ -226,7 +235,7 @@ struct LogProbsFunction : torch::autograd::Function<LogProbsFunction> {
     const bool want_weight = ctx->needs_input_grad(1);
     const bool want_bias = head.bias.defined() && ctx->needs_input_grad(2);
     const int64_t rows = hidden.size(0);
-    const int64_t chunk = HeadChunkRows(weight.size(0));
+    const int64_t chunk = HeadChunkRows(weight.size(0), hidden.is_cuda());
 
     at::Tensor grad_hidden = want_hidden ? at::empty_like(hidden) : at::Tensor();
     // Sums over the chunks in float32 and rounds once.

@@ -8,13 +8,15 @@
 
 namespace tandem::model {
 
-// Logits that exist at once: 64 MiB in float32. Depends on the vocabulary alone, never on the
-// batch.
+// Logits that exist at once, in float32: 64 MiB, on a GPU 1 GiB, whose products and launches need
+// more rows. Depends on vocabulary and device alone, never on the batch.
 inline constexpr int64_t kLogitsAtOnce = int64_t{1} << 24;
+inline constexpr int64_t kLogitsAtOnceOnGpu = int64_t{1} << 28;
 
 // `vocab`: rows of the output projection on this rank.
-inline int64_t HeadChunkRows(int64_t vocab) {
-  return std::clamp<int64_t>(kLogitsAtOnce / vocab / 64 * 64, 64, 1024);
+inline int64_t HeadChunkRows(int64_t vocab, bool on_gpu) {
+  const int64_t rows = (on_gpu ? kLogitsAtOnceOnGpu : kLogitsAtOnce) / vocab / 64 * 64;
+  return std::clamp<int64_t>(rows, 64, on_gpu ? 8192 : 1024);
 }
 
 }  // namespace tandem::model

@@ -156,7 +156,13 @@ void MultiplyPlain(const at::Tensor& grad, const at::Tensor& weight, at::Tensor&
 void MultiplyOverRows(const at::Tensor& grad, const at::Tensor& x, at::Tensor& out,
                       bool accumulate) {
   if (!OursTake(grad, x)) {
-    const at::Tensor result = at::mm(grad.to(x.scalar_type()).t(), x);
+    const at::Tensor columns = grad.to(x.scalar_type()).t();
+    if (accumulate && x.device().type() == at::kCUDA && x.scalar_type() == at::kBFloat16 &&
+        out.scalar_type() == at::kFloat) {
+      at::addmm_out(out, out, columns, x, at::kFloat);  // cuBLAS's float32 sums, not rounded
+      return;
+    }
+    const at::Tensor result = at::mm(columns, x);
     if (accumulate) {
       out.add_(result);
     } else {

@@ -32,9 +32,19 @@ void RowProduct(const at::Tensor& x, const at::Tensor& weight, const at::Tensor&
   std::abort();
 }
 
+bool LogitKernelsTake(const at::Tensor& logits) { return false; }
+
 void RowLogProbs(const at::Tensor& logits, const at::Tensor& targets,
                  const at::Tensor& temperatures, at::Tensor& log_probs, at::Tensor& entropy,
                  at::Tensor& log_sum_exp) {
+  std::abort();
+}
+
+void RowLogProbsBackward(const at::Tensor& logits, double scale, double softcap,
+                         const at::Tensor& targets, const at::Tensor& temperatures,
+                         const at::Tensor& entropy, const at::Tensor& log_sum_exp,
+                         const at::Tensor& grad_log_probs, const at::Tensor& grad_entropy,
+                         at::Tensor& grad) {
   std::abort();
 }
 

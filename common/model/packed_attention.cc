@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "common/model/chunked_attention.h"
 #include "common/model/cpu_dispatch.h"
 #include "common/model/device_packed_attention.h"
 #include "common/model/eager_ops.h"
@@ -164,12 +165,19 @@ at::Tensor PackedAttention::Forward(int64_t layer, const at::Tensor& q, const at
           return variable_list{device::PackedAttention(in[0], in[1], in[2], places_, with(in))};
         },
         [with, cu_seqlens = cu_seqlens_](const variable_list& in) {
-          return variable_list{eager::PackedAttention(in[0], in[1], in[2], cu_seqlens, with(in))};
+          return variable_list{ChunkedAttention(in[0], in[1], in[2], cu_seqlens, with(in))};
         })[0];
   }
   if (implementation_ == Implementation::kEager || !KernelsTake({q, k, v})) {
     TORCH_CHECK(!prefixes_.defined(), "shared prefixes are for the CPU's kernels");
-    return eager::PackedAttention(q, k, v, cu_seqlens_, params);
+    if (implementation_ == Implementation::kEager) {
+      return eager::PackedAttention(q, k, v, cu_seqlens_, params);
+    }
+    if (!FusedAttentionTakes(q, k, v, params)) {
+      return ChunkedAttention(q, k, v, cu_seqlens_, params);
+    }
+    if (!sequences_.starts.defined()) sequences_ = FusedSequencesOf(cu_seqlens_, q.device());
+    return FusedAttention(q, k, v, sequences_, params);
   }
   const at::Tensor queries = WithHeadsTogether(q);
   const at::Tensor keys = WithHeadsTogether(k);

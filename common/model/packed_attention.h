@@ -6,14 +6,17 @@
 #include <ATen/core/Tensor.h>
 
 #include "common/model/attention.h"
+#include "common/model/fused_attention.h"
 
 namespace tandem::model {
 
 class PackedAttention : public Attention {
  public:
   enum class Implementation {
-    kFast,   // our kernels on CPU and, with exact numerics, forward on a GPU; ATen elsewhere
-    kEager,  // plain ATen, the reference
+    // Our kernels on a CPU and, with exact numerics, forward on a GPU; elsewhere fused kernels
+    // (fused_attention.h) or chunks of queries (chunked_attention.h).
+    kFast,
+    kEager,  // plain ATen with a matrix of scores, the reference
   };
 
   // cu_seqlens: int64 [num_sequences + 1] on the CPU: 0, the end of the first sequence, ..., the
@@ -35,7 +38,10 @@ class PackedAttention : public Attention {
   at::Tensor cu_seqlens_;
   at::Tensor prefixes_;
   Implementation implementation_;
-  at::Tensor places_;  // cached PackedPlaces() of cu_seqlens_ (device_packed_attention.h)
+  // Made of cu_seqlens_ at the first layer: PackedPlaces() (device_packed_attention.h), and what
+  // FusedAttention() reads.
+  at::Tensor places_;
+  FusedSequences sequences_;
 };
 
 // Returns the positions of the tokens of packed sequences, each counted from 0: int64 [num_tokens].

@@ -379,5 +379,58 @@ TEST(CudaLogProbs, AreTheCpus) {
   for (size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-5) << i;
 }
 
+TEST(CudaLogProbs, GradientsAreTheCpus) {
+  const int64_t vocab = 3001;
+  at::Tensor logits = at::randn({3, vocab}) * 4;
+  logits[0][3] = -INFINITY;
+  const std::vector<int64_t> targets = {700, 3000, -1};
+  const std::vector<float> temperatures = {1.0f, 0.7f, 1.3f};
+  const std::vector<float> grad_log_probs = {-1.5f, 0.25f, 2.0f},
+                           grad_entropy = {0.0f, 0.5f, -1.0f};
+  std::vector<float> log_probs(3), entropy(3), log_sum_exp(3);
+  kernels::LogProbsForward forward{vocab, logits.const_data_ptr<float>(), targets.data(),
+                                   temperatures.data()};
+  forward.log_probs = log_probs.data();
+  forward.entropy = entropy.data();
+  forward.log_sum_exp = log_sum_exp.data();
+  kernels::LogProbsRows(forward, 0, 3);
+  for (const float softcap : {0.0f, 30.0f}) {
+    const float scale = softcap > 0 ? 0.5f : 1.0f;
+    at::Tensor expected = logits.clone();
+    kernels::LogProbsBackward reference{vocab, expected.mutable_data_ptr<float>()};
+    reference.transform.scale = scale;
+    reference.transform.softcap = softcap;
+    reference.targets = targets.data();
+    reference.temperatures = temperatures.data();
+    reference.entropy = entropy.data();
+    reference.log_sum_exp = log_sum_exp.data();
+    reference.grad_log_probs = grad_log_probs.data();
+    reference.grad_entropy = grad_entropy.data();
+    kernels::LogProbsBackwardRows(reference, 0, 3);
+    for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+      at::Tensor found = at::full({3, vocab}, 7.0, type);
+      cuda::RowLogProbsBackward args;
+      args.rows = 3;
+      args.vocab = vocab;
+      args.type = type == at::kFloat ? cuda::Element::kFloat32 : cuda::Element::kBFloat16;
+      args.logits = logits.const_data_ptr<float>();
+      args.grad = found.mutable_data_ptr();
+      args.scale = scale;
+      args.softcap = softcap;
+      args.targets = targets.data();
+      args.temperatures = temperatures.data();
+      args.entropy = entropy.data();
+      args.log_sum_exp = log_sum_exp.data();
+      args.grad_log_probs = grad_log_probs.data();
+      args.grad_entropy = grad_entropy.data();
+      ASSERT_EQ(cuda::Launch(args, nullptr), cudaSuccess);
+      const at::Tensor finite = logits.isfinite();
+      const at::Tensor difference = (found.to(at::kFloat) - expected).masked_select(finite).abs();
+      EXPECT_LT(difference.max().item<float>(), type == at::kFloat ? 1e-5 : 1e-2) << softcap;
+      EXPECT_TRUE(found.isfinite().masked_select(finite).all().item<bool>());
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tandem::model

@@ -293,7 +293,13 @@ CountedTensor CountedOps::Scores(const Heads& heads) {
   const int64_t n = batch_.longest_sequence;
   int64_t scores_bytes = 0;
   int64_t temporary_bytes = 0;
-  if (batch_.kernels != setup::Kernels::kCpu) {
+  int64_t backward_bytes = 0;
+  if (batch_.kernels == setup::Kernels::kPlain) {
+    // The fused kernels add the gradient of q in float32, and have those of k and v once for every
+    // query head.
+    backward_bytes = batch_.attention_tokens * attention_heads_ *
+                     (head_dim_ * kFloat + (head_dim_ + value_dim_) * batch_.element_bytes);
+  } else if (batch_.kernels == setup::Kernels::kCpuPlainScores) {
     // For each sequence: softmax [heads, n, n] and the mask [n, n]; q, k and v widened, k and v
     // repeated for every head.
     scores_bytes =
@@ -301,6 +307,7 @@ CountedTensor CountedOps::Scores(const Heads& heads) {
         batch_.attention_tokens * HeadColumns(attention_heads_, attention_heads_) * kFloat;
     // Products before and after the mask, or their gradients.
     temporary_bytes = 2 * attention_heads_ * n * n * kFloat;
+    backward_bytes = temporary_bytes;
   }
   const Size temporary = Take(temporary_bytes);
   const Tensor scores = New(scores_bytes);
@@ -308,9 +315,9 @@ CountedTensor CountedOps::Scores(const Heads& heads) {
   const Tensor log_sum_exp =
       New(tape_ == nullptr ? 0 : batch_.attention_tokens * attention_heads_ * kFloat);
   const int64_t gradient_bytes = AttentionBytes(HeadColumns(attention_heads_, attention_kv_heads_));
-  Record([this, temporary_bytes, gradient_bytes, heads, scores, out, log_sum_exp] {
+  Record([this, backward_bytes, gradient_bytes, heads, scores, out, log_sum_exp] {
     const Size grad = out.gradient()->Take();
-    const Size temporary = Take(temporary_bytes);
+    const Size temporary = Take(backward_bytes);
     heads.qk.gradient()->Give(Take(gradient_bytes));
   });
   return out;

@@ -285,14 +285,18 @@ void ShardedMemory::Forward() {
   End();
 }
 
+int64_t ShardedMemory::HeadChunk() const {
+  return std::min(rows(),
+                  model::HeadChunkRows(head_rows_, batch_.kernels == setup::Kernels::kPlain));
+}
+
 // Keeps log-probs, entropies and log-sum-exp of the rows; an upper bound for a value head.
 void ShardedMemory::HeadForward() {
   const Size selected =
       ledger_.Take(MemoryKind::kHead, 2 * rows() * batch_.hidden * batch_.element_bytes);
   const Size widened = ledger_.Take(MemoryKind::kHead, WidenedRowBytes());
   const Size outputs = ledger_.Take(MemoryKind::kHead, 3 * rows() * kFloat);
-  const Size logits = ledger_.Take(
-      MemoryKind::kHead, std::min(rows(), model::HeadChunkRows(head_rows_)) * head_rows_ * kFloat);
+  const Size logits = ledger_.Take(MemoryKind::kHead, HeadChunk() * head_rows_ * kFloat);
 }
 
 void ShardedMemory::ForwardBackward() {
@@ -321,11 +325,7 @@ Size ShardedMemory::HeadForwardBackward(const Size& x) {
                          (plain ? 2 * rows() * batch_.hidden * kFloat : 0));
   Size widened = take(WidenedRowBytes());
   Size outputs = take(3 * rows() * kFloat);
-  const int64_t chunk_bytes =
-      std::min(rows(), model::HeadChunkRows(head_rows_)) * head_rows_ * kFloat;
-  // Plain ops scale, exponentiate and sum in separate tensors.
-  const int64_t chunk_tensors = plain ? 3 : 1;
-  take(chunk_tensors * chunk_bytes);
+  take(HeadChunk() * head_rows_ * kFloat);
   // The loss and its gradients, a few float32 rows.
   const Size loss = take(4 * rows() * kFloat);
 
@@ -339,7 +339,9 @@ Size ShardedMemory::HeadForwardBackward(const Size& x) {
     const bool trains = table_.parameter(head).trainable;
     const int64_t weight_numel = trains ? head_rows_ * batch_.hidden : 0;
     Size sum = take(weight_numel * kFloat);
-    take(chunk_tensors * chunk_bytes);
+    // On a GPU the gradient of bfloat16 products is a tensor beside the logits.
+    const bool apart = plain && batch_.element_bytes != kFloat;
+    take(HeadChunk() * head_rows_ * (kFloat + (apart ? batch_.element_bytes : 0)));
     if (batch_.element_bytes == kFloat) {
       gradients.push_back(sum);
     } else {

@@ -139,6 +139,7 @@ class ShardedMemory {
   // Adds the gradients of a stage's trainable parameters; sends off the units that have this as
   // their first stage.
   absl::Status AddGradients(int stage);
+  int64_t HeadChunk() const;  // rows of logits that exist at once
   void HeadForward();
   Size HeadForwardBackward(const Size& x);
 

@@ -381,6 +381,39 @@ __global__ void __launch_bounds__(kExpSumThreads) RowLogProbsKernel(const RowLog
   args.log_sum_exp[row] = static_cast<float>(static_cast<double>(most) * scale + log_sum);
 }
 
+// Elements of a row that one block of RowLogProbsBackwardKernel computes.
+constexpr int kGradientsOfBlock = 8 * kThreads;
+
+// One row of blocks per row.
+template <typename T>
+__global__ void __launch_bounds__(kThreads) RowLogProbsBackwardKernel(
+    const RowLogProbsBackward args) {
+  const int64_t row = blockIdx.x;
+  const float* const x = args.logits + row * args.vocab;
+  T* const out = static_cast<T*>(args.grad) + row * args.vocab;
+  const float inverse = 1.0f / fmaxf(args.temperatures[row], 1e-30f);
+  const float log_sum_exp = args.log_sum_exp[row];
+  const float entropy = args.entropy[row];
+  const float grad = args.grad_log_probs[row];
+  const float grad_entropy = args.grad_entropy[row];
+  const int64_t target = args.targets[row];
+  const int64_t begin = static_cast<int64_t>(blockIdx.y) * kGradientsOfBlock;
+  const int64_t end = min(args.vocab, begin + kGradientsOfBlock);
+  for (int64_t j = begin + threadIdx.x; j < end; j += kThreads) {
+    const float logit = x[j];
+    // Below this exp() is 0 in float32; an infinite one would make 0 times infinity.
+    const float log_p = fmaxf(logit * inverse - log_sum_exp, -200.0f);
+    float d = -expf(log_p) * ((log_p + entropy) * grad_entropy + grad);
+    if (j == target) d += grad;
+    d *= inverse * args.scale;
+    if (args.softcap > 0.0f) {
+      const float share = logit / args.softcap;
+      d *= 1.0f - share * share;
+    }
+    FromFloat(d, out[j]);
+  }
+}
+
 template <typename T>
 cudaError_t LaunchOf(const Norm& args, cudaStream_t stream) {
   constexpr int kPack = kPackOf<T>;
@@ -443,6 +476,13 @@ cudaError_t LaunchOf(const WriteKv& args, cudaStream_t stream) {
   return cudaGetLastError();
 }
 
+template <typename T>
+cudaError_t LaunchOf(const RowLogProbsBackward& args, cudaStream_t stream) {
+  const dim3 grid(static_cast<unsigned>(args.rows), Blocks(args.vocab, kGradientsOfBlock));
+  TANDEM_LAUNCH((RowLogProbsBackwardKernel<T>), grid, kThreads, 0, stream, args);
+  return cudaGetLastError();
+}
+
 // A launch with no blocks is an error.
 template <typename Args>
 cudaError_t LaunchByType(const Args& args, cudaStream_t stream) {
@@ -460,6 +500,9 @@ cudaError_t Launch(const TransformHeads& args, cudaStream_t stream) {
   return LaunchByType(args, stream);
 }
 cudaError_t Launch(const WriteKv& args, cudaStream_t stream) { return LaunchByType(args, stream); }
+cudaError_t Launch(const RowLogProbsBackward& args, cudaStream_t stream) {
+  return LaunchByType(args, stream);
+}
 
 cudaError_t Launch(const RotaryTable& args, cudaStream_t stream) {
   if (args.rows == 0) return cudaSuccess;

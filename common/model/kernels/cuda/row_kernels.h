@@ -136,6 +136,24 @@ struct RowLogProbs {
 };
 cudaError_t Launch(const RowLogProbs& args, cudaStream_t stream);
 
+// The gradient of the head's products, like kernels::LogProbsBackward: one pass over the logits.
+struct RowLogProbsBackward {
+  int64_t rows = 0;
+  int64_t vocab = 0;
+  Element type = Element::kFloat32;  // of grad
+  const float* logits = nullptr;     // [rows, vocab]
+  void* grad = nullptr;              // [rows, vocab]; may be the logits in float32
+  float scale = 1.0f;                // that products were multiplied with
+  float softcap = 0.0f;              // 0: none
+  const int64_t* targets = nullptr;  // [rows], like the rest; negative: not on this rank
+  const float* temperatures = nullptr;
+  const float* entropy = nullptr;
+  const float* log_sum_exp = nullptr;  // of logits / temperature
+  const float* grad_log_probs = nullptr;
+  const float* grad_entropy = nullptr;
+};
+cudaError_t Launch(const RowLogProbsBackward& args, cudaStream_t stream);
+
 }  // namespace tandem::model::cuda
 
 #endif  // TANDEM_COMMON_MODEL_KERNELS_CUDA_ROW_KERNELS_H_

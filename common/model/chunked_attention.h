@@ -1,0 +1,26 @@
+// ChunkedAttention(): attention of packed sequences in ATen's operators, a few queries at a time. It
+// serves devices and layers that no fused kernel takes: the scores of one chunk exist at once, in both
+// directions, so memory grows with the number of tokens and not with its square.
+#ifndef TANDEM_COMMON_MODEL_CHUNKED_ATTENTION_H_
+#define TANDEM_COMMON_MODEL_CHUNKED_ATTENTION_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include "common/model/attention.h"
+
+namespace tandem::model {
+
+// Scores that exist at once: 256 MiB in float32, several times in the backward pass.
+inline constexpr int64_t kScoresAtOnce = int64_t{1} << 26;
+
+// Arguments and result as PackedAttention::Forward(); cu_seqlens as there. Differentiable in q, k, v
+// and the sinks: the backward pass computes each chunk again. Only q, k, v and the sinks are kept.
+at::Tensor ChunkedAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                            const at::Tensor& cu_seqlens, const AttentionParams& params,
+                            int64_t scores_at_once = kScoresAtOnce);
+
+}  // namespace tandem::model
+
+#endif  // TANDEM_COMMON_MODEL_CHUNKED_ATTENTION_H_
