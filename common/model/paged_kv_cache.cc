@@ -23,10 +23,6 @@ CacheGroups GroupsOf(const PagedKvCacheOptions& options) {
 }
 
 void CopyRow(at::Tensor& blocks, int64_t from, int64_t to) {
-  if (!blocks.is_cpu()) {
-    blocks[to].copy_(blocks[from]);
-    return;
-  }
   const size_t bytes = blocks.nbytes() / blocks.size(0);
   char* base = static_cast<char*>(blocks.mutable_data_ptr());
   std::memcpy(base + to * bytes, base + from * bytes, bytes);
@@ -85,14 +81,17 @@ absl::Status PagedKvCache::Allocate() {
   const PagedKvCacheOptions& o = options_;
   const auto type = at::TensorOptions().dtype(o.dtype).device(o.device);
   try {
-    for (int64_t i = 0; i < groups_.layers_per_block; ++i) {
-      if (!o.device.is_cpu()) {
-        for (auto* tensors : {&keys_, &values_}) {
-          tensors->push_back(
-              at::empty({o.num_blocks + 1, o.num_kv_heads, o.block_size, o.head_dim}, type));
-        }
-        continue;
+    if (!o.device.is_cpu()) {
+      on_device_ = at::empty({2 * groups_.layers_per_block, o.num_blocks + 1, o.num_kv_heads,
+                              o.block_size, o.head_dim},
+                             type);
+      for (int64_t i = 0; i < groups_.layers_per_block; ++i) {
+        keys_.push_back(on_device_[2 * i]);
+        values_.push_back(on_device_[2 * i + 1]);
       }
+      return absl::OkStatus();
+    }
+    for (int64_t i = 0; i < groups_.layers_per_block; ++i) {
       if (o.shared) {
         // Values are read in whole registers, beyond the last row too.
         const int64_t elements = o.num_blocks * o.block_size * o.head_dim;
@@ -108,8 +107,7 @@ absl::Status PagedKvCache::Allocate() {
           at::empty({o.num_blocks, o.num_kv_heads, o.block_size, padded_value_dim_}, type));
     }
   } catch (const std::exception&) {
-    keys_.clear();
-    values_.clear();
+    FreeTensors();
     return absl::ResourceExhaustedError(absl::StrCat(
         "KV cache: ", o.device.is_cpu() ? "the system" : o.device.str(), " refused ",
         o.num_blocks * BytesPerBlock(o) >> 20, " MiB; lower rollout.kv_cache_megabytes"));
@@ -123,7 +121,17 @@ absl::StatusOr<bool> PagedKvCache::TakeMemory() {
   return true;
 }
 
+void PagedKvCache::FreeTensors() {
+  keys_.clear();
+  values_.clear();
+  on_device_.reset();
+}
+
 void PagedKvCache::CopyBlock(int64_t from, int64_t to) {
+  if (!options_.device.is_cpu()) {
+    on_device_.select(1, to).copy_(on_device_.select(1, from));
+    return;
+  }
   for (int64_t i = 0; i < groups_.layers_per_block; ++i) {
     CopyRow(keys_[i], from, to);
     if (!options_.shared) CopyRow(values_[i], from, to);
@@ -132,8 +140,7 @@ void PagedKvCache::CopyBlock(int64_t from, int64_t to) {
 
 void PagedKvCache::ReleaseMemory() {
   if (!options_.device.is_cpu()) {
-    keys_.clear();
-    values_.clear();
+    FreeTensors();
     return;
   }
   for (const auto* tensors : {&keys_, &values_}) {

@@ -63,7 +63,7 @@ class PagedKvCache {
   // GPU only: the block for tokens that pad a batch.
   int32_t padding_block() const { return static_cast<int32_t>(options_.num_blocks); }
 
-  // Copies a block in all layers that share it; on a GPU, ordered on the current stream.
+  // Copies a block in all layers that share it; on a GPU in one launch on the current stream.
   void CopyBlock(int64_t from, int64_t to);
 
   // Returns the memory of all blocks to the system; their contents are lost. On the CPU blocks can
@@ -77,6 +77,7 @@ class PagedKvCache {
  private:
   PagedKvCache() = default;
   absl::Status Allocate();
+  void FreeTensors();
 
   PagedKvCacheOptions options_;
   CacheGroups groups_;
@@ -84,6 +85,7 @@ class PagedKvCache {
   // One tensor for each layer's place in a block.
   std::vector<at::Tensor> keys_;
   std::vector<at::Tensor> values_;
+  at::Tensor on_device_;  // GPU only: the tensors above, [2 * layers, num_blocks + 1, ...]
 };
 
 }  // namespace tandem::model

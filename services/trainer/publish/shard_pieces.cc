@@ -43,8 +43,8 @@ absl::Status PackPieces(const RankShards& shards, absl::Span<const ShardPiece> p
   for (const auto& [piece, from] : pieces) {
     const at::Tensor& master = shards.units[from.block].master;
     const at::Tensor& computed = shards.units[from.block].computed;
-    if (computed.defined() && computed.scalar_type() == to.scalar_type() &&
-        computed.device() == shards.ops->device()) {
+    const bool is_cast = computed.defined() && computed.scalar_type() == to.scalar_type();
+    if (is_cast && computed.device() == shards.ops->device()) {
       weights::CopyRun& run = copies.emplace_back();
       run.from = static_cast<const std::byte*>(computed.const_data_ptr()) + from.offset * element;
       run.to = out + done * element;
@@ -60,9 +60,10 @@ absl::Status PackPieces(const RankShards& shards, absl::Span<const ShardPiece> p
       run.repeat = piece.repeat;
       run.from_stride = from.stride;
     } else {
-      // State that was moved out of the device's memory.
-      const at::Tensor held = master.detach().view({-1}).as_strided(
-          {piece.repeat, piece.length}, {from.stride, 1}, master.storage_offset() + from.offset);
+      // State in other memory. What is cast already has half the bytes to copy.
+      const at::Tensor& source = is_cast ? computed : master;
+      const at::Tensor held = source.detach().view({-1}).as_strided(
+          {piece.repeat, piece.length}, {from.stride, 1}, source.storage_offset() + from.offset);
       to.view({-1})
           .narrow(0, done, piece.elements())
           .view({piece.repeat, piece.length})

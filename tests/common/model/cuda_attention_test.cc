@@ -200,5 +200,35 @@ TEST_F(CudaAttention, PlansOfOneSizeHaveOneAddress) {
   EXPECT_EQ(attention_->address_epoch(), epoch);
 }
 
+TEST(CudaKvCache, ABlockIsCopiedInAllLayers) {
+  TANDEM_SKIP_WITHOUT_CUDA();
+  ASSERT_OK_AND_ASSIGN(PagedKvCache cache, PagedKvCache::Create({.num_layers = 3,
+                                                                 .num_blocks = 6,
+                                                                 .block_size = 16,
+                                                                 .num_kv_heads = 2,
+                                                                 .head_dim = 8,
+                                                                 .dtype = at::kBFloat16,
+                                                                 .device = kGpu}));
+  std::vector<at::Tensor> before;
+  for (int64_t layer = 0; layer < 3; ++layer) {
+    for (at::Tensor tensor : {cache.keys(layer), cache.values(layer)}) {
+      tensor.normal_();
+      before.push_back(tensor.clone());
+    }
+  }
+  cache.CopyBlock(1, 4);
+  for (int64_t layer = 0; layer < 3; ++layer) {
+    for (const bool is_key : {true, false}) {
+      const at::Tensor& tensor = is_key ? cache.keys(layer) : cache.values(layer);
+      const at::Tensor& was = before[2 * layer + (is_key ? 0 : 1)];
+      EXPECT_TRUE(at::equal(tensor[4], was[1])) << "layer " << layer;
+      for (const int64_t block : {0, 1, 2, 3, 5}) {
+        EXPECT_TRUE(at::equal(tensor[block], was[block]))
+            << "layer " << layer << " block " << block;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tandem::model
