@@ -62,6 +62,10 @@ std::vector<int64_t> LayerWindows(const ModelSpec& spec) {
   return windows;
 }
 
+std::vector<int64_t> CacheWindows(const ModelSpec& spec, bool on_gpu) {
+  return on_gpu ? std::vector<int64_t>(spec.layers.size(), 0) : LayerWindows(spec);
+}
+
 int64_t FirstBlockInUse(int64_t window, int64_t position, int64_t block_size) {
   return window == 0 ? 0 : std::max<int64_t>(0, position + 1 - window) / block_size;
 }

@@ -45,6 +45,10 @@ CacheGroups GroupLayers(absl::Span<const int64_t> windows);
 // Windows of the model's layers.
 std::vector<int64_t> LayerWindows(const ModelSpec& spec);
 
+// The windows by which a cache frees the layers' blocks. On a GPU none does: attention masks what a
+// window hides, and keeps it.
+std::vector<int64_t> CacheWindows(const ModelSpec& spec, bool on_gpu);
+
 // Returns the first block position that tokens from `position` on see.
 int64_t FirstBlockInUse(int64_t window, int64_t position, int64_t block_size);
 

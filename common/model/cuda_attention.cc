@@ -283,9 +283,9 @@ absl::StatusOr<std::unique_ptr<DeviceAttention>> CreateCudaAttention(const Paged
   for (const int64_t window : cache.groups().windows) {
     if (window == 0) continue;
     return absl::UnimplementedError(
-        absl::StrCat("attention on a GPU: expected layers that see all tokens, found a sliding "
-                     "window of ",
-                     window, "; use rollout.device=cpu"));
+        absl::StrCat("attention on a GPU: expected a KV cache that frees no blocks, found one that "
+                     "frees those beyond a window of ",
+                     window));
   }
   // Slots are numbered in 32 bits.
   if ((o.num_blocks + 1) * o.block_size > std::numeric_limits<int32_t>::max()) {

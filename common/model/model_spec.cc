@@ -69,7 +69,7 @@ int64_t ModelCacheElementsPerToken(const ModelSpec& spec, int tensor_ranks, bool
     if (!cache.shared) cache.num_kv_heads = MostKvHeads(layer.attention, tensor_ranks);
     of_layer = std::max(of_layer, CacheElementsPerToken(cache, on_gpu));
   }
-  const CacheGroups groups = GroupLayers(LayerWindows(spec));
+  const CacheGroups groups = GroupLayers(CacheWindows(spec, on_gpu));
   return groups.num_groups() * groups.layers_per_block * of_layer;
 }
 

@@ -78,7 +78,7 @@ absl::StatusOr<CacheSize> SizeCache(const EngineOptions& options, const model::T
                 .shared = of_layer.shared,
                 .dtype = options.dtype,
                 .device = options.device,
-                .windows = model::LayerWindows(spec)};
+                .windows = model::CacheWindows(spec, !options.device.is_cpu())};
   // The rank with the most heads decides.
   model::PagedKvCacheOptions largest = size.cache;
   if (!largest.shared) largest.num_kv_heads = model::MostKvHeads(attention, parallel.size);

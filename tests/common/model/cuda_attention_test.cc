@@ -179,7 +179,7 @@ TEST_F(CudaAttention, HonoursSoftcapWindowAndSinks) {
   }
 }
 
-TEST_F(CudaAttention, RefusesLayersWithASlidingWindow) {
+TEST_F(CudaAttention, RefusesACacheThatFreesBlocks) {
   ASSERT_OK_AND_ASSIGN(const PagedKvCache cache, PagedKvCache::Create({.num_layers = 2,
                                                                        .num_blocks = 4,
                                                                        .num_kv_heads = 2,

@@ -9,8 +9,10 @@ namespace {
 
 std::vector<ExactCase> CudaCases() {
   std::vector<ExactCase> cases = {{kWideShape, at::kFloat, 1}, {kWideShape, at::kBFloat16, 1}};
-  for (const ExactCase& exact_case : ExactCases()) {
-    if (exact_case.threads == 1) cases.push_back(exact_case);
+  for (const std::vector<ExactShape>* shapes : {&ExactShapes(), &WindowedShapes()}) {
+    for (const ExactCase& exact_case : ExactCases(*shapes)) {
+      if (exact_case.threads == 1) cases.push_back(exact_case);
+    }
   }
   for (ExactCase& exact_case : cases) {
     exact_case.device = at::Device(at::kCUDA, 0);

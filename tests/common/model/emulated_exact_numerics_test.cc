@@ -73,6 +73,7 @@ class EmulatedAttention : public DeviceAttention {
     args.values = write.values;
     args.out = out.mutable_data_ptr();
     args.scale = static_cast<float>(params.scale);
+    args.window = params.window;
     EXPECT_EQ(cuda::LaunchPlain(args, nullptr), cudaSuccess);
     return out;
   }
@@ -92,8 +93,10 @@ absl::StatusOr<std::unique_ptr<DeviceAttention>> MakeEmulated(const PagedKvCache
 // Types in turns.
 std::vector<ExactCase> EmulatedCases() {
   std::vector<ExactCase> cases = {{kWideShape, at::kFloat, 1}, {kWideShape, at::kBFloat16, 1}};
-  for (const ExactShape& shape : ExactShapes()) {
-    cases.push_back({shape, cases.size() % 2 == 0 ? at::kFloat : at::kBFloat16, 1});
+  for (const std::vector<ExactShape>* shapes : {&ExactShapes(), &WindowedShapes()}) {
+    for (const ExactShape& shape : *shapes) {
+      cases.push_back({shape, cases.size() % 2 == 0 ? at::kFloat : at::kBFloat16, 1});
+    }
   }
   for (ExactCase& exact_case : cases) {
     exact_case.make_attention = &MakeEmulated;

@@ -92,7 +92,7 @@ inline const std::vector<ExactShape>& ExactShapes() {
   return shapes;
 }
 
-// Windows within a block of keys, and over several. The paged attention of a GPU has none.
+// Windows within a block of keys, and over several.
 inline const std::vector<ExactShape>& WindowedShapes() {
   static const std::vector<ExactShape> shapes = {
       {"heads4_kv2_dim32_window1", 4, 2, 32, 48, 80, 131, false, false, false, 1},
@@ -416,7 +416,7 @@ class ExactNumerics {
 
   // Filled with what must not be read.
   PagedKvCache MakeCache(const std::vector<Tokens>& sequences, int64_t block_size) {
-    const std::vector<int64_t> windows = LayerWindows(model_.spec());
+    const std::vector<int64_t> windows = CacheWindows(model_.spec(), make_attention_ != nullptr);
     int64_t num_blocks = 0;
     for (const Tokens& tokens : sequences) {
       num_blocks += 4 * GroupLayers(windows).num_groups() *

@@ -146,7 +146,6 @@ TEST_P(ExactGenerationTest, LogProbsAreTheTrainersUnderMixedTraffic) {
 }
 
 TEST_P(ExactGenerationTest, LogProbsAreTheTrainersWithASlidingWindow) {
-  if (kDevice.is_cuda()) GTEST_SKIP() << "a rollout on a GPU has no sliding windows";
   for (const bool in_every_layer : {false, true}) {
     model::ModelSpec spec = GroupedSpec();
     spec.layers.back().attention.window = 40;
