@@ -398,7 +398,8 @@ __global__ void __launch_bounds__(kThreads) RowLogProbsBackwardKernel(
   const float grad_entropy = args.grad_entropy[row];
   const int64_t target = args.targets[row];
   const int64_t begin = static_cast<int64_t>(blockIdx.y) * kGradientsOfBlock;
-  const int64_t end = min(args.vocab, begin + kGradientsOfBlock);
+  const int64_t last = begin + kGradientsOfBlock;
+  const int64_t end = last < args.vocab ? last : args.vocab;
   for (int64_t j = begin + threadIdx.x; j < end; j += kThreads) {
     const float logit = x[j];
     // Below this exp() is 0 in float32; an infinite one would make 0 times infinity.
