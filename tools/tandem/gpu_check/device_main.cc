@@ -47,7 +47,7 @@ absl::Status RunKernels(const Options& options) {
   for (auto i = static_cast<size_t>(options.from); i < comparisons.size(); ++i) {
     const nlohmann::json place = {{"comparison", i}, {"of", comparisons.size()}};
     nlohmann::json begins = place;
-    begins["begins"] = comparisons[i].name;
+    begins["begins"] = NameOf(comparisons[i]);
     Print(begins);
     nlohmann::json result = RunComparison(comparisons[i], device, options.small);
     current->Synchronize();  // a fault belongs to this comparison

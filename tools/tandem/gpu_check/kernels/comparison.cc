@@ -68,15 +68,18 @@ std::vector<Comparison> AllComparisons() {
   return all;
 }
 
+std::string NameOf(const Comparison& comparison) {
+  if (comparison.dtype == at::kByte) return comparison.name;
+  return absl::StrCat(comparison.name, ", ", c10::toString(comparison.dtype));
+}
+
 nlohmann::json RunComparison(const Comparison& comparison, at::Device device, bool small) {
   const c10::InferenceMode inference;
   at::manual_seed(1);
   Comparer comparer({.device = device, .dtype = comparison.dtype, .small = small});
   comparison.run(comparer);
   nlohmann::json result = comparer.Result();
-  result["name"] = comparison.dtype == at::kByte
-                       ? std::string(comparison.name)
-                       : absl::StrCat(comparison.name, ", ", c10::toString(comparison.dtype));
+  result["name"] = NameOf(comparison);
   return result;
 }
 

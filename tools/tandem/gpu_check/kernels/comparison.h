@@ -74,6 +74,9 @@ struct Comparison {
 // All comparisons, in a fixed order.
 std::vector<Comparison> AllComparisons();
 
+// "norms, Float"; the type only where there is a choice.
+std::string NameOf(const Comparison& comparison);
+
 // Runs one with the seed that all begin with. Errors of a device are exceptions.
 nlohmann::json RunComparison(const Comparison& comparison, at::Device device, bool small);
 

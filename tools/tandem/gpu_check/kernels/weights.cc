@@ -20,7 +20,7 @@ int64_t Below(int64_t end, std::mt19937_64& random) {
   return std::uniform_int_distribution<int64_t>(0, end - 1)(random);
 }
 
-void Check(const absl::Status& status) {
+void ThrowIfError(const absl::Status& status) {
   if (!status.ok()) throw std::runtime_error(status.ToString());
 }
 
@@ -28,7 +28,7 @@ void Check(const absl::Status& status) {
 struct Ops {
   explicit Ops(at::Device device) {
     absl::StatusOr<std::unique_ptr<weights::DeviceOps>> made = weights::CreateDeviceOps(device);
-    Check(made.status());
+    ThrowIfError(made.status());
     ops = *std::move(made);
     entered = ops->Enter();
   }
@@ -74,8 +74,8 @@ void CompareWeightCopies(Comparer& comparer) {
     to += run.to_stride * run.repeat;
   }
   const Ops ops(comparer.device());
-  Check(ops->Copy(runs));
-  Check(ops->Synchronize());
+  ThrowIfError(ops->Copy(runs));
+  ThrowIfError(ops->Synchronize());
   comparer.ExpectEqual(found, expected, absl::StrCat(runs.size(), " runs of any alignment"));
 }
 
@@ -94,8 +94,8 @@ void CompareWeightCasts(Comparer& comparer) {
     run.repeat = repeat;
     run.from_stride = stride;
     const Ops ops(comparer.device());
-    Check(ops->Cast(element, {run}));
-    Check(ops->Synchronize());
+    ThrowIfError(ops->Cast(element, {run}));
+    ThrowIfError(ops->Synchronize());
     comparer.ExpectEqual(found, rows.to(type), absl::StrCat("to ", c10::toString(type)));
   }
 }
@@ -121,9 +121,9 @@ void CompareWeightDigests(Comparer& comparer) {
     there.push_back(run);
   }
   std::vector<weights::DigestSum> expected(5), found(5);
-  Check(weights::CpuOps().Digest(here, absl::MakeSpan(expected)));
+  ThrowIfError(weights::CpuOps().Digest(here, absl::MakeSpan(expected)));
   const Ops ops(comparer.device());
-  Check(ops->Digest(there, absl::MakeSpan(found)));
+  ThrowIfError(ops->Digest(there, absl::MakeSpan(found)));
   std::vector<double> same;
   for (size_t i = 0; i < found.size(); ++i) same.push_back(found[i] == expected[i] ? 1 : 0);
   comparer.ExpectEqual(at::tensor(same), at::ones({5}), "sums of rows of any length");
