@@ -152,7 +152,7 @@ void ComparePagedAttention(Comparer& comparer) {
     sequences.Step({{1, comparer.small() ? 40 : 700}, {0, 1}});
     sequences.Step({{0, 1}, {1, comparer.small() ? 9 : 300}, {2, 64}});
     sequences.Step({{3, 1}, {0, 1}, {1, 1}, {2, 1}});
-    if (!comparer.small()) sequences.Step({{1, 2500}});
+    if (!comparer.small()) sequences.Step({{1, 1200}});
     sequences.Step({{1, 1}, {0, 1}});
     // As graphs are captured.
     sequences.Step({{1, 1}, {0, 1}, {2, 1}}, 3);
