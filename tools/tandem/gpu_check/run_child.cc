@@ -33,11 +33,10 @@ absl::Status Finish(rpc::ChildProcess& child, const ChildCommand& command, absl:
       return absl::CancelledError("interrupted");
     }
     if (absl::Now() < command.deadline) continue;
+    const absl::Duration ran = absl::Trunc(absl::Now() - start, absl::Seconds(1));
     child.Stop(kGrace);
-    return absl::DeadlineExceededError(
-        absl::StrCat(child.name(), " was ended after ",
-                     absl::FormatDuration(absl::Trunc(absl::Now() - start, absl::Seconds(1))),
-                     ", its time limit"));
+    return absl::DeadlineExceededError(absl::StrCat(child.name(), " was ended after ",
+                                                    absl::FormatDuration(ran), ", its time limit"));
   }
   return child.ExitStatus();
 }
