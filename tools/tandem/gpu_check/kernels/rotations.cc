@@ -55,8 +55,11 @@ void CompareRotation(Comparer& comparer, const Case& at_case) {
   comparer.ExpectOurs(model::device::KernelsTake({qkv, rotation.q_norm.weight}));
   const model::Qkv found = model::RotateQkv(qkv, rotation);
   const model::Qkv expected = model::eager::RotateQkv(qkv.to(at::kDouble), wide);
-  comparer.Expect(found.q, expected.q, comparer.tolerance(), absl::StrCat("queries, ", what));
-  comparer.Expect(found.k, expected.k, comparer.tolerance(), absl::StrCat("keys, ", what));
+  // The CPU's kernel rounds a normed head before it rotates it, and a rotated element has the
+  // rounding of both of its pair.
+  const double tolerance = (at_case.with_norms ? 2 : 1) * comparer.tolerance();
+  comparer.Expect(found.q, expected.q, tolerance, absl::StrCat("queries, ", what));
+  comparer.Expect(found.k, expected.k, tolerance, absl::StrCat("keys, ", what));
   comparer.Expect(found.v, expected.v, comparer.tolerance(), absl::StrCat("values, ", what));
 }
 
