@@ -175,6 +175,16 @@ TEST(ExactScore, OfTrainerAndRolloutIsTheSameText) {
       outputs.push_back(result.out);
     }
     EXPECT_EQ(outputs[0], outputs[1]) << dtype;
+    const ProgramResult both =
+        RunProgram("tandem", {"score", "--model", folder / "run/model", "--input", input, "--side",
+                              "both", "--dtype", dtype, "--numerics", "exact"});
+    ASSERT_EQ(both.exit_code, 0) << both.err;
+    const auto alone = JsonLines(outputs[0]), lines = JsonLines(both.out);
+    ASSERT_EQ(lines.size(), 20u);
+    for (size_t row = 0; row < lines.size(); ++row) {
+      EXPECT_EQ(lines[row]["trainer"], alone[row]["logprobs"]) << dtype << ", row " << row;
+      EXPECT_EQ(lines[row]["rollout"], alone[row]["logprobs"]) << dtype << ", row " << row;
+    }
   }
 }
 

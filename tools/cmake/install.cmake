@@ -7,7 +7,8 @@
 #   share/tandem/      configs, examples, and clients: the protos and the source of the Python wheel
 #
 # Components, each a Debian package: programs (tandem), examples, clients.
-set(TANDEM_PROGRAMS tandem tandem-trainer tandem-rollout tandem-inspect tandem-bench-raw tandem-bench-device)
+set(TANDEM_PROGRAMS tandem tandem-trainer tandem-rollout tandem-inspect tandem-bench-raw tandem-bench-device
+                    tandem-check-device)
 set_target_properties(${TANDEM_PROGRAMS} PROPERTIES INSTALL_RPATH "\$ORIGIN/../lib/tandem")
 foreach(program ${TANDEM_PROGRAMS})
   # RPATH, not RUNPATH: it also holds for libraries that the libraries load, as cuDNN does its parts.

@@ -106,9 +106,10 @@ int Run(int argc, char** argv) {
   tandem::rpc::AddSecurityFlags(app, security);
   app.fallthrough();  // they may stand behind the subcommand too
   Runner runner;
-  for (const auto add : {AddTrain, AddSft, AddDpo, AddReplay, AddExport, AddEval, AddGenerate,
-                         AddScore, AddTokenize, AddReward, AddStatus, AddHealth, AddSync, AddPause,
-                         AddResume, AddDiagnose, AddDoctor, AddView, AddBench}) {
+  for (const auto add :
+       {AddTrain,  AddSft,      AddDpo,    AddReplay,   AddExport, AddEval, AddGenerate,
+        AddScore,  AddTokenize, AddReward, AddStatus,   AddHealth, AddSync, AddPause,
+        AddResume, AddDiagnose, AddDoctor, AddGpuCheck, AddView,   AddBench}) {
     add(app, runner);
   }
   try {

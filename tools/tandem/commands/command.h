@@ -36,6 +36,7 @@ void AddHealth(CLI::App& app, Runner& runner);
 void AddSync(CLI::App& app, Runner& runner);
 void AddDiagnose(CLI::App& app, Runner& runner);
 void AddDoctor(CLI::App& app, Runner& runner);
+void AddGpuCheck(CLI::App& app, Runner& runner);
 void AddView(CLI::App& app, Runner& runner);
 void AddPause(CLI::App& app, Runner& runner);
 void AddResume(CLI::App& app, Runner& runner);

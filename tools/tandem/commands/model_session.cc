@@ -25,6 +25,10 @@ absl::Status OpenModelSession(const ModelOptions& options, Side side, const Scra
     return Misuse(absl::InvalidArgumentError(
         "give either --model DIR (starts a service) or --endpoint HOST:PORT (a running service)"));
   }
+  if (side == Side::kBoth && !options.endpoint.empty()) {
+    return Misuse(absl::InvalidArgumentError(
+        "--endpoint names one service, but both sides are wanted: give --model DIR"));
+  }
   RunOptions run;
   run.overrides.push_back(absl::StrCat("model.dtype=", options.dtype));
   run.overrides.push_back(absl::StrCat("numerics=", options.numerics));
@@ -42,9 +46,9 @@ absl::Status OpenModelSession(const ModelOptions& options, Side side, const Scra
   ASSIGN_OR_RETURN(config, ResolveConfig(run, needs));
   SessionOptions session_options;
   session_options.local = !options.model.empty();
-  session_options.needs_trainer = side == Side::kTrainer;
-  session_options.needs_rollouts = side == Side::kRollout;
-  if (side == Side::kRollout) session_options.rollout_model = config.model().path();
+  session_options.needs_trainer = side != Side::kRollout;
+  session_options.needs_rollouts = side != Side::kTrainer;
+  if (side != Side::kTrainer) session_options.rollout_model = config.model().path();
   return session.Open(config, session_options);
 }
 

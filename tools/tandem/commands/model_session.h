@@ -22,9 +22,10 @@ struct ModelOptions {
 
 void AddModelOptions(CLI::App& command, ModelOptions& options);
 
-enum class Side { kTrainer, kRollout };
+enum class Side { kTrainer, kRollout, kBoth };
 
-// Misuse if neither or both of model and endpoint are given, or dtype or numerics is unknown.
+// Misuse if neither or both of model and endpoint are given, if an endpoint is given for both sides,
+// or if dtype or numerics is unknown.
 // `config` receives the resolved configuration; its run_dir is `scratch`.
 absl::Status OpenModelSession(const ModelOptions& options, Side side, const ScratchFolder& scratch,
                               Session& session, config::v1::RunConfig& config);

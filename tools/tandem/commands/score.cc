@@ -1,8 +1,10 @@
 // tandem score: log-probs of given tokens, computed by the trainer or by the rollout.
 #include <cstdio>
 #include <memory>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "common/io/jsonl.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/status_conversion.h"
@@ -20,7 +22,7 @@ struct ScoreOptions {
   std::string side = "rollout";
 };
 
-// Sequences that go to the trainer in one call.
+// Sequences that go to the trainer in one call, and are printed at once.
 constexpr int kBatch = 64;
 
 using Sequence = std::vector<uint32_t>;
@@ -41,35 +43,65 @@ absl::StatusOr<std::vector<Sequence>> ReadSequences(const std::string& path) {
   return sequences;
 }
 
+// Log-probs of each sequence, in order.
+using Scores = std::vector<std::vector<float>>;
+
 template <typename LogProbs>
-void Print(const LogProbs& logprobs) {
-  std::vector<float> values(logprobs.begin(), logprobs.end());
-  std::printf("%s", io::ToJsonLine({{"logprobs", values}}).c_str());
+std::vector<float> FloatsOf(const LogProbs& logprobs) {
+  return {logprobs.begin(), logprobs.end()};
 }
 
-absl::Status ScoreByTrainer(Session& session, const std::vector<Sequence>& sequences) {
-  for (size_t begin = 0; begin < sequences.size(); begin += kBatch) {
-    trainer::v1::ComputeLogProbsRequest request;
-    for (size_t i = begin; i < std::min(sequences.size(), begin + kBatch); ++i) {
-      request.add_sequences()->mutable_token_ids()->Add(sequences[i].begin(), sequences[i].end());
-    }
-    ASSIGN_OR_RETURN(const auto response, session.trainer().ComputeLogProbs(request));
-    for (const auto& scored : response.sequences()) Print(scored.logprobs());
+absl::StatusOr<Scores> ScoreByTrainer(Session& session, absl::Span<const Sequence> sequences) {
+  trainer::v1::ComputeLogProbsRequest request;
+  for (const Sequence& sequence : sequences) {
+    request.add_sequences()->mutable_token_ids()->Add(sequence.begin(), sequence.end());
   }
-  return absl::OkStatus();
+  ASSIGN_OR_RETURN(const auto response, session.trainer().ComputeLogProbs(request));
+  Scores scores;
+  for (const auto& scored : response.sequences()) scores.push_back(FloatsOf(scored.logprobs()));
+  if (scores.size() == sequences.size()) return scores;
+  return absl::InternalError(absl::StrCat("expected the log-probs of ", sequences.size(),
+                                          " sequences of the trainer, found ", scores.size()));
 }
 
-absl::Status ScoreByRollout(Session& session, const std::vector<Sequence>& sequences) {
+// `first`: the number of the first of the sequences, for errors.
+absl::StatusOr<Scores> ScoreByRollout(Session& session, absl::Span<const Sequence> sequences,
+                                      size_t first) {
   auto stub =
       rollout::v1::RolloutService::NewStub(rpc::MakeChannel(session.fleet().replicas()[0].address));
-  for (size_t i = 0; i < sequences.size(); ++i) {
+  Scores scores;
+  for (const Sequence& sequence : sequences) {
     rollout::v1::ScoreRequest request;
-    request.mutable_token_ids()->Add(sequences[i].begin(), sequences[i].end());
+    request.mutable_token_ids()->Add(sequence.begin(), sequence.end());
     rollout::v1::ScoreResponse response;
     auto context = rpc::MakeContext(absl::Minutes(10));
     RETURN_IF_ERROR(rpc::FromGrpcStatus(stub->Score(context.get(), request, &response)))
-        << "sequence " << i + 1 << " of the input";
-    Print(response.logprobs());
+        << "sequence " << first + scores.size() + 1 << " of the input";
+    scores.push_back(FloatsOf(response.logprobs()));
+  }
+  return scores;
+}
+
+// Scores a batch after another, and prints each.
+absl::Status ScoreAndPrint(Session& session, Side side, absl::Span<const Sequence> sequences) {
+  for (size_t begin = 0; begin < sequences.size(); begin += kBatch) {
+    const absl::Span<const Sequence> batch = sequences.subspan(begin, kBatch);
+    Scores by_trainer, by_rollout;
+    if (side != Side::kRollout) {
+      ASSIGN_OR_RETURN(by_trainer, ScoreByTrainer(session, batch));
+    }
+    if (side != Side::kTrainer) {
+      ASSIGN_OR_RETURN(by_rollout, ScoreByRollout(session, batch, begin));
+    }
+    for (size_t i = 0; i < batch.size(); ++i) {
+      nlohmann::json line;
+      if (side == Side::kBoth) {
+        line = {{"trainer", by_trainer[i]}, {"rollout", by_rollout[i]}};
+      } else {
+        line = {{"logprobs", side == Side::kTrainer ? by_trainer[i] : by_rollout[i]}};
+      }
+      std::printf("%s", io::ToJsonLine(line).c_str());
+    }
   }
   return absl::OkStatus();
 }
@@ -78,12 +110,12 @@ absl::Status RunScore(const ScoreOptions& options) {
   Session session;
   ScratchFolder scratch(&session);
   ASSIGN_OR_RETURN(const std::vector<Sequence> sequences, ReadSequences(options.input));
-  const bool trainer = options.side == "trainer";
+  const Side side = options.side == "both"      ? Side::kBoth
+                    : options.side == "trainer" ? Side::kTrainer
+                                                : Side::kRollout;
   config::v1::RunConfig config;
-  RETURN_IF_ERROR(session.Explain(OpenModelSession(
-      options.model, trainer ? Side::kTrainer : Side::kRollout, scratch, session, config)));
-  return session.Explain(trainer ? ScoreByTrainer(session, sequences)
-                                 : ScoreByRollout(session, sequences));
+  RETURN_IF_ERROR(session.Explain(OpenModelSession(options.model, side, scratch, session, config)));
+  return session.Explain(ScoreAndPrint(session, side, sequences));
 }
 
 }  // namespace
@@ -94,8 +126,10 @@ void AddScore(CLI::App& app, Runner& runner) {
   AddModelOptions(*command, options->model);
   command->add_option("--input", options->input, R"(JSONL of {"ids"}; /dev/stdin for a pipe)")
       ->required();
-  command->add_option("--side", options->side, "Service that computes: trainer or rollout")
-      ->check(CLI::IsMember({"trainer", "rollout"}))
+  command
+      ->add_option("--side", options->side,
+                   "Service that computes: trainer, rollout, or both beside each other")
+      ->check(CLI::IsMember({"trainer", "rollout", "both"}))
       ->capture_default_str();
   command
       ->add_flag_callback(

@@ -581,6 +581,17 @@ TEST(Cli, TheLogThatAnErrorCitesIsThereAfterwards) {
   }
 }
 
+TEST(Cli, AnEndpointCannotScoreOnBothSides) {
+  const TempFolder folder;
+  const std::string input = folder.Write("in.jsonl", R"({"ids": [1, 2]})");
+
+  const ProgramResult result = RunProgram(
+      "tandem", {"score", "--endpoint", "127.0.0.1:1", "--side", "both", "--input", input});
+
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("both sides"));
+}
+
 TEST(Cli, AMissingModelFolderIsNamedBeforeAnythingStarts) {
   const TempFolder folder;
   const std::string input = folder.Write("in.jsonl", R"({"ids": [1, 2]})");
