@@ -91,6 +91,9 @@ struct Rendezvous {
   std::string secret;
   // False for a store without a secret, such as torchrun's: members prove it only to each other.
   bool store_has_secret = true;
+  // How long a store that nobody can connect to is tried again, within the deadline; after that
+  // UNAVAILABLE. See AfterRollCall() in roll_call.h.
+  absl::Duration unreachable_limit = absl::InfiniteDuration();
 };
 
 struct GroupOptions {

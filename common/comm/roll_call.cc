@@ -15,6 +15,7 @@ namespace tandem::comm {
 namespace {
 
 constexpr absl::Duration kAnswerTimeout = absl::Seconds(30);  // of the store, to a question
+constexpr absl::Duration kUnreachableLimit = absl::Seconds(5);
 
 std::string KeyOf(int rank) { return absl::StrCat("rank-", rank); }
 
@@ -60,6 +61,11 @@ absl::Status CallRoll(const RollCallOptions& options) {
     }
     if (options.on_missing) options.on_missing(missing);
   }
+}
+
+Rendezvous AfterRollCall(Rendezvous rendezvous) {
+  rendezvous.unreachable_limit = kUnreachableLimit;
+  return rendezvous;
 }
 
 }  // namespace tandem::comm

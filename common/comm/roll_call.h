@@ -28,6 +28,11 @@ struct RollCallOptions {
 // ranks; CANCELLED; UNAVAILABLE if the store is gone.
 absl::Status CallRoll(const RollCallOptions& options);
 
+// The rendezvous for what a rank does after its roll call: the store was up, so a rank that cannot
+// connect to it any more gives up after five seconds with UNAVAILABLE, instead of waiting until its
+// timeout for a rank 0 that has ended.
+Rendezvous AfterRollCall(Rendezvous rendezvous);
+
 }  // namespace tandem::comm
 
 #endif  // TANDEM_COMMON_COMM_ROLL_CALL_H_

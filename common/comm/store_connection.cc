@@ -103,11 +103,19 @@ absl::StatusOr<std::unique_ptr<StoreConnection>> StoreConnection::Open(const Ren
         absl::StrCat(place, ": cannot make an eventfd: ", std::strerror(errno)));
   }
   auto connection = absl::WrapUnique(new StoreConnection(stop_fd, place, rendezvous));
+  const absl::Time unreachable = absl::Now() + rendezvous.unreachable_limit;
   while (true) {
     const absl::Status status = connection->Establish(deadline, cancelled);
     if (status.ok()) return connection;
     const bool may_come = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
     if (!may_come) return status;
+    if (absl::IsUnavailable(status) && absl::Now() >= unreachable) {
+      return absl::UnavailableError(absl::StrCat(status.message(), " for ",
+                                                 absl::FormatDuration(rendezvous.unreachable_limit),
+                                                 "; it answered before, so the process that serves "
+                                                 "it, rank 0 or torchrun, has ended: look "
+                                                 "there for the cause"));
+    }
     if (absl::Now() + kRetryPause >= deadline) {
       return absl::DeadlineExceededError(absl::StrCat("connecting: ", status.message()));
     }

@@ -25,7 +25,8 @@ using Cancelled = std::function<bool()>;
 class StoreConnection {
  public:
   // Retries until the deadline: the store may not be up yet, or may evict this connection among
-  // strangers' before it has proven the secret.
+  // strangers' before it has proven the secret. UNAVAILABLE once the rendezvous's unreachable_limit
+  // has passed without a connection.
   static absl::StatusOr<std::unique_ptr<StoreConnection>> Open(const Rendezvous& rendezvous,
                                                                absl::Time deadline,
                                                                const Cancelled& cancelled);

@@ -1,4 +1,4 @@
-// Runs one function on several threads, on fewer where the system starts no more.
+// Runs one function on several threads, and says what happens where the system starts no more.
 //
 //   std::atomic<size_t> next{0};
 //   host::RunOnThreads(8, [&] {
@@ -8,6 +8,9 @@
 #define TANDEM_COMMON_HOST_RUN_ON_THREADS_H_
 
 #include <cstddef>
+#include <functional>
+#include <thread>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 
@@ -18,6 +21,15 @@ namespace tandem::host {
 // thread alone, so `work` takes pieces until none is left, and waits for none of the other threads.
 // An exception of one of them is thrown again here, when all have ended.
 void RunOnThreads(size_t num_threads, absl::FunctionRef<void()> work);
+
+// Calls work(0) to work(num_threads - 1) at the same time, work(0) in the calling thread, and returns
+// when all have returned: none begins before all threads are there. `work` must not throw. Throws
+// std::system_error or std::bad_alloc, before any work, where the system does not start so many.
+void RunTogether(size_t num_threads, absl::FunctionRef<void(size_t)> work);
+
+// Starts up to `num_threads` threads, thread i with work(i), and returns those that the system has
+// started; the caller joins them. `work` must not throw, and is copied.
+std::vector<std::thread> StartThreads(size_t num_threads, const std::function<void(size_t)>& work);
 
 }  // namespace tandem::host
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/host/cpu_list.h"
+#include "common/host/run_on_threads.h"
 #include "hwy/cache_control.h"
 
 // Declared by the OpenMP library whose threads LibTorch uses; affects only the calling thread.
@@ -34,12 +35,10 @@ bool HasRange(uint64_t state) { return NextOf(state) < RangesOf(state); }
 WorkerPool::WorkerPool(int num_threads, std::vector<int> cpus) : cpus_(std::move(cpus)) {
   const int64_t workers = std::clamp<int64_t>(num_threads, 1, kMostThreads) - 1;
   Pin(0);
-  for (int64_t i = 0; i < workers; ++i) {
-    workers_.emplace_back([this, i] {
-      Pin(i + 1);
-      Work();
-    });
-  }
+  workers_ = host::StartThreads(static_cast<size_t>(workers), [this](size_t i) {
+    Pin(i + 1);
+    Work();
+  });
 }
 
 void WorkerPool::Pin(size_t thread) const {

@@ -25,7 +25,8 @@ namespace tandem::model {
 // thread.
 class WorkerPool {
  public:
-  // The caller counts as one of `num_threads`; the pool starts the others. Given `cpus`, pins the
+  // The caller counts as one of `num_threads`; the pool starts the others, fewer where a limit on
+  // threads or memory leaves fewer. Given `cpus`, pins the
   // calling thread to the first and each worker to the next, until the list ends; skips a CPU that
   // the process may not use.
   explicit WorkerPool(int num_threads, std::vector<int> cpus = {});

@@ -28,4 +28,10 @@ ExitDeadline::~ExitDeadline() {
   if (thread_.joinable()) thread_.join();
 }
 
+TerminationDeadline::TerminationDeadline(TerminationSignal& termination, absl::Duration after)
+    : deadline_(std::make_shared<std::unique_ptr<ExitDeadline>>()) {
+  termination.OnSignal(
+      [deadline = deadline_, after] { *deadline = std::make_unique<ExitDeadline>(after); });
+}
+
 }  // namespace tandem::rpc

@@ -7,10 +7,12 @@
 #ifndef TANDEM_COMMON_RPC_EXIT_DEADLINE_H_
 #define TANDEM_COMMON_RPC_EXIT_DEADLINE_H_
 
+#include <memory>
 #include <thread>
 
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
+#include "common/rpc/termination_signal.h"
 
 namespace tandem::rpc {
 
@@ -27,6 +29,21 @@ class ExitDeadline {
  private:
   absl::Notification ended_;
   std::thread thread_;
+};
+
+// An ExitDeadline that begins with a termination signal, whatever the process does then: also while
+// it starts, and while its objects are destroyed.
+class TerminationDeadline {
+ public:
+  TerminationDeadline(TerminationSignal& termination, absl::Duration after);
+  // Calls it off.
+  ~TerminationDeadline() = default;
+  TerminationDeadline(const TerminationDeadline&) = delete;
+  TerminationDeadline& operator=(const TerminationDeadline&) = delete;
+
+ private:
+  // Shared with the signal's callback, which may come during the destructor.
+  const std::shared_ptr<std::unique_ptr<ExitDeadline>> deadline_;
 };
 
 }  // namespace tandem::rpc

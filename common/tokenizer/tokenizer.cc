@@ -209,9 +209,10 @@ absl::StatusOr<std::string> Tokenizer::RenderChat(const nlohmann::ordered_json& 
   }
   const ChatTemplate& chosen = it->second;
   nlohmann::ordered_json context = nlohmann::ordered_json::object();
-  for (const auto& [name, token] : config_.special_tokens) context[name] = token;
+  io::OrderedKeys keys;  // of those that others name, who may name many
+  for (const auto& [name, token] : config_.special_tokens) keys.ValueAt(context, name) = token;
   if (options.extra.is_object()) {
-    for (const auto& [name, value] : options.extra.items()) context[name] = value;
+    for (const auto& [name, value] : options.extra.items()) keys.ValueAt(context, name) = value;
   }
   context["messages"] = messages;
   context["tools"] = options.tools;

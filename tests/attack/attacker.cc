@@ -119,8 +119,9 @@ class Attack {
     }
   }
 
-  nlohmann::json Report() const {
+  nlohmann::json Report(int looks) const {
     return {{"kind", kind_},
+            {"looks", looks},
             {"ports", attacked_.size()},
             {"opened", counts_.opened},
             {"refused", counts_.refused},
@@ -232,15 +233,17 @@ int Main(const std::string& kind, const std::string& text, size_t connections) {
   Attack attack(kind, connections);
   std::set<int> ports;
   Clock::time_point next_look = Clock::now();
+  int looks = 0;
   while (stopped == 0) {
     if (Clock::now() >= next_look) {
       ports = PortsOf(text);
+      ++looks;
       next_look = Clock::now() + kLookForPorts;
     }
     attack.Tick(ports);
     std::this_thread::sleep_for(kTick);
   }
-  std::puts(attack.Report().dump().c_str());
+  std::puts(attack.Report(looks).dump().c_str());
   return 0;
 }
 

@@ -32,7 +32,9 @@ inline std::set<int> ListeningPorts(pid_t pid) {
       std::string slot, local, remote, state, queues, timer, retransmits, uid, timeout, inode;
       words >> slot >> local >> remote >> state >> queues >> timer >> retransmits >> uid >>
           timeout >> inode;
-      if (state != "0A" || inodes.count(inode) == 0) continue;  // listening
+      // Listening sockets come first; of others, there are tens of thousands after an attack.
+      if (state != "0A") break;
+      if (inodes.count(inode) == 0) continue;
       ports.insert(std::stoi(local.substr(local.rfind(':') + 1), nullptr, 16));
     }
   }

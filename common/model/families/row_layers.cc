@@ -200,29 +200,25 @@ absl::Status ParseWindows(const v1::FamilyRow& row, const RowValues& values, Mod
   ASSIGN_OR_RETURN(const bool in_use, values.Flag(windows.in_use(), true));
   ASSIGN_OR_RETURN(const int64_t window, values.Count(windows.size(), kMaxPositions, 0));
   ASSIGN_OR_RETURN(const auto listed, ListedWindows(config, spec.num_layers()));
-  std::vector<int64_t> windowed;
-  if (listed.has_value()) {
-    windowed = *listed;
-    if (!windowed.empty() && !in_use) {
-      return values.SourceOf(windows.in_use())
-          .Invalid("true, as \"layer_types\" names sliding_attention");
-    }
-    if (!windowed.empty() && window == 0) {
-      return values.SourceOf(windows.size()).Invalid("a number of tokens from 1 on");
-    }
-  } else if (in_use && window > 0) {
-    ASSIGN_OR_RETURN(windowed, PatternWindows(windows, values, spec.num_layers()));
-  }
-  for (const int64_t i : windowed) spec.layers[i].attention.window = window;
   ASSIGN_OR_RETURN(const bool may_differ, values.Flag(windows.listed(), true));
-  if (may_differ || !listed.has_value()) return absl::OkStatus();
-  std::vector<int64_t> pattern;
-  if (in_use && window > 0) {
+  std::vector<int64_t> pattern;  // not read where a list may take its place
+  if (in_use && window > 0 && !(listed.has_value() && may_differ)) {
     ASSIGN_OR_RETURN(pattern, PatternWindows(windows, values, spec.num_layers()));
   }
-  if (windowed == pattern) return absl::OkStatus();
-  return config.Unsupported("layer_types", pattern.empty() ? "full_attention for all layers"
-                                                           : "sliding_attention for all layers");
+  const std::vector<int64_t>& windowed = listed.has_value() ? *listed : pattern;
+  if (!windowed.empty() && !in_use) {
+    return values.SourceOf(windows.in_use())
+        .Invalid("true, as \"layer_types\" names sliding_attention");
+  }
+  if (!windowed.empty() && window == 0) {
+    return values.SourceOf(windows.size()).Invalid("a number of tokens from 1 on");
+  }
+  if (!may_differ && windowed != pattern) {
+    return config.Unsupported("layer_types", pattern.empty() ? "full_attention for all layers"
+                                                             : "sliding_attention for all layers");
+  }
+  for (const int64_t i : windowed) spec.layers[i].attention.window = window;
+  return absl::OkStatus();
 }
 
 absl::Status ParseRopes(const v1::FamilyRow& row, const RowValues& values, ModelSpec& spec) {

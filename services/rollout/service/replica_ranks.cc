@@ -88,6 +88,7 @@ absl::StatusOr<std::unique_ptr<ReplicaRanks>> ReplicaRanks::Join(
                                                .secret = environment.group_secret}));
   }
   RETURN_IF_ERROR(AwaitRanks(ranks->rendezvous_, environment));
+  ranks->rendezvous_ = comm::AfterRollCall(std::move(ranks->rendezvous_));
   RankGroupOptions options;
   options.rank = environment.rank;
   options.size = environment.world_size;

@@ -38,8 +38,9 @@ std::string DescribeRank(const model::Transformer& model, const CacheSize& size)
 class ReplicaRanks {
  public:
   // Rank 0 serves the rendezvous and logs every 10 s who is missing. Blocks until all have joined, at
-  // most five minutes; DEADLINE_EXCEEDED names the missing. `device`:
-  // this rank's compute device; errors: also those of CheckDevice().
+  // most five minutes; DEADLINE_EXCEEDED names the missing. The others end soon with UNAVAILABLE,
+  // which names rank 0's address, if rank 0 ends after their roll call. `device`: this rank's
+  // compute device; errors: also those of CheckDevice().
   static absl::StatusOr<std::unique_ptr<ReplicaRanks>> Join(
       const config::v1::RunConfig& config, const comm::LaunchEnvironment& environment,
       at::Device device);

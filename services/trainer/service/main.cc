@@ -8,10 +8,12 @@
 #include <exception>
 #include <iostream>
 
+#include "absl/time/time.h"
 #include "common/comm/launch_environment.h"
 #include "common/config/load.h"
 #include "common/model/allocator.h"
 #include "common/model/families/family_table.h"
+#include "common/rpc/exit_deadline.h"
 #include "common/rpc/service_program.h"
 #include "common/status/exceptions.h"
 #include "common/telemetry/log.h"
@@ -20,6 +22,10 @@
 
 namespace tandem::trainer {
 namespace {
+
+// From SIGTERM to the end, at most: 25 s for calls that run and the command after them
+// (trainer_process.cc, leader_server.cc), and as long again for what nothing interrupts.
+constexpr absl::Duration kEndLimit = absl::Seconds(50);
 
 int Misuse(const absl::Status& status) {
   std::cerr << "tandem-trainer: " << text::Printable(status.message()) << "\n";
@@ -45,6 +51,7 @@ int Run(const rpc::ServiceFlags& flags, rpc::TerminationSignal& termination) {
   if (!checked.ok()) return Misuse(checked);
 
   telemetry::SetLogContext({.role = "trainer", .rank = options.environment.rank});
+  const rpc::TerminationDeadline deadline(termination, kEndLimit);  // of every rank
   absl::Status end;
   try {
     end = RunTrainerProcess(options, termination);

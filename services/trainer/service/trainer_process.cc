@@ -306,24 +306,24 @@ absl::Status RunTrainerProcess(const TrainerProcessOptions& options,
                      {{"rank", absl::StrCat(environment.rank)}, {"device", choice.description}});
   ASSIGN_OR_RETURN(RendezvousStore rendezvous_store, RendezvousStore::Arrange(options));
   RETURN_IF_ERROR(AwaitRanks(options, rendezvous_store.rendezvous, cancel.get()));
+  const comm::Rendezvous rendezvous = comm::AfterRollCall(rendezvous_store.rendezvous);
   std::vector<std::unique_ptr<ControlLink>> links;
   for (int follower = 1; follower < environment.world_size; ++follower) {
     if (environment.rank != 0 && environment.rank != follower) continue;
-    ASSIGN_OR_RETURN(links.emplace_back(),
-                     ControlLink::Join(rendezvous_store.rendezvous, environment.rank, follower,
-                                       timeout, cancel.get()));
+    ASSIGN_OR_RETURN(links.emplace_back(), ControlLink::Join(rendezvous, environment.rank, follower,
+                                                             timeout, cancel.get()));
   }
   ASSIGN_OR_RETURN(const at::Device device, UseDevice(choice));
   if (exact) {
     RETURN_IF_ERROR(PrepareExact(device));
   }
   ASSIGN_OR_RETURN(std::unique_ptr<comm::DeviceMesh> mesh,
-                   JoinMesh(options, rendezvous_store.rendezvous, device, cancel.get()));
+                   JoinMesh(options, rendezvous, device, cancel.get()));
   if (exact) {
     RETURN_IF_ERROR(CheckSameKernels(mesh->world(), device));
   }
   ASSIGN_OR_RETURN(std::unique_ptr<comm::ProcessGroup> control,
-                   JoinControl(options, rendezvous_store.rendezvous, device, cancel.get()));
+                   JoinControl(options, rendezvous, device, cancel.get()));
   ASSIGN_OR_RETURN(std::unique_ptr<TrainerEngine> engine,
                    TrainerEngine::Create(options.config, *mesh, device));
   if (exact) {

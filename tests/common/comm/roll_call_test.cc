@@ -6,6 +6,8 @@
 #include <memory>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "tests/support/status_matchers.h"
 
 namespace tandem::comm {
@@ -56,6 +58,21 @@ TEST_F(RollCall, EndsAtItsDeadlineWithTheMissingRanks) {
   EXPECT_THAT(CallRoll(options),
               StatusIs(absl::StatusCode::kDeadlineExceeded,
                        AllOf(HasSubstr("rank 1,3 of 4"), HasSubstr("MASTER_ADDR"))));
+}
+
+TEST_F(RollCall, AfterItAStoreThatIsGoneIsNotAwaited) {
+  const RollCallOptions options = OfRank(1, 2);
+  ASSERT_OK(CallRoll(options));
+  const Rendezvous after = AfterRollCall(options.rendezvous);
+  ASSERT_OK(StoreClient::Connect(after, absl::Minutes(5)).status());
+  store_.reset();
+
+  const absl::Time begin = absl::Now();
+  EXPECT_THAT(StoreClient::Connect(after, absl::Minutes(5)),
+              StatusIs(absl::StatusCode::kUnavailable,
+                       AllOf(HasSubstr(absl::StrCat("store 127.0.0.1:", after.port)),
+                             HasSubstr("it answered before"))));
+  EXPECT_LT(absl::Now() - begin, absl::Minutes(2));
 }
 
 }  // namespace

@@ -4,9 +4,13 @@
 #include <sys/resource.h>
 
 #include <atomic>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <new>
 #include <stdexcept>
+#include <system_error>
+#include <thread>
 
 #include "absl/synchronization/barrier.h"
 #include "tests/support/sanitizer.h"
@@ -59,6 +63,48 @@ TEST(RunOnThreadsDeathTest, DoesAllOfTheWorkWhereNoThreadCanBeStarted) {
   if (testing::kSanitizerKeepsMemory) GTEST_SKIP() << "a sanitizer maps more than the limit";
   ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
   EXPECT_EXIT(WorkWithoutThreads(), ::testing::ExitedWithCode(0), "all done");
+}
+
+TEST(RunTogether, DoesNothingBeforeAllAreThere) {
+  constexpr size_t kThreads = 4;
+  std::atomic<int> begun{0};
+  std::atomic<int> called[kThreads] = {};
+  RunTogether(kThreads, [&](size_t i) {
+    ++called[i];
+    ++begun;
+    while (begun < static_cast<int>(kThreads)) std::this_thread::yield();
+  });
+  for (const auto& times : called) EXPECT_EQ(times, 1);
+  RunTogether(1, [&](size_t i) { EXPECT_EQ(i, 0u); });
+}
+
+// The system starts some of the threads: a stack takes 8 MiB or more of the address space.
+void RunMoreThanFit() {
+  const rlimit stack{rlim_t{8} << 20, rlim_t{8} << 20};
+  setrlimit(RLIMIT_STACK, &stack);
+  int64_t pages = 0;
+  std::FILE* const file = std::fopen("/proc/self/statm", "r");
+  if (file == nullptr || std::fscanf(file, "%ld", &pages) != 1) std::_Exit(2);
+  const rlim_t room = static_cast<rlim_t>(pages) * 4096 + (rlim_t{64} << 20);
+  const rlimit space{room, room};
+  setrlimit(RLIMIT_AS, &space);
+  std::atomic<int> calls{0};
+  try {
+    RunTogether(1000, [&](size_t) { ++calls; });
+  } catch (const std::system_error&) {
+    std::fprintf(stderr, "%d calls", calls.load());
+    std::_Exit(0);
+  } catch (const std::bad_alloc&) {
+    std::fprintf(stderr, "%d calls", calls.load());
+    std::_Exit(0);
+  }
+  std::_Exit(1);
+}
+
+TEST(RunTogetherDeathTest, ThrowsBeforeAnyWorkWhereTooFewThreadsCanBeStarted) {
+  if (testing::kSanitizerKeepsMemory) GTEST_SKIP() << "a sanitizer maps more than the limit";
+  ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  EXPECT_EXIT(RunMoreThanFit(), ::testing::ExitedWithCode(0), "^0 calls$");
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <prometheus/collectable.h>
 
 #include <cstdlib>
@@ -8,7 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "common/http/host_policy.h"
+#include "common/http/limits.h"
 #include "common/metrics/metric_family.h"
 #include "common/metrics/metrics_server.h"
 #include "tests/support/http_clients.h"
@@ -20,8 +24,10 @@ namespace {
 
 using ::tandem::testing::HttpAnswer;
 using ::tandem::testing::HttpAsk;
+using ::tandem::testing::HttpCodeOf;
 using ::tandem::testing::HttpDial;
 using ::tandem::testing::HttpGet;
+using ::tandem::testing::HttpSend;
 using ::tandem::testing::StatusIs;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -107,6 +113,18 @@ TEST(MetricsServer, ClientsThatWaitHoldUpNoScrape) {
     waiting.push_back(HttpDial(PortOf(*server), i % 2 == 0 ? "" : "GET /metrics HTTP/1.1\r\nHo"));
   }
   EXPECT_EQ(HttpGet(PortOf(*server), "/metrics").code, 200);
+}
+
+TEST(MetricsServer, AHeadThatTricklesInIsCutOff) {
+  ASSERT_OK_AND_ASSIGN(const auto server, MetricsServer::Start("127.0.0.1:0", {}));
+  const host::FileDescriptor fd = HttpDial(PortOf(*server), "GET /metrics HTTP/1.1\r\nX: ");
+  const absl::Time begin = absl::Now();
+  // A byte whenever there is nothing to read for a moment: each comes soon after the last.
+  pollfd state{.fd = fd.get(), .events = POLLIN, .revents = 0};
+  while (poll(&state, 1, 100) == 0 && absl::Now() - begin < absl::Minutes(2)) HttpSend(fd, "x");
+  EXPECT_EQ(HttpCodeOf(fd), 408);
+  EXPECT_GE(absl::Now() - begin, http::Limits().head_timeout - absl::Seconds(1));
+  EXPECT_LT(absl::Now() - begin, absl::Minutes(1));
 }
 
 TEST(MetricsServer, SaysWhyItCannotListen) {

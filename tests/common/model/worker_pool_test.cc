@@ -2,10 +2,13 @@
 
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <stdexcept>
@@ -13,6 +16,7 @@
 #include <vector>
 
 #include "common/host/cpu_list.h"
+#include "tests/support/sanitizer.h"
 
 namespace tandem::model {
 namespace {
@@ -79,6 +83,28 @@ TEST(WorkerPool, RunsALoopWithinALoopInTheSameThread) {
     }
   });
   EXPECT_EQ(count, 10);
+}
+
+// Threads need address space for their stacks.
+void WorkWithoutWorkers() {
+  const rlimit space{rlim_t{1} << 20, rlim_t{1} << 20};
+  setrlimit(RLIMIT_AS, &space);
+  WorkerPool pool(16);
+  int done[100] = {};
+  pool.Run(100, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) ++done[i];
+  });
+  for (const int times : done) {
+    if (times != 1) std::_Exit(1);
+  }
+  std::fprintf(stderr, "%d thread", pool.num_threads());
+  std::_Exit(0);
+}
+
+TEST(WorkerPoolDeathTest, WorksWithTheThreadsThatTheSystemStarts) {
+  if (testing::kSanitizerKeepsMemory) GTEST_SKIP() << "a sanitizer maps more than the limit";
+  ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  EXPECT_EXIT(WorkWithoutWorkers(), ::testing::ExitedWithCode(0), "^1 thread$");
 }
 
 TEST(UseWorkerPool, IsOfThisThreadAndForAWhile) {

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <barrier>
 #include <chrono>
 #include <cstddef>
 #include <cstring>
@@ -17,6 +16,7 @@
 #include "absl/types/span.h"
 #include "common/comm/file_mapping.h"
 #include "common/host/control_group.h"
+#include "common/host/run_on_threads.h"
 #include "common/model/kernels/gemm.h"
 #include "common/weights/additive_digest.h"
 #include "tools/tandem/bench/bench.h"
@@ -168,18 +168,12 @@ HostRates MeasureHostRates(const HostWork& work) {
         benches[core]->Chain(nullptr, benches[core + 1].get());
         benches[core + 1]->Chain(benches[core].get(), nullptr);
       }
-      std::barrier start(rates.cores);
       std::vector<double> of_core(benches.size());
-      std::vector<std::thread> threads;
-      for (size_t core = 0; core < benches.size(); ++core) {
-        threads.emplace_back([&, core] {
-          start.arrive_and_wait();
-          const auto begin = Clock::now();
-          ((*benches[core]).*part)();
-          of_core[core] = std::chrono::duration<double>(Clock::now() - begin).count();
-        });
-      }
-      for (std::thread& thread : threads) thread.join();
+      host::RunTogether(benches.size(), [&](size_t core) {
+        const auto begin = Clock::now();
+        ((*benches[core]).*part)();
+        of_core[core] = std::chrono::duration<double>(Clock::now() - begin).count();
+      });
       seconds.push_back(*std::max_element(of_core.begin(), of_core.end()));
     }
     return Median(seconds) / static_cast<double>(num_portions * kPortion);

@@ -6,14 +6,13 @@
 
 #include <algorithm>
 #include <atomic>
-#include <barrier>
 #include <chrono>
 #include <cmath>
 #include <cstring>
 #include <functional>
-#include <thread>
 #include <vector>
 
+#include "common/host/run_on_threads.h"
 #include "common/model/kernels/scratch.h"
 #include "hwy/highway.h"
 #include "tools/tandem/bench/roofline.h"
@@ -93,18 +92,12 @@ constexpr int64_t kRounds = 2'000'000;
 double LeastSeconds(int threads, const std::function<void(int)>& work) {
   double least = 1e9;
   for (int attempt = 0; attempt < kTries; ++attempt) {
-    std::barrier start(threads);
     std::vector<Clock::time_point> begin(threads), end(threads);
-    std::vector<std::thread> workers;
-    for (int t = 0; t < threads; ++t) {
-      workers.emplace_back([&, t] {
-        start.arrive_and_wait();
-        begin[t] = Clock::now();
-        work(t);
-        end[t] = Clock::now();
-      });
-    }
-    for (std::thread& worker : workers) worker.join();
+    host::RunTogether(static_cast<size_t>(threads), [&](size_t t) {
+      begin[t] = Clock::now();
+      work(static_cast<int>(t));
+      end[t] = Clock::now();
+    });
     const auto seconds =
         *std::max_element(end.begin(), end.end()) - *std::min_element(begin.begin(), begin.end());
     least = std::min(least, std::chrono::duration<double>(seconds).count());

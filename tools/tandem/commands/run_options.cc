@@ -18,14 +18,19 @@ namespace {
 
 constexpr char kMisuseUrl[] = "tandem/misuse";
 
-// Services and a resumed run may have other working directories.
-void MakeRewardPathsAbsolute(config::v1::RewardConfig& reward) {
-  const auto absolute = [](const std::string& path) {
-    return path.empty() ? path : std::filesystem::absolute(path).lexically_normal().string();
+// Services and a resumed run may have other working directories: makes paths relative to this one
+// absolute.
+void MakePathsAbsolute(config::v1::RunConfig& config) {
+  const auto make_absolute = [](std::string* path) {
+    if (!path->empty()) *path = std::filesystem::absolute(*path).string();
   };
-  reward.set_path(absolute(reward.path()));
-  for (config::v1::WeightedReward& one : *reward.mutable_rewards()) {
-    one.set_path(absolute(one.path()));
+  make_absolute(config.mutable_run_dir());
+  make_absolute(config.mutable_model()->mutable_path());
+  make_absolute(config.mutable_model()->mutable_family_file());
+  if (config.has_critic()) make_absolute(config.mutable_critic()->mutable_model()->mutable_path());
+  make_absolute(config.mutable_reward()->mutable_path());
+  for (config::v1::WeightedReward& one : *config.mutable_reward()->mutable_rewards()) {
+    make_absolute(one.mutable_path());
   }
 }
 
@@ -137,13 +142,7 @@ absl::StatusOr<config::v1::RunConfig> ResolveConfig(const RunOptions& options,
   if (absl::Status added = model::AddFamilyFile(config->model().family_file()); !added.ok()) {
     return Misuse(added);
   }
-  // Services may run in another folder.
-  for (std::string* path :
-       {config->mutable_model()->mutable_path(), config->mutable_model()->mutable_family_file()}) {
-    if (!path->empty()) *path = std::filesystem::absolute(*path).string();
-  }
-  MakeRewardPathsAbsolute(*config->mutable_reward());
-  config->set_run_dir(std::filesystem::absolute(config->run_dir()).string());
+  MakePathsAbsolute(*config);
   return config;
 }
 

@@ -42,8 +42,9 @@ void AddForceOption(CLI::App& command, RunOptions& options);
 // Adds --resume[=DIR], --allow-changed and --take-over, for commands that train.
 void AddResumeOption(CLI::App& command, RunOptions& options);
 
-// Returns the validated configuration, with absolute paths of model and run_dir, and adds the
-// families of model.family_file to this process (AddFamilyFile()). Misuse if it is invalid.
+// Returns the validated configuration, with absolute paths of models, reward functions and run_dir,
+// and adds the families of model.family_file to this process (AddFamilyFile()). Misuse if it is
+// invalid.
 absl::StatusOr<config::v1::RunConfig> ResolveConfig(const RunOptions& options,
                                                     const config::FileNeeds& needs,
                                                     config::Places* places = nullptr);

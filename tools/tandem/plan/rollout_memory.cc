@@ -5,6 +5,7 @@
 
 #include "common/model/cache_groups.h"
 #include "common/model/default_cache.h"
+#include "common/model/parameter_table.h"
 
 namespace tandem::plan {
 namespace {
@@ -46,15 +47,27 @@ int64_t AttentionRow(const model::AttentionSpec& spec, int64_t tp) {
          2 * spec.latent->rope_dim;
 }
 
-// Elements per token that a feed-forward layer holds beside its input and its result.
-int64_t FeedForwardRow(const model::LayerSpec& layer, int64_t hidden_size, int64_t tp) {
-  if (!layer.experts.has_value()) return 3 * layer.feed_forward.intermediate_size / tp;
-  const model::ExpertSpec& experts = *layer.experts;
-  const int64_t of_expert = 2 * hidden_size + 3 * experts.intermediate_size / tp;
-  const int64_t of_shared = experts.shared_intermediate_size > 0
-                                ? 2 * hidden_size + 3 * experts.shared_intermediate_size / tp
-                                : 0;
-  return experts.routing.top_k * of_expert + of_shared;
+// Elements per row that products with the two matrices hold beside their input and their result: the
+// first one's columns, gate and up or up alone, and what the activation makes of them.
+int64_t IntermediateRow(const model::ParameterTable& table, int gate_up, int down, int64_t tp) {
+  return (table.parameter(gate_up).shape.front() + table.parameter(down).shape.back()) / tp;
+}
+
+// Elements per token that a feed-forward layer holds beside its input and its result. `table` is of
+// the whole model.
+int64_t FeedForwardRow(const model::ParameterTable& table, int64_t layer, int64_t tp) {
+  const model::LayerParameters& parameters = table.layer(layer);
+  const auto dense = [&](const model::FeedForwardParameters& at) {
+    return IntermediateRow(table, at.gate_up_weight, at.down_weight, tp);
+  };
+  if (!parameters.experts.has_value()) return dense(parameters.feed_forward);
+  const model::ExpertParameters& experts = *parameters.experts;
+  const int64_t in_and_out = 2 * table.spec().hidden_size;  // rows of an expert are its own
+  const int64_t of_expert = in_and_out + IntermediateRow(table, experts.gate_up.weights.front(),
+                                                         experts.down.weights.front(), tp);
+  const int64_t of_shared =
+      experts.shared.has_value() ? in_and_out + dense(*experts.shared) : int64_t{0};
+  return table.spec().layers[layer].experts->routing.top_k * of_expert + of_shared;
 }
 
 // `memory`: the rest of the rank's.
@@ -91,9 +104,9 @@ RolloutMemory PredictRolloutMemory(const config::v1::RunConfig& config,
   const int64_t sequences = std::min(tokens, rollout.max_num_seqs());
   // A step's tensors live until their layer's end.
   int64_t row = 0;
-  for (const model::LayerSpec& layer : spec.layers) {
-    row = std::max(row,
-                   AttentionRow(layer.attention, tp) + FeedForwardRow(layer, spec.hidden_size, tp));
+  const model::ParameterTable table(spec);
+  for (int64_t i = 0; i < spec.num_layers(); ++i) {
+    row = std::max(row, AttentionRow(spec.layers[i].attention, tp) + FeedForwardRow(table, i, tp));
   }
   row += 4 * spec.hidden_size;
   memory.temporaries = tokens * row * element + sequences * spec.vocab_size * 4;

@@ -58,8 +58,8 @@ ShardedMemory::ShardedMemory(MemoryLedger& ledger, const model::ModelSpec& spec,
              .kernels = setup.kernels},
       layers_(spec_, table_, batch_),
       alone_(setup.mesh.dp_shard == 1 && setup.offload == config::v1::OFFLOAD_NONE),
-      vocab_(model::PartOf(spec.vocab_size, {setup.mesh.tp - 1, setup.mesh.tp}).size()),
-      head_rows_(role == Role::kCritic ? 1 : vocab_),
+      head_(role == Role::kCritic ? table_.value_head() : table_.lm_head()),
+      head_rows_(table_.parameter(head_).shape.front()),
       pool_(ledger) {
   for (const model::Unit& unit : table_.units()) {
     units_.push_back({.extent = sharding::ExtentOf(unit.numel, setup.mesh.dp_shard),
@@ -229,7 +229,7 @@ Size ShardedMemory::PassOps::RunEmbedding(sharding::Saves saves) {
   };
   Size x = take();
   if (spec.embedding_multiplier != 1.0) x = take();
-  if (spec.position_embedding.has_value()) {
+  if (memory_.table_.position_embedding() >= 0) {
     const Size positions = take();
     x = take();
   }
@@ -252,16 +252,20 @@ Size ShardedMemory::PassOps::Backward(int stage, Boundary& boundary, const Size&
                                       std::vector<Size>& gradients) {
   if (stage == 0) {
     const CountedBatch& batch = memory_.batch_;
-    const auto& positions = memory_.spec_.position_embedding;
-    const int64_t rows =
-        memory_.vocab_ + (positions.has_value() ? positions->num_positions + positions->offset : 0);
+    int64_t numel = 0;  // of the tables whose rows are looked up
+    for (const int index : memory_.table_.stage_parameters(stage)) {
+      const model::Parameter& parameter = memory_.table_.parameter(index);
+      if (parameter.role == model::ParameterRole::kEmbedding && parameter.trainable) {
+        numel += parameter.numel;
+      }
+    }
     if (embedding_norm_input_ != nullptr) {
       const Size x_gradient =
           memory_.ledger_.Take(MemoryKind::kActivations, batch.Bytes(batch.hidden));
       embedding_norm_input_ = nullptr;
     }
-    gradients.push_back(memory_.ledger_.Take(MemoryKind::kGradientBuffers,
-                                             rows * batch.hidden * batch.element_bytes));
+    gradients.push_back(
+        memory_.ledger_.Take(MemoryKind::kGradientBuffers, numel * batch.element_bytes));
     return nullptr;
   }
   gradients = boundary.graph->Backward();
@@ -334,10 +338,9 @@ Size ShardedMemory::HeadForwardBackward(const Size& x) {
   widened.reset();
   Size grad_normed = take(rows() * hidden_row);
   grad_widened.reset();
-  const int head = role_ == Role::kCritic ? table_.value_head() : table_.lm_head();
   {
-    const bool trains = table_.parameter(head).trainable;
-    const int64_t weight_numel = trains ? head_rows_ * batch_.hidden : 0;
+    const model::Parameter& weight = table_.parameter(head_);
+    const int64_t weight_numel = weight.trainable ? weight.numel : 0;
     Size sum = take(weight_numel * kFloat);
     // On a GPU the gradient of bfloat16 products is a tensor beside the logits.
     const bool apart = plain && batch_.element_bytes != kFloat;
@@ -348,7 +351,7 @@ Size ShardedMemory::HeadForwardBackward(const Size& x) {
       gradients.push_back(take(weight_numel * batch_.element_bytes));
     }
     if (const int bias = table_.lm_head_bias(); bias >= 0 && table_.parameter(bias).trainable) {
-      gradients.push_back(take(head_rows_ * kFloat));
+      gradients.push_back(take(table_.parameter(bias).numel * kFloat));
     }
   }
   normed.reset();

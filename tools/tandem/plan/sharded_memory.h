@@ -155,8 +155,8 @@ class ShardedMemory {
   // The shards are the units, and nothing is gathered. An offloaded shard counts as a gathered
   // unit: it takes memory while it is read.
   const bool alone_;
-  const int64_t vocab_;      // rows of the embedding on this rank
-  const int64_t head_rows_;  // rows of the output projection: the vocabulary, or 1 for a critic
+  const int head_;           // the output projection in table_, or a critic's value head
+  const int64_t head_rows_;  // of it, on this rank: the vocabulary, or 1 for a critic
   std::vector<Unit> units_;
   int64_t optimizer_elements_ = 0;       // of its state
   int64_t optimizer_step_elements_ = 0;  // that it allocates during a step

@@ -10,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/io/json_text.h"
-#include "common/io/parse_json.h"
 #include "common/status/status_macros.h"
 #include "reward_worker_program.h"
 
@@ -27,19 +26,8 @@ constexpr char kReadProgram[] =
 // A process that has closed its socket ends soon.
 constexpr absl::Duration kExit = absl::Seconds(5);
 
-absl::StatusOr<OptionalRewards> ParseRewards(const json& answer) {
-  const auto rewards = answer.find("rewards");
-  if (rewards == answer.end() || !rewards->is_array()) {
-    return absl::DataLossError("expected a message with rewards");
-  }
-  OptionalRewards out;
-  for (const json& reward : *rewards) {
-    if (!reward.is_null() && !reward.is_number()) {
-      return absl::DataLossError("expected rewards that are numbers");
-    }
-    out.push_back(reward.is_null() ? std::nullopt : std::optional(reward.get<double>()));
-  }
-  return out;
+absl::Status Placed(const std::string& place, const absl::Status& status) {
+  return absl::Status(status.code(), absl::StrCat(place, ": ", status.message()));
 }
 
 }  // namespace
@@ -75,13 +63,10 @@ absl::Status PythonWorker::Load(absl::Duration timeout) {
   const absl::Status sent = socket_.Send({program.data(), program.size()}, deadline);
   if (!sent.ok()) return Explain(sent, timeout);
   ASSIGN_OR_RETURN(const json hello, Receive(deadline, timeout));
-  const auto name = hello.find("function");
-  const auto style = hello.find("style");
-  if (name == hello.end() || !name->is_string() || style == hello.end()) {
-    return absl::DataLossError(absl::StrCat(path_, ": the worker named no function"));
-  }
-  name_ = *name;
-  scores_groups_ = *style == "group";
+  absl::StatusOr<WorkerHello> parsed = ParseHello(hello);
+  if (!parsed.ok()) return Placed(path_, parsed.status());
+  name_ = std::move(parsed->function);
+  scores_groups_ = parsed->scores_groups;
   return absl::OkStatus();
 }
 
@@ -97,16 +82,9 @@ absl::StatusOr<OptionalRewards> PythonWorker::Call(const json& request, absl::Du
 absl::StatusOr<json> PythonWorker::Receive(absl::Time deadline, absl::Duration timeout) {
   const absl::StatusOr<std::string> text = socket_.Receive(deadline);
   if (!text.ok()) return Explain(text.status(), timeout);
-  // The function shares the worker's process, so a message may be the function's.
-  json message = io::ParseJson<json>(*text).value_or(nullptr);
-  if (!message.is_object()) {
-    return absl::DataLossError(absl::StrCat(path_, ": expected a message in JSON"));
-  }
-  if (const auto error = message.find("error"); error != message.end()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(name_, name_.empty() ? "" : ": ",
-                     error->is_string() ? error->get<std::string>() : io::JsonText(*error)));
-  }
+  absl::StatusOr<json> message = ParseWorkerMessage(*text);
+  if (absl::IsDataLoss(message.status())) return Placed(path_, message.status());
+  if (!message.ok() && !name_.empty()) return Placed(name_, message.status());
   return message;
 }
 

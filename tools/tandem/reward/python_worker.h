@@ -3,10 +3,8 @@
 #define TANDEM_TOOLS_TANDEM_REWARD_PYTHON_WORKER_H_
 
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -14,6 +12,7 @@
 #include "common/rpc/child_process.h"
 #include "nlohmann/json.hpp"
 #include "tools/tandem/reward/message_socket.h"
+#include "tools/tandem/reward/worker_messages.h"
 
 namespace tandem::reward {
 
@@ -24,9 +23,6 @@ struct PythonFunction {
   // File to append to what the function prints. Empty: this process's stderr.
   std::string log_path;
 };
-
-// One reward per completion; nullopt: the reward does not apply to it.
-using OptionalRewards = std::vector<std::optional<double>>;
 
 // The process ends with this object, and with this process however that ends. Used by one thread at
 // a time.

@@ -1,0 +1,144 @@
+// What families refuse in a config.json, and what its nulls and absent keys mean.
+#include <gmock/gmock.h>
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "tests/common/model/family_configs.h"
+#include "tests/common/model/family_description.h"
+#include "tests/support/status_matchers.h"
+
+namespace tandem::model {
+namespace {
+
+using nlohmann::json;
+using ::tandem::testing::StatusIs;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+TEST(Families, RefuseWhatNoSwitchHas) {
+  const auto error = [](const char* name, const char* key, const json& value) {
+    json config = FamilyConfigs()[name]["config"];
+    config[key] = value;
+    const absl::Status status = ParseFamily(config).status();
+    EXPECT_THAT(status, StatusIs(absl::StatusCode::kUnimplemented,
+                                 AllOf(HasSubstr("m/config.json"), HasSubstr("supported: "),
+                                       HasSubstr(absl::StrCat("\"", key, "\" is ", value.dump())))))
+        << name;
+    return std::string(status.message());
+  };
+  error("phi", "qk_layernorm", true);
+  error("gpt2", "add_cross_attention", true);
+  error("opt", "do_layer_norm_before", false);
+  EXPECT_THAT(error("opt", "word_embed_proj_dim", 16), AllOf(HasSubstr("16"), HasSubstr("32")));
+  error("bloom", "apply_residual_connection_post_layernorm", true);
+  error("falcon-40b", "parallel_attn", false);
+  error("gemma3", "use_bidirectional_attention", true);
+  error("mpt", "no_bias", false);
+  error("mixtral", "router_jitter_noise", 0.1);
+  error("olmoe", "clip_qkv", 8.0);
+  error("gpt_oss", "swiglu_limit", 5.0);
+  error("glm4_moe", "scoring_func", "softmax");
+  error("deepseek_v2", "norm_topk_prob", true);
+  error("deepseek_v3", "topk_method", "greedy");
+  error("minimax_m2", "use_qk_norm", false);
+  error("qwen3_moe", "use_sliding_window", true);
+  error("llama", "hidden_act", "quick_gelu");
+  error("llama", "hidden_act", "xielu");
+  error("gptj", "scale_attn_weights", false);
+  // One kind of layer whatever the list says, as in transformers.
+  for (const char* name : {"mistral", "starcoder2"}) {
+    error(name, "layer_types", {"sliding_attention", "full_attention"});
+  }
+  json mpt = FamilyConfigs()["mpt"]["config"];
+  mpt["attn_config"]["qk_ln"] = true;
+  EXPECT_THAT(
+      ParseFamily(mpt),
+      StatusIs(absl::StatusCode::kUnimplemented,
+               HasSubstr("m/config.json: attn_config: \"qk_ln\" is true; supported: false")));
+}
+
+TEST(Families, NullIsNoLimit) {
+  json config = FamilyConfigs()["gemma2"]["config"];
+  for (const char* key :
+       {"final_logit_softcapping", "attn_logit_softcapping", "layer_types", "sliding_window"}) {
+    config[key] = nullptr;
+  }
+  ASSERT_OK_AND_ASSIGN(const ModelSpec spec, ParseFamily(config));
+  EXPECT_EQ(spec.logit_softcap, 0.0);
+  EXPECT_EQ(spec.layers.front().attention.softcap, 0.0);
+  EXPECT_EQ(spec.layers.front().attention.window, 0);
+}
+
+TEST(Families, TheFirstGemmaReleasesMeanTheApproximatedGelu) {
+  json config = FamilyConfigs()["gemma"]["config"];
+  config["hidden_act"] = "gelu";
+  ASSERT_OK_AND_ASSIGN(const ModelSpec spec, ParseFamily(config));
+  EXPECT_EQ(spec.layers.front().feed_forward.activation, Activation::kGeluTanh);
+}
+
+TEST(Families, OnlyGemmaRoundsTheFactorOfTheEmbedding) {
+  const json cases = FamilyConfigs();
+  for (const char* name : {"gemma", "gemma2", "gemma3", "granite", "hyperclovax"}) {
+    ASSERT_OK_AND_ASSIGN(const ModelSpec spec, ParseFamily(cases[name]["config"]));
+    EXPECT_EQ(spec.embedding_multiplier_rounds, std::string(name).starts_with("gemma")) << name;
+  }
+}
+
+TEST(Families, LayersThatRotateByTheirWindowNeedOne) {
+  json config = FamilyConfigs()["cohere2"]["config"];
+  config["sliding_window"] = nullptr;
+  config.erase("layer_types");
+  EXPECT_THAT(ParseFamily(config),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("sliding_window")));
+}
+
+TEST(Families, Phi3ScalesItsRotationFrom4096PositionsUnlessToldOtherwise) {
+  json config = FamilyConfigs()["phi3"]["config"];
+  const json scaling = {{"type", "longrope"},
+                        {"short_factor", {1.0, 1.0, 1.0, 1.0}},
+                        {"long_factor", {2.0, 2.0, 2.0, 2.0}}};
+  for (const char* key : {"rope_parameters", "original_max_position_embeddings"}) config.erase(key);
+  config["partial_rotary_factor"] = 0.5;
+  config["rope_scaling"] = scaling;
+  config["max_position_embeddings"] = 131072;
+  ASSERT_OK_AND_ASSIGN(const ModelSpec spec, ParseFamily(config));
+  ASSERT_TRUE(spec.ropes.at(0).longrope.has_value());
+  EXPECT_EQ(spec.ropes[0].longrope->original_max_position_embeddings, 4096);
+}
+
+TEST(Families, HeadsOfLatentAttentionHaveKeysOfTheirOwn) {
+  json config = FamilyConfigs()["deepseek_v3"]["config"];
+  config["num_key_value_heads"] = 2;
+  EXPECT_THAT(ParseFamily(config),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("num_key_value_heads"), HasSubstr("num_attention_heads"))));
+  config["num_key_value_heads"] = nullptr;
+  EXPECT_OK(ParseFamily(config).status());
+  config["qk_rope_head_dim"] = 5;
+  EXPECT_THAT(ParseFamily(config),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("qk_rope_head_dim"), HasSubstr("even"))));
+  config["qk_rope_head_dim"] = 4;
+  config["rope_parameters"]["partial_rotary_factor"] = 0.5;
+  EXPECT_THAT(ParseFamily(config),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("partial_rotary_factor")));
+}
+
+TEST(Families, NullHeadsAreTheQueryHeads) {
+  json config = FamilyConfigs()["mistral"]["config"];
+  config["num_key_value_heads"] = nullptr;
+  ASSERT_OK_AND_ASSIGN(const ModelSpec spec, ParseFamily(config));
+  EXPECT_EQ(spec.layers.front().attention.num_kv_heads, 4);
+}
+
+TEST(Families, TheRotationOfTheClassCountsWhereConfigHasNone) {
+  json config = FamilyConfigs()["cwm"]["config"];
+  config.erase("rope_parameters");
+  ASSERT_OK_AND_ASSIGN(const ModelSpec spec, ParseFamily(config));
+  ASSERT_EQ(spec.ropes.size(), 1);
+  EXPECT_EQ(DescribeRope(spec.ropes[0]), "theta=1e+06 llama3=16");
+}
+
+}  // namespace
+}  // namespace tandem::model

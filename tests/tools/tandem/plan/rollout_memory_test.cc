@@ -1,0 +1,57 @@
+#include "tools/tandem/plan/rollout_memory.h"
+
+#include <gtest/gtest.h>
+
+#include "common/config/load.h"
+
+namespace tandem::plan {
+namespace {
+
+constexpr int64_t kTokens = 64;
+constexpr int64_t kElement = 4;  // bytes
+
+model::ModelSpec Spec() {
+  model::ModelSpec spec;
+  spec.architecture = "LlamaForCausalLM";
+  spec.vocab_size = 512;
+  spec.hidden_size = 64;
+  model::LayerSpec layer;
+  layer.feed_forward.intermediate_size = 128;
+  layer.attention.num_heads = 4;
+  layer.attention.num_kv_heads = 2;
+  layer.attention.head_dim = 16;
+  spec.layers.assign(2, layer);
+  return spec;
+}
+
+// Bytes of one engine step's tensors.
+int64_t Temporaries(const model::ModelSpec& spec) {
+  config::v1::RunConfig config = config::DefaultRunConfig();
+  config.mutable_model()->set_dtype(config::v1::ELEMENT_TYPE_FLOAT32);
+  config.mutable_rollout()->set_max_num_batched_tokens(kTokens);
+  return PredictRolloutMemory(config, spec, Hardware(), /*bucket_bytes=*/0).temporaries;
+}
+
+TEST(RolloutMemory, OfAStepIsThatOfTheLayersOwnMatrices) {
+  model::ModelSpec spec = Spec();
+  const int64_t gated = Temporaries(spec);
+  // Gate, up and their product; without a gate, up and what the activation makes of it.
+  for (model::LayerSpec& layer : spec.layers) layer.feed_forward.gated = false;
+  EXPECT_EQ(gated - Temporaries(spec), kTokens * 128 * kElement);
+}
+
+TEST(RolloutMemory, OfAStepCountsTheExpertsThatATokenReaches) {
+  model::ModelSpec spec = Spec();
+  const int64_t dense = Temporaries(spec);
+  model::ExpertSpec experts;
+  experts.num_experts = 8;
+  experts.intermediate_size = 32;
+  experts.routing.top_k = 2;
+  experts.shared_intermediate_size = 16;
+  spec.layers.back().experts = experts;
+  const int64_t of_experts = 2 * (2 * 64 + 3 * 32) + 2 * 64 + 3 * 16;
+  EXPECT_EQ(Temporaries(spec) - dense, kTokens * (of_experts - 3 * 128) * kElement);
+}
+
+}  // namespace
+}  // namespace tandem::plan
