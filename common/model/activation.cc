@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "common/model/cpu_dispatch.h"
+#include "common/model/device_row_gradients.h"
 #include "common/model/device_row_ops.h"
 #include "common/model/eager_ops.h"
 #include "common/model/kernel_function.h"
@@ -34,6 +35,7 @@ kernels::XieluSlopes SlopesOf(const at::Tensor& alphas) {
 int64_t SizeOf(const at::Tensor& in, bool gated) { return in.size(-1) / (gated ? 2 : 1); }
 
 at::Tensor Forward(const at::Tensor& x, const ActivationFunction& function) {
+  if (x.is_cuda()) return device::Activate(x, function);
   const at::Tensor in = x.contiguous();
   const int64_t size = SizeOf(in, function.gated);
   at::Tensor out = EmptyTensor({in.size(0), size}, in.options());
@@ -70,12 +72,16 @@ struct ActivateFunction : torch::autograd::Function<ActivateFunction> {
     const variable_list saved = ctx->get_saved_variables();
     const at::Tensor in = saved[0].contiguous();
     const at::Tensor& alphas = saved[1];
+    const auto activation = static_cast<Activation>(ctx->saved_data["activation"].toInt());
+    const bool gated = ctx->saved_data["gated"].toBool();
+    if (in.is_cuda()) {
+      return {device::ActivateBackward(in, {activation, gated, alphas}, grads[0]), at::Tensor(),
+              at::Tensor(), at::Tensor()};
+    }
     const at::Tensor grad = grads[0].contiguous();
     at::Tensor grad_in = at::empty_like(in);
-    const bool gated = ctx->saved_data["gated"].toBool();
     const int64_t size = SizeOf(in, gated);
-    kernels::ActivationBackward args{
-        ElementOf(in), static_cast<Activation>(ctx->saved_data["activation"].toInt()), gated, size};
+    kernels::ActivationBackward args{ElementOf(in), activation, gated, size};
     args.in = in.const_data_ptr();
     args.grad_out = grad.const_data_ptr();
     args.grad_in = grad_in.mutable_data_ptr();
@@ -96,8 +102,14 @@ struct ActivateFunction : torch::autograd::Function<ActivateFunction> {
   }
 };
 
+at::Tensor WithGraph(const at::Tensor& in, const ActivationFunction& function) {
+  return ActivateFunction::apply(in, OptionalOf(function.alphas), function.activation,
+                                 function.gated);
+}
+
 at::Tensor OnDevice(const at::Tensor& in, const ActivationFunction& function) {
   if (!NeedsGraph({in, function.alphas})) return device::Activate(in, function);
+  if (device::ActivationGradientsTake(function)) return WithGraph(in, function);
   variable_list inputs{in};
   if (function.alphas.defined()) inputs.push_back(function.alphas);
   const auto with = [activation = function.activation,
@@ -120,8 +132,7 @@ at::Tensor Activate(const at::Tensor& in, const ActivationFunction& function) {
   if (device::KernelsTake({in, function.alphas})) return OnDevice(in, function);
   if (!KernelsTake({in, function.alphas})) return eager::Activate(in, function);
   if (!NeedsGraph({in, function.alphas})) return Forward(in, function);
-  return ActivateFunction::apply(in, OptionalOf(function.alphas), function.activation,
-                                 function.gated);
+  return WithGraph(in, function);
 }
 
 }  // namespace tandem::model

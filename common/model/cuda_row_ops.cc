@@ -1,7 +1,6 @@
 // Implements device_row_ops.h for builds with CUDA.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <c10/core/InferenceMode.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
 
@@ -15,15 +14,6 @@
 #include "common/model/optional_tensor.h"
 
 namespace tandem::model::device {
-namespace {
-
-// Whether the kernels replace ATen for all passes on this thread, with and without a graph.
-bool InPlaceOfAten() {
-  return c10::InferenceMode::is_enabled() || CurrentNumerics() == Numerics::kExact;
-}
-
-}  // namespace
-
 bool KernelsTake(std::initializer_list<at::Tensor> tensors) {
   const at::Tensor* first = nullptr;
   for (const at::Tensor& tensor : tensors) {
@@ -34,11 +24,12 @@ bool KernelsTake(std::initializer_list<at::Tensor> tensors) {
       return false;
     }
   }
-  if (first == nullptr || !InPlaceOfAten()) return false;
+  if (first == nullptr) return false;
   return first->scalar_type() == at::kFloat || first->scalar_type() == at::kBFloat16;
 }
 
-ResidualNorm AddNorm(const at::Tensor& x, const at::Tensor& delta, const Norm& norm) {
+ResidualNorm AddNorm(const at::Tensor& x, const at::Tensor& delta, const Norm& norm,
+                     at::Tensor* moments) {
   const c10::cuda::CUDAGuard guard(x.device());
   const at::Tensor in = x.contiguous();
   const at::Tensor added = ContiguousOrUndefined(delta);
@@ -56,6 +47,13 @@ ResidualNorm AddNorm(const at::Tensor& x, const at::Tensor& delta, const Norm& n
   args.bias = DataOrNull(bias);
   args.sum = added.defined() ? result.residual.mutable_data_ptr() : nullptr;
   args.out = result.normed.mutable_data_ptr();
+  if (moments != nullptr) {
+    const bool has_mean = norm.spec.kind == NormKind::kLayer;
+    *moments = at::empty({has_mean ? 2 : 1, args.rows},
+                         in.options().dtype(at::kFloat).requires_grad(false));
+    args.inverse = moments->mutable_data_ptr<float>();
+    if (has_mean) args.mean = args.inverse + args.rows;
+  }
   C10_CUDA_CHECK(cuda::Launch(args, CurrentStream(in.device())));
   return result;
 }
@@ -160,7 +158,7 @@ Qkv RotateQkv(const at::Tensor& qkv, const HeadRotation& rotation) {
 }
 
 bool HasRotaryTable(const at::Tensor& positions, const at::Tensor& inverse_frequencies) {
-  return InPlaceOfAten() && positions.is_cuda() && positions.scalar_type() == at::kLong &&
+  return positions.is_cuda() && positions.scalar_type() == at::kLong &&
          inverse_frequencies.is_cpu() && inverse_frequencies.scalar_type() == at::kFloat &&
          inverse_frequencies.numel() <= cuda::kMaxFrequencies;
 }

@@ -15,16 +15,17 @@
 
 namespace tandem::model::device {
 
-// Returns true if all tensors are on one CUDA device and share float32 or bfloat16, the build has
-// the kernels, and the thread is in inference mode or numerics are exact. Ignores undefined
-// tensors. Outside inference mode, a backward pass may recompute the forward pass, and the results
-// must have the same bits with and without a graph: with exact numerics every pass therefore uses
-// the kernels, and kernel_function.h provides the gradient. All functions below require
-// KernelsTake(), queue on the thread's current stream of the device, and throw device errors.
+// Returns true if all tensors are on one CUDA device and share float32 or bfloat16, and the build
+// has the kernels. Ignores undefined tensors. All passes use them, with a graph
+// (device_row_gradients.h) and without: a backward pass may recompute the forward pass, and its
+// results must have the same bits. All functions below require KernelsTake(), queue on the thread's
+// current stream of the device, and throw device errors.
 bool KernelsTake(std::initializer_list<at::Tensor> tensors);
 
-// `delta` may be undefined: then the residual is x.
-ResidualNorm AddNorm(const at::Tensor& x, const at::Tensor& delta, const Norm& norm);
+// `delta` may be undefined: then the residual is x. moments: if not null, it becomes what
+// device_row_gradients.h needs, float32 [1 or 2, rows]: inverses, and a LayerNorm's means.
+ResidualNorm AddNorm(const at::Tensor& x, const at::Tensor& delta, const Norm& norm,
+                     at::Tensor* moments = nullptr);
 
 at::Tensor Activate(const at::Tensor& in, const ActivationFunction& function);
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "common/model/cpu_dispatch.h"
+#include "common/model/device_row_gradients.h"
 #include "common/model/device_row_ops.h"
 #include "common/model/eager_ops.h"
 #include "common/model/kernel_function.h"
@@ -30,6 +31,13 @@ struct Normed {
 };
 
 Normed Forward(const at::Tensor& x, const at::Tensor& delta, const Norm& norm, bool for_backward) {
+  if (x.is_cuda()) {
+    Normed normed;
+    ResidualNorm out = device::AddNorm(x, delta, norm, for_backward ? &normed.moments : nullptr);
+    normed.sum = std::move(out.residual);
+    normed.out = std::move(out.normed);
+    return normed;
+  }
   const at::Tensor in = x.contiguous();
   const at::Tensor added = ContiguousOrUndefined(delta);
   const at::Tensor weight = ContiguousOrUndefined(norm.weight);
@@ -58,14 +66,16 @@ Normed Forward(const at::Tensor& x, const at::Tensor& delta, const Norm& norm, b
 
 // Gradients of x (and of a delta, the same), weight and bias; the latter two are undefined unless
 // requested.
-struct Gradients {
-  at::Tensor x, weight, bias;
-};
+using Gradients = device::NormGradients;
 
 Gradients Backward(const Normed& saved, const at::Tensor& scale, const NormSpec& spec,
                    const at::Tensor& grad_out, const at::Tensor& grad_sum, bool want_weight,
                    bool want_bias) {
   const at::Tensor& x = saved.sum;
+  if (x.is_cuda()) {
+    return device::NormBackward(x, saved.moments, scale, spec, grad_out, grad_sum, want_weight,
+                                want_bias);
+  }
   const at::Tensor weight = ContiguousOrUndefined(scale);
   const at::Tensor grad = grad_out.contiguous();
   const at::Tensor extra = ContiguousOrUndefined(grad_sum);
@@ -178,8 +188,15 @@ ResidualNorm InAten(const at::Tensor& x, const at::Tensor& delta, const Norm& no
   return {sum, eager::Normalize(sum, norm)};
 }
 
+ResidualNorm WithGraph(const at::Tensor& x, const at::Tensor& delta, const Norm& norm) {
+  variable_list outputs = NormFunction::apply(x, OptionalOf(delta), OptionalOf(norm.weight),
+                                              OptionalOf(norm.bias), norm.spec);
+  return {delta.defined() ? std::move(outputs[1]) : x, std::move(outputs[0])};
+}
+
 ResidualNorm OnDevice(const at::Tensor& x, const at::Tensor& delta, const Norm& norm) {
   if (!NeedsGraph({x, delta, norm.weight, norm.bias})) return device::AddNorm(x, delta, norm);
+  if (device::NormGradientsTake()) return WithGraph(x, delta, norm);
   const NormInputs inputs(x, delta, norm);
   const auto results = [](ResidualNorm out, bool with_sum) {
     variable_list list{std::move(out.normed)};
@@ -219,11 +236,7 @@ at::Tensor Sum(const Residual& residual) {
 ResidualNorm AddNorm(const at::Tensor& x, const at::Tensor& delta, const Norm& norm) {
   if (device::KernelsTake({x, delta, norm.weight, norm.bias})) return OnDevice(x, delta, norm);
   if (!KernelsTake({x, delta, norm.weight, norm.bias})) return InAten(x, delta, norm);
-  if (NeedsGraph({x, delta, norm.weight, norm.bias})) {
-    variable_list outputs = NormFunction::apply(x, OptionalOf(delta), OptionalOf(norm.weight),
-                                                OptionalOf(norm.bias), norm.spec);
-    return {delta.defined() ? std::move(outputs[1]) : x, std::move(outputs[0])};
-  }
+  if (NeedsGraph({x, delta, norm.weight, norm.bias})) return WithGraph(x, delta, norm);
   Normed normed = Forward(x, delta, norm, /*for_backward=*/false);
   return {delta.defined() ? std::move(normed.sum) : x, std::move(normed.out)};
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "common/model/cpu_dispatch.h"
+#include "common/model/device_row_gradients.h"
 #include "common/model/device_row_ops.h"
 #include "common/model/eager_ops.h"
 #include "common/model/general_rotation.h"
@@ -104,6 +105,18 @@ at::Tensor RotateBack(const at::Tensor& grad_out, const at::Tensor& qkv, const a
   return grad_norm.to(norm.scalar_type());
 }
 
+// A plain rotation. The norms' weights are both defined or neither is.
+HeadRotation PlainRotation(const at::Tensor& cos, const at::Tensor& sin, const QkvShape& shape,
+                           const at::Tensor& q_norm, const at::Tensor& k_norm, double eps) {
+  HeadRotation rotation{.angles = {cos, sin}, .shape = shape};
+  if (!q_norm.defined()) return rotation;
+  rotation.norm.emplace();
+  rotation.norm->norm.eps = eps;
+  rotation.q_norm.weight = q_norm;
+  rotation.k_norm.weight = k_norm;
+  return rotation;
+}
+
 struct RotateQkvFunction : torch::autograd::Function<RotateQkvFunction> {
   static variable_list forward(AutogradContext* ctx, const at::Tensor& qkv, const at::Tensor& cos,
                                const at::Tensor& sin, int64_t num_heads, int64_t num_kv_heads,
@@ -114,13 +127,20 @@ struct RotateQkvFunction : torch::autograd::Function<RotateQkvFunction> {
     const at::Tensor q_weight = q_norm.value_or(at::Tensor());
     const at::Tensor k_weight = k_norm.value_or(at::Tensor());
     const at::Tensor in = qkv.contiguous();
-    Rotated q = Rotate(in, cos, sin, shape, {num_heads, 0}, q_weight, eps, true);
-    Rotated k =
-        Rotate(in, cos, sin, shape, {num_kv_heads, num_heads * head_dim}, k_weight, eps, true);
+    Rotated q, k;
+    if (in.is_cuda()) {
+      Qkv out = device::RotateQkv(in, PlainRotation(cos, sin, shape, q_weight, k_weight, eps));
+      q.out = std::move(out.q);
+      k.out = std::move(out.k);
+    } else {
+      q = Rotate(in, cos, sin, shape, {num_heads, 0}, q_weight, eps, true);
+      k = Rotate(in, cos, sin, shape, {num_kv_heads, num_heads * head_dim}, k_weight, eps, true);
+    }
     // Only the gradient of a norm needs the projection itself.
     ctx->save_for_backward({cos, sin, q_weight.defined() ? in : at::Tensor(), q_weight, k_weight,
                             q.inverse_rms, k.inverse_rms});
     ctx->saved_data["shape"] = std::vector<int64_t>{num_heads, num_kv_heads, head_dim, v_head_dim};
+    ctx->saved_data["eps"] = eps;
     ctx->set_materialize_grads(false);
     const int64_t v_column = (num_heads + num_kv_heads) * head_dim;
     const at::Tensor v =
@@ -137,6 +157,17 @@ struct RotateQkvFunction : torch::autograd::Function<RotateQkvFunction> {
     const int64_t v_column = k_heads.column + shape.num_kv_heads * shape.head_dim;
     const int64_t v_size = shape.v_size();
     variable_list result(10);
+    if (saved[0].is_cuda()) {
+      device::RotationGradients gradients =
+          device::RotateBackward(saved[2],
+                                 PlainRotation(saved[0], saved[1], shape, saved[3], saved[4],
+                                               ctx->saved_data["eps"].toDouble()),
+                                 {grads[0], grads[1], grads[2]});
+      result[0] = std::move(gradients.qkv);
+      result[7] = std::move(gradients.q_norm);
+      result[8] = std::move(gradients.k_norm);
+      return result;
+    }
     at::TensorOptions options;
     for (const at::Tensor& grad : grads) {
       if (grad.defined()) options = grad.options();
@@ -159,7 +190,18 @@ struct RotateQkvFunction : torch::autograd::Function<RotateQkvFunction> {
   }
 };
 
-// GPU path.
+// A plain rotation with a graph.
+Qkv RotateQkvDifferentiably(const at::Tensor& qkv, const HeadRotation& rotation) {
+  const QkvShape& shape = rotation.shape;
+  const double eps = rotation.norm.has_value() ? rotation.norm->norm.eps : 0.0;
+  variable_list out = RotateQkvFunction::apply(
+      qkv, rotation.angles.cos, rotation.angles.sin, shape.num_heads, shape.num_kv_heads,
+      shape.head_dim, shape.v_head_dim, OptionalOf(ContiguousOrUndefined(rotation.q_norm.weight)),
+      OptionalOf(ContiguousOrUndefined(rotation.k_norm.weight)), eps);
+  return {std::move(out[0]), std::move(out[1]), std::move(out[2])};
+}
+
+// With a graph, on a GPU, where no kernel differentiates it.
 Qkv RotateQkvRecorded(const at::Tensor& qkv, const HeadRotation& rotation) {
   // The tensors that have gradients; their places in the inputs, 0 for those that do not exist.
   variable_list inputs = {qkv};
@@ -254,11 +296,13 @@ Qkv RotateQkv(const at::Tensor& qkv, const HeadRotation& rotation) {
   const bool in_float = IsFloat(rotation.angles.cos) && IsFloat(rotation.query_scale);
   // The device's kernel takes a head's elements in pairs.
   if (device::KernelsTake(tensors) && in_float && rotation.shape.head_dim % 2 == 0) {
-    return NeedsGraph(tensors) ? RotateQkvRecorded(qkv, rotation)
-                               : device::RotateQkv(qkv, rotation);
+    if (!NeedsGraph(tensors)) return device::RotateQkv(qkv, rotation);
+    return device::RotationGradientsTake(rotation) ? RotateQkvDifferentiably(qkv, rotation)
+                                                   : RotateQkvRecorded(qkv, rotation);
   }
   if (!KernelsTake(tensors) || !in_float) return eager::RotateQkv(qkv, rotation);
   if (!rotation.IsPlain()) return RotateGenerally(qkv, rotation);
+  if (NeedsGraph(tensors)) return RotateQkvDifferentiably(qkv, rotation);
 
   const QkvShape& shape = rotation.shape;
   const at::Tensor& cos = rotation.angles.cos;
@@ -266,12 +310,6 @@ Qkv RotateQkv(const at::Tensor& qkv, const HeadRotation& rotation) {
   const at::Tensor q_weight = ContiguousOrUndefined(q_weight_given);
   const at::Tensor k_weight = ContiguousOrUndefined(k_weight_given);
   const double eps = rotation.norm.has_value() ? rotation.norm->norm.eps : 0.0;
-  if (NeedsGraph(tensors)) {
-    variable_list out =
-        RotateQkvFunction::apply(qkv, cos, sin, shape.num_heads, shape.num_kv_heads, shape.head_dim,
-                                 shape.v_head_dim, OptionalOf(q_weight), OptionalOf(k_weight), eps);
-    return {std::move(out[0]), std::move(out[1]), std::move(out[2])};
-  }
   const at::Tensor in = qkv.contiguous();
   const int64_t k_column = shape.num_heads * shape.head_dim;
   const int64_t v_column = k_column + shape.num_kv_heads * shape.head_dim;

@@ -17,7 +17,7 @@ namespace tandem::setup {
 enum class Kernels {
   kCpu,             // our fused kernels
   kCpuPlainScores,  // our kernels, but attention as matrix products and a softmax
-  kPlain,           // eager_ops.cc, in float32: a GPU
+  kPlain,           // a GPU: fused kernels, and eager_ops.cc, in float32, for what they do not take
 };
 
 // A rank's setup: what TrainerConfig says, with the mesh resolved.

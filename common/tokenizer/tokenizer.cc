@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/io/ordered_json.h"
 #include "common/status/status_macros.h"
 #include "common/tokenizer/growth.h"
 #include "common/tokenizer/json_node.h"

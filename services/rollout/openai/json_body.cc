@@ -70,7 +70,7 @@ absl::StatusOr<nlohmann::ordered_json> ParseJsonBody(std::string_view body) {
     return absl::InvalidArgumentError(
         absl::StrCat("the body has more than ", kMaxValues, " values"));
   }
-  absl::StatusOr<nlohmann::ordered_json> parsed = io::ParseOrderedJson(body);
+  absl::StatusOr<nlohmann::ordered_json> parsed = io::ParseOrderedJson({body.data(), body.size()});
   if (!parsed.ok()) {
     return absl::InvalidArgumentError(
         absl::StrCat("the body is not valid JSON: ", parsed.status().message()));

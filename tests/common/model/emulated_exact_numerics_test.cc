@@ -123,49 +123,5 @@ TEST_P(EmulatedExactNumericsTest, EveryWayThroughTheModelHasTheSameBits) {
 INSTANTIATE_TEST_SUITE_P(Shapes, EmulatedExactNumericsTest, ::testing::ValuesIn(EmulatedCases()),
                          ExactCaseName);
 
-// The loss's gradients are those of the CPU's passes, up to rounding.
-TEST(EmulatedGradients, AreThoseOfTheReference) {
-  const ExactCase exact_case{ExactShapes()[3], at::kFloat, 1};
-  SetNumerics(Numerics::kExact);
-  at::set_num_threads(1);
-  const Transformer model(exact_case.shape.Spec());
-  std::vector<std::vector<at::Tensor>> gradients;
-  for (const auto implementation :
-       {PackedAttention::Implementation::kFast, PackedAttention::Implementation::kEager}) {
-    // ATen's operations alone take float64.
-    const bool is_reference = implementation == PackedAttention::Implementation::kEager;
-    Arena arena(model.table(), at::kFloat);
-    RandomInit(model.spec(), 3, arena);
-    Arena wide(model.table(), at::kDouble);
-    for (size_t i = 0; i < model.table().parameters().size(); ++i) {
-      wide.Get(static_cast<int>(i)).copy_(arena.Get(static_cast<int>(i)));
-    }
-    Arena& params = is_reference ? wide : arena;
-    params.RequireGrad();
-    const at::Tensor cu_seqlens = at::tensor({0, 9, 30}, at::kLong);
-    PackedAttention attention(cu_seqlens, implementation);
-    const at::Tensor positions = PackedPositions(cu_seqlens);
-    const Rotary rotary = model.MakeRotary(positions);
-    const at::Tensor ids = at::arange(30, at::kLong) * 7 % model.spec().vocab_size;
-    at::Tensor x = model.Embed(params, ids, positions);
-    for (int64_t layer = 0; layer < model.spec().num_layers(); ++layer) {
-      x = model.Block(params, layer, x, rotary, attention);
-    }
-    const LogProbs out = model.HeadLogProbs(params, model.FinalNorm(params, x), ids.flip(0),
-                                            at::full({30}, 0.8f).to(params.dtype()));
-    (out.logprobs.sum() + 0.1 * out.entropy.sum()).backward();
-    gradients.emplace_back();
-    for (size_t i = 0; i < model.table().parameters().size(); ++i) {
-      gradients.back().push_back(params.Get(static_cast<int>(i)).grad().to(at::kDouble));
-    }
-  }
-  SetNumerics(Numerics::kFast);
-  for (size_t i = 0; i < gradients[0].size(); ++i) {
-    const double scale = gradients[1][i].abs().max().item<double>();
-    EXPECT_LT((gradients[0][i] - gradients[1][i]).abs().max().item<double>(), 1e-4 * scale)
-        << model.table().parameters()[i].name;
-  }
-}
-
 }  // namespace
 }  // namespace tandem::model

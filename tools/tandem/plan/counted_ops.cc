@@ -71,25 +71,21 @@ void CountedOps::AddRowSumGradients(std::initializer_list<int> parameters) {
     if (IsTrainable(parameter)) numel += table_.parameter(parameter).numel;
   }
   if (numel == 0) return;
-  // cpu_dispatch.cc, SumOverRows: float32 sums of up to 64 blocks of rows.
-  const int64_t rows = std::max<int64_t>(64, (batch_.tokens + 63) / 64);
-  const int64_t blocks = std::max<int64_t>(1, (batch_.tokens + rows - 1) / rows);
+  // float32 sums of up to 64 blocks of rows (cpu_dispatch.cc, SumOverRows), on a GPU of 512
+  // (row_gradients.cu).
+  const bool on_gpu = batch_.kernels == setup::Kernels::kPlain;
+  const int64_t rows = on_gpu ? 1 : std::max<int64_t>(64, (batch_.tokens + 63) / 64);
+  const int64_t blocks =
+      std::clamp<int64_t>((batch_.tokens + rows - 1) / rows, 1, on_gpu ? 512 : 64);
   const Size sums = ledger_.Take(MemoryKind::kGradientBuffers, blocks * numel * kFloat);
-  // The gradients are views of the first block, unless they are rounded to another type.
-  const bool rounds = batch_.element_bytes != kFloat;
+  // The gradients are views of the first block on a CPU, unless they are rounded to another type.
+  const bool rounds = on_gpu || batch_.element_bytes != kFloat;
   gradients_.push_back(
       rounds ? ledger_.Take(MemoryKind::kGradientBuffers, numel * batch_.element_bytes) : sums);
 }
 
-int64_t CountedOps::WideNormBytes(const model::NormSpec& spec, int64_t bytes) const {
-  if (batch_.kernels != setup::Kernels::kPlain) return 0;
-  // x widened, unless it is float32 already, without its mean, and x over its deviation.
-  const int64_t copies = (batch_.element_bytes != kFloat ? 1 : 0) + NumMoments(spec);
-  return copies * bytes / batch_.element_bytes * kFloat;
-}
-
 CountedOps::Normed CountedOps::NormOf(const Residual& in, const model::NormSpec& spec,
-                                      const model::NormParameters& norm, const Tensor& wide) {
+                                      const model::NormParameters& norm) {
   const int64_t bytes = in.x.bytes();
   Normed out{in.x, {}};
   if (in.delta.defined()) out.residual = New(bytes);
@@ -102,11 +98,10 @@ CountedOps::Normed CountedOps::NormOf(const Residual& in, const model::NormSpec&
   }
   const Tensor moments = New(tape_ == nullptr ? 0 : NumMoments(spec) * batch_.tokens * kFloat);
   // Without a delta the residual is x itself, to whose gradient this adds.
-  Record([this, bytes, spec, norm, wide, moments, summed = in.delta.defined(), x = in.x.gradient(),
+  Record([this, bytes, norm, moments, summed = in.delta.defined(), x = in.x.gradient(),
           delta = in.delta.gradient(), residual = out.residual, gradient = out.normed.gradient()] {
     const Size grad_normed = gradient->Take();
     const Size grad_residual = summed ? residual.gradient()->Take() : nullptr;
-    const Size temporary = Take(WideNormBytes(spec, bytes));
     const Size grad_x = Take(bytes);
     AddRowSumGradients({norm.weight, norm.bias});
     if (x != nullptr) x->Give(grad_x);
@@ -117,16 +112,14 @@ CountedOps::Normed CountedOps::NormOf(const Residual& in, const model::NormSpec&
 
 CountedOps::Normed CountedOps::AddNorm(const Residual& in, const model::NormSpec& spec,
                                        const model::NormParameters& norm) {
-  const Tensor wide = New(WideNormBytes(spec, in.x.bytes()));
-  const Normed out = NormOf(in, spec, norm, wide);
-  Recompute(wide);
+  const Normed out = NormOf(in, spec, norm);
   Recompute(out.normed);
   return out;
 }
 
 CountedTensor CountedOps::Normalize(const Tensor& x, const model::NormSpec& spec,
                                     const model::NormParameters& norm) {
-  return NormOf({x, {}}, spec, norm, New(WideNormBytes(spec, x.bytes()))).normed;
+  return NormOf({x, {}}, spec, norm).normed;
 }
 
 CountedTensor CountedOps::Scale(const Tensor& x, double factor) {
@@ -211,23 +204,20 @@ CountedOps::Heads CountedOps::Rotate(const Tensor& qkv, const model::AttentionPa
   const bool plain = batch_.kernels == setup::Kernels::kPlain;
   const bool normed = attention_.qk_norm.has_value();
   const int64_t rotated_heads = heads_ + kv_heads_;
-  // Of the plain operations: the norms' float32 copies; halves of the rotation and their sum.
-  const int64_t wide_copies = batch_.element_bytes != kFloat ? 2 : 1;
-  const int64_t wide_bytes =
-      plain && normed ? wide_copies * batch_.tokens * rotated_heads * head_dim_ * kFloat : 0;
-  const int64_t temporary_bytes = plain ? 3 * batch_.tokens * heads_ * head_dim_ * kFloat : 0;
+  // On a GPU plain operations differentiate a rotation that the fused kernel does not compute: the
+  // norms' float32 copies; halves of the rotation and their sum.
+  const int64_t wide_copies = !normed ? 0 : batch_.element_bytes != kFloat ? 2 : 1;
+  const int64_t temporary_bytes =
+      plain ? batch_.tokens * (3 * heads_ + wide_copies * rotated_heads) * head_dim_ * kFloat : 0;
 
-  const Tensor wide = New(wide_bytes);
-  const Size temporary = Take(temporary_bytes);
   const Heads out{New(batch_.Bytes(rotated_heads * head_dim_)), qkv.storage()};
   // The fused rotation keeps them; the general one computes them again.
   const bool fused = normed && attention_.qk_norm->IsPlain();
   const int64_t num_moments = fused && tape_ != nullptr ? 1 : 0;
   const Tensor moments = New(num_moments * batch_.tokens * rotated_heads * kFloat);
-  Recompute(wide);
   Recompute(out.qk);
   // Only the gradient of a norm needs the projection.
-  Record([this, temporary_bytes, bytes = qkv.bytes(), at, wide, moments,
+  Record([this, temporary_bytes, bytes = qkv.bytes(), at, moments,
           saved = normed ? qkv.storage() : nullptr, qkv = qkv.gradient(),
           gradient = out.qk.gradient()] {
     const Size grad = gradient->Take();
@@ -351,17 +341,14 @@ CountedTensor CountedOps::AttendHeads(const Heads& own) {
 CountedTensor CountedOps::Activate(const Tensor& gate_up, const model::FeedForwardSpec& spec,
                                    int alphas) {
   const int64_t out_bytes = gate_up.bytes() / (spec.gated ? 2 : 1);
-  // The plain operations keep what they read widened, and each step's result: the sigmoid and gate
-  // x sigmoid.
-  const bool plain = batch_.kernels == setup::Kernels::kPlain;
-  const int64_t copies = (batch_.element_bytes != kFloat ? 2 : 1) * (spec.gated ? 2 : 1);
-  const Tensor wide = New(plain ? copies * out_bytes / batch_.element_bytes * kFloat : 0);
+  // On a GPU plain operations differentiate an activation with parameters, from float32 copies.
+  const bool plain = batch_.kernels == setup::Kernels::kPlain && alphas >= 0;
+  const int64_t wide_bytes = plain ? 2 * out_bytes / batch_.element_bytes * kFloat : 0;
   const Tensor out = New(out_bytes);
-  Recompute(wide);
   Recompute(out);
-  Record([this, wide, gate_up, alphas, gradient = out.gradient()] {
+  Record([this, wide_bytes, gate_up, alphas, gradient = out.gradient()] {
     const Size grad = gradient->Take();
-    const Size temporary = Take(wide.bytes() / 2);
+    const Size temporary = Take(wide_bytes);
     gate_up.gradient()->Give(Take(gate_up.bytes()));
     AddMatrixGradient(alphas);
   });

@@ -126,9 +126,8 @@ class CountedOps {
   // computed in float32 blocks.
   void AddMatrixGradient(int parameter);
   void AddRowSumGradients(std::initializer_list<int> parameters);
-  // A norm's results, and what it saves. `wide`: the float32 copies of the plain operations.
-  Normed NormOf(const Residual& in, const model::NormSpec& spec, const model::NormParameters& norm,
-                const Tensor& wide);
+  // A norm's results, and what it saves.
+  Normed NormOf(const Residual& in, const model::NormSpec& spec, const model::NormParameters& norm);
 
   Tensor Linear(const Tensor& x, int weight, int bias);
   Tensor LinearInFloat32(const Tensor& x, int weight);
@@ -147,8 +146,6 @@ class CountedOps {
   Tensor Scores(const Heads& heads);
   Tensor ToTokens(const Tensor& attended);
 
-  // `bytes`: of the tensor that is normed.
-  int64_t WideNormBytes(const model::NormSpec& spec, int64_t bytes) const;
   // Bytes of `columns` for each token that attention sees.
   int64_t AttentionBytes(int64_t columns) const;
 

@@ -325,8 +325,7 @@ Size ShardedMemory::HeadForwardBackward(const Size& x) {
   const bool has_mean =
       spec_.final_norm.has_value() && spec_.final_norm->kind == model::NormKind::kLayer;
   Size normed = take(spec_.final_norm.has_value() ? rows() * hidden_row : 0);
-  Size norm_saved = take((has_mean ? 2 : 1) * rows() * kFloat +
-                         (plain ? 2 * rows() * batch_.hidden * kFloat : 0));
+  Size norm_saved = take((has_mean ? 2 : 1) * rows() * kFloat);
   Size widened = take(WidenedRowBytes());
   Size outputs = take(3 * rows() * kFloat);
   take(HeadChunk() * head_rows_ * kFloat);

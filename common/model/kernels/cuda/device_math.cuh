@@ -17,6 +17,12 @@ __device__ inline float ToFloat(__nv_bfloat16 x) { return __bfloat162float(x); }
 __device__ inline void FromFloat(float x, float& out) { out = x; }
 __device__ inline void FromFloat(float x, __nv_bfloat16& out) { out = __float2bfloat16_rn(x); }
 
+// 1 / (1 + exp(-x)), without overflow: the exponent is never positive.
+__device__ inline float Sigmoid(float x) {
+  const float e = expf(-fabsf(x));
+  return (x < 0.0f ? e : 1.0f) / (1.0f + e);
+}
+
 // N elements that one access moves.
 template <typename T, int N>
 struct alignas(sizeof(T) * N) Pack {

@@ -62,6 +62,10 @@ __global__ void __launch_bounds__(kThreads) NormKernel(const Norm args) {
     mean_square = BlockSum(squares, scratch) / size;
   }
   const float inverse = 1.0f / sqrtf(mean_square + static_cast<float>(args.spec.eps));
+  if (args.inverse != nullptr && threadIdx.x == 0) {
+    args.inverse[blockIdx.x] = inverse;
+    if (centered) args.mean[blockIdx.x] = mean;
+  }
   const T* const weight = static_cast<const T*>(args.weight);
   const T* const bias = static_cast<const T*>(args.bias);
   const float offset = args.spec.unit_offset ? 1.0f : 0.0f;
@@ -84,12 +88,6 @@ __global__ void __launch_bounds__(kThreads) NormKernel(const Norm args) {
     for (int i = 0; i < kPack; ++i) FromFloat(normed[i], result.at[i]);
     StorePack<T, kWhole>(result, out + j, count);
   }
-}
-
-// 1 / (1 + exp(-x)), without overflow: the exponent is never positive.
-__device__ inline float Sigmoid(float x) {
-  const float e = expf(-fabsf(x));
-  return (x < 0.0f ? e : 1.0f) / (1.0f + e);
 }
 
 __device__ inline float Softplus(float x) {
@@ -386,8 +384,8 @@ constexpr int kGradientsOfBlock = 8 * kThreads;
 
 // One row of blocks per row.
 template <typename T>
-__global__ void __launch_bounds__(kThreads) RowLogProbsBackwardKernel(
-    const RowLogProbsBackward args) {
+__global__ void __launch_bounds__(kThreads)
+    RowLogProbsBackwardKernel(const RowLogProbsBackward args) {
   const int64_t row = blockIdx.x;
   const float* const x = args.logits + row * args.vocab;
   T* const out = static_cast<T*>(args.grad) + row * args.vocab;

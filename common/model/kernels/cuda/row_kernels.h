@@ -26,6 +26,10 @@ struct Norm {
   const void* bias = nullptr;    // likewise
   void* sum = nullptr;           // x + delta, if there is a delta
   void* out = nullptr;
+  // For the backward pass, [rows] each, or null: 1 / sqrt(mean square or variance + eps), and the
+  // mean of a LayerNorm.
+  float* inverse = nullptr;
+  float* mean = nullptr;
 };
 cudaError_t Launch(const Norm& args, cudaStream_t stream);
 

@@ -28,6 +28,7 @@ struct EmulatedGuard {
 // After them.
 #include "common/model/activation.cc"
 #include "common/model/cuda_packed_attention.cc"
+#include "common/model/cuda_row_gradients.cc"
 #include "common/model/cuda_row_ops.cc"
 #include "common/model/linear.cc"
 #include "common/model/norm.cc"

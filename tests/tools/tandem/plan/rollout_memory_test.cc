@@ -10,7 +10,7 @@ namespace {
 constexpr int64_t kTokens = 64;
 constexpr int64_t kElement = 4;  // bytes
 
-model::ModelSpec Spec() {
+model::ModelSpec ModelOfTwoLayers() {
   model::ModelSpec spec;
   spec.architecture = "LlamaForCausalLM";
   spec.vocab_size = 512;
@@ -33,7 +33,7 @@ int64_t Temporaries(const model::ModelSpec& spec) {
 }
 
 TEST(RolloutMemory, OfAStepIsThatOfTheLayersOwnMatrices) {
-  model::ModelSpec spec = Spec();
+  model::ModelSpec spec = ModelOfTwoLayers();
   const int64_t gated = Temporaries(spec);
   // Gate, up and their product; without a gate, up and what the activation makes of it.
   for (model::LayerSpec& layer : spec.layers) layer.feed_forward.gated = false;
@@ -41,7 +41,7 @@ TEST(RolloutMemory, OfAStepIsThatOfTheLayersOwnMatrices) {
 }
 
 TEST(RolloutMemory, OfAStepCountsTheExpertsThatATokenReaches) {
-  model::ModelSpec spec = Spec();
+  model::ModelSpec spec = ModelOfTwoLayers();
   const int64_t dense = Temporaries(spec);
   model::ExpertSpec experts;
   experts.num_experts = 8;

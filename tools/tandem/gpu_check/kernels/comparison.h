@@ -1,7 +1,8 @@
 // Comparisons of our kernels with ATen's float64 arithmetic on the same device.
 //
 //   void CompareNorms(Comparer& comparer) {
-//     comparer.Expect(Normalize(x, norm), Normalize(x.to(at::kDouble), wide), 1e-5, "rms, 896");
+//     comparer.Expect(model::Normalize(x, norm), model::Normalize(x.to(at::kDouble), wide), 1e-5,
+//                     "rms, 896");
 //   }
 #ifndef TANDEM_TOOLS_TANDEM_GPU_CHECK_KERNELS_COMPARISON_H_
 #define TANDEM_TOOLS_TANDEM_GPU_CHECK_KERNELS_COMPARISON_H_
