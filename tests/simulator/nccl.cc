@@ -290,7 +290,7 @@ void SimulatedNcclWorld::Run(const std::function<void(comm::ProcessGroup&)>& bod
       options.size = size_;
       options.rendezvous.port = (*store)->port();
       options.rendezvous.prefix = "simulated";
-      options.timeout = absl::Minutes(2);
+      options.timeout = timeout_;
       options.family = absl::StrCat("rank ", rank);
       const auto group =
           comm::CreateNcclGroupOver(options, std::make_shared<SimulatedNccl>(std::move(device)));

@@ -16,6 +16,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "common/comm/nccl_api.h"
 #include "common/comm/process_group.h"
 #include "common/device/device.h"
@@ -86,7 +87,9 @@ class SimulatedNccl : public comm::NcclApi {
 
 class SimulatedNcclWorld {
  public:
-  explicit SimulatedNcclWorld(int size) : size_(size) {}
+  // timeout: of each collective.
+  explicit SimulatedNcclWorld(int size, absl::Duration timeout = absl::Minutes(2))
+      : size_(size), timeout_(timeout) {}
 
   // The device of a rank; by default the one of Device::Create().
   using MakeDevice = std::function<std::shared_ptr<device::Device>(c10::Device)>;
@@ -94,6 +97,7 @@ class SimulatedNcclWorld {
 
  private:
   const int size_;
+  const absl::Duration timeout_;
 };
 
 }  // namespace tandem::testing

@@ -69,6 +69,11 @@ absl::StatusOr<std::string> FindNonFiniteGradient(ShardedModel& model, const at:
   for (int rank = 0; rank < group.size(); ++rank) {
     const double* const row = found.const_data_ptr<double>() + int64_t{2} * rank;
     if (row[0] == 0) continue;
+    if (!(row[0] >= 1 && row[0] <= static_cast<double>(table.segments().size()))) {
+      return absl::InternalError(absl::StrCat("non-finite gradients: rank ", rank, " named tensor ",
+                                              row[0], " of ", table.segments().size(),
+                                              "; what the ranks exchanged is damaged"));
+    }
     const auto ref = table.segments()[static_cast<size_t>(row[0]) - 1];
     return absl::StrCat(row[1] == 0 ? "non-finite gradient" : "gradient too large", " in ",
                         table.units()[table.parameter(ref.parameter).unit].name, " (",

@@ -167,9 +167,10 @@ TEST(RunPlan, RefusesARolloutThatCannotHoldTheModel) {
 }
 
 TEST(RunPlan, CountsNoMoreOfAWindowedLayerThanItsWindow) {
-  PlanRequest request = Request("qwen2.5-0.5b", "h100x2",
-                                {"trainer.ranks=1", "data.max_prompt_length=4096",
-                                 "rollout.max_tokens=4096", "rollout.max_num_batched_tokens=2048"});
+  const std::vector<std::string> settings = {
+      "trainer.ranks=1", "data.max_prompt_length=4096", "rollout.max_tokens=4096",
+      "rollout.max_num_batched_tokens=2048", "rollout.kv_cache_megabytes=4096"};
+  PlanRequest request = Request("qwen2.5-0.5b", "cpu:160gib:2x1", settings);
   const absl::StatusOr<RunPlan> full = PlanRun(request);
   ASSERT_TRUE(full.ok()) << full.status();
   for (model::LayerSpec& layer : request.spec.layers) layer.attention.window = 1024;
@@ -183,6 +184,15 @@ TEST(RunPlan, CountsNoMoreOfAWindowedLayerThanItsWindow) {
   EXPECT_LT(windowed->rollout.sequences, (full->rollout.sequences + 1) * 512 / 65);
   EXPECT_EQ(TrainingFlopsPerToken(request.spec, 1024), TrainingFlopsPerToken(full->spec, 1024));
   EXPECT_LT(TrainingFlopsPerToken(request.spec, 8192), TrainingFlopsPerToken(full->spec, 8192));
+
+  // A GPU masks what the window hides, and keeps it.
+  PlanRequest on_gpu = Request("qwen2.5-0.5b", "h100x2", settings);
+  const absl::StatusOr<RunPlan> whole = PlanRun(on_gpu);
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  on_gpu.spec = request.spec;
+  const absl::StatusOr<RunPlan> masked = PlanRun(on_gpu);
+  ASSERT_TRUE(masked.ok()) << masked.status();
+  EXPECT_EQ(masked->rollout.sequences, whole->rollout.sequences);
 }
 
 TEST(RunPlan, SharesAcceleratorsWhereThereAreTooFew) {
