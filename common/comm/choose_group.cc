@@ -7,12 +7,14 @@
 #include "common/comm/check_tensors.h"
 #include "common/comm/device_memory_group.h"
 #include "common/comm/device_sharing.h"
+#include "common/comm/host_staging_group.h"
 #include "common/comm/link_agreement.h"
 #include "common/comm/local_links.h"
 #include "common/comm/mesh_group.h"
 #include "common/comm/process_group.h"
 #include "common/comm/shared_message_group.h"
 #include "common/comm/shared_segment.h"
+#include "common/device/device.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::comm {
@@ -94,6 +96,24 @@ absl::Status CheckBackend(absl::string_view backend) {
       absl::StrCat("expected gloo, nccl, shared_memory, cuda_ipc, socket, local_socket or "
                    "messages, found '",
                    backend, "'"));
+}
+
+bool IsDeviceBackend(absl::string_view backend) {
+  return backend == "nccl" || backend == "cuda_ipc";
+}
+
+absl::StatusOr<std::unique_ptr<ProcessGroup>> CarryTensorsOf(c10::Device device,
+                                                             absl::string_view backend,
+                                                             std::unique_ptr<ProcessGroup> group) {
+  if (device.is_cpu()) {
+    if (!IsDeviceBackend(backend)) return group;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "group ", group->name(), ": backend: '", backend,
+        "' carries tensors in GPU memory; this rank keeps them in host memory"));
+  }
+  if (IsDeviceBackend(backend)) return group;
+  ASSIGN_OR_RETURN(std::shared_ptr<device::Device> found, device::Device::Create(device));
+  return StageOnHost(std::move(group), std::move(found));
 }
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateGroupOf(absl::string_view backend,

@@ -42,6 +42,15 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> CreateGroupOf(absl::string_view ba
 // INVALID_ARGUMENT, listing the valid words, if CreateGroupOf() does not know `backend`.
 absl::Status CheckBackend(absl::string_view backend);
 
+// Whether groups of this kind carry tensors of a GPU: "nccl" and "cuda_ipc".
+bool IsDeviceBackend(absl::string_view backend);
+
+// Lets `group`, of the kind `backend`, carry tensors of `device`: a kind for host memory copies them
+// through it (host_staging_group.h). INVALID_ARGUMENT for a kind for GPUs and the CPU.
+absl::StatusOr<std::unique_ptr<ProcessGroup>> CarryTensorsOf(c10::Device device,
+                                                             absl::string_view backend,
+                                                             std::unique_ptr<ProcessGroup> group);
+
 // A function with the contract of CreateGroupOf().
 using GroupMaker = std::function<absl::StatusOr<std::unique_ptr<ProcessGroup>>(
     absl::string_view backend, const GroupOptions& options)>;

@@ -184,14 +184,22 @@ class CudaSharing : public DeviceSharing {
 
 }  // namespace
 
+absl::StatusOr<std::string> IdOfGpu(c10::Device device) {
+  cudaDeviceProp properties;
+  const cudaError_t error = cudaGetDeviceProperties(&properties, device.index());
+  if (error != cudaSuccess) {
+    return absl::UnavailableError(
+        absl::StrCat(device.str(), ": no such GPU: ", cudaGetErrorString(error)));
+  }
+  const std::string uuid(properties.uuid.bytes, sizeof(properties.uuid.bytes));
+  return absl::StrCat("gpu ", absl::BytesToHexString(uuid));
+}
+
 absl::StatusOr<std::unique_ptr<DeviceSharing>> CreateCudaSharing() {
   try {
     const c10::DeviceIndex device = c10::cuda::current_device();
-    cudaDeviceProp properties;
-    RETURN_IF_ERROR(Explain("device", cudaGetDeviceProperties(&properties, device)));
-    const std::string uuid(properties.uuid.bytes, sizeof(properties.uuid.bytes));
-    return std::make_unique<CudaSharing>(device,
-                                         absl::StrCat("gpu ", absl::BytesToHexString(uuid)));
+    ASSIGN_OR_RETURN(std::string place, IdOfGpu(c10::Device(c10::kCUDA, device)));
+    return std::make_unique<CudaSharing>(device, std::move(place));
   } catch (const std::exception& error) {
     return absl::UnavailableError(
         absl::StrCat("CUDA IPC: no CUDA device: ", FirstLine(error.what())));

@@ -6,6 +6,7 @@
 #define TANDEM_COMMON_COMM_DEVICE_SHARING_H_
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
 
 #include <memory>
 #include <string>
@@ -37,6 +38,10 @@ class DeviceSharing {
   virtual absl::Status Take(const std::string& handle, const at::Tensor& to,
                             absl::Time deadline) = 0;
 };
+
+// Identifies a GPU among all GPUs of all hosts: "gpu " and its UUID in hex. UNAVAILABLE if CUDA cannot
+// use it, UNIMPLEMENTED in a build without TANDEM_CUDA.
+absl::StatusOr<std::string> IdOfGpu(c10::Device device);
 
 // Shares memory of the current CUDA device. UNIMPLEMENTED in a build without TANDEM_CUDA.
 absl::StatusOr<std::unique_ptr<DeviceSharing>> CreateCudaSharing();

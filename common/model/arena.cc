@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "common/comm/shareable_memory.h"
 #include "common/model/kernels/large_pages.h"
@@ -69,6 +70,10 @@ absl::Span<std::byte> Arena::bytes() const {
 void Arena::CopyFrom(const Arena& other) {
   const at::NoGradGuard no_grad;
   storage_.copy_(other.storage_);
+  // Only a copy to or from the host waits by itself.
+  if (storage_.is_cpu() || other.storage_.is_cpu()) return;
+  const c10::impl::VirtualGuardImpl guard(storage_.device().type());
+  guard.synchronizeStream(guard.getStream(storage_.device()));
 }
 
 void Arena::ReleaseMemory() { ReleasePages(storage_.data_ptr(), storage_.nbytes()); }

@@ -17,10 +17,11 @@ bool IsPacked(const ParameterTable& table, at::ScalarType dtype, int index) {
 
 }  // namespace
 
-PackedArena::PackedArena(const ParameterTable& table, at::ScalarType dtype, bool packs)
+PackedArena::PackedArena(const ParameterTable& table, at::ScalarType dtype, bool packs,
+                         at::Device device)
     : table_(table),
       element_bytes_(static_cast<int64_t>(c10::elementSize(dtype))),
-      arena_(table, dtype, at::kCPU,
+      arena_(table, dtype, device,
              [&](int index) {
                // A tied embedding lies here too: its rows are looked up besides being multiplied
                // by. So do parameters of which parts are multiplied by.

@@ -30,8 +30,10 @@ namespace tandem::model {
 // needs exclusive access.
 class PackedArena : public ParameterProvider {
  public:
-  // `packs`: false if the forward pass runs elsewhere and reads an Arena.
-  PackedArena(const ParameterTable& table, at::ScalarType dtype, bool packs = true);
+  // `packs`: false if the forward pass runs elsewhere and reads an Arena. Only then may the memory
+  // be that of another `device`.
+  PackedArena(const ParameterTable& table, at::ScalarType dtype, bool packs = true,
+              at::Device device = at::kCPU);
 
   // For a matrix that is stored only packed, the tensor has a shape but no data.
   const at::Tensor& Get(int index) const override { return arena_.Get(index); }
@@ -39,6 +41,7 @@ class PackedArena : public ParameterProvider {
 
   // The parameters that are not stored only packed.
   const Arena& arena() const { return arena_; }
+  Arena& arena() { return arena_; }
   // A segment's bytes in the arena; empty if it is stored only packed: then use Write() and Read().
   absl::Span<std::byte> SegmentBytes(size_t segment) const { return arena_.SegmentBytes(segment); }
   void Write(size_t segment, int64_t offset, absl::Span<const std::byte> from);

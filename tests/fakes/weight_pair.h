@@ -37,7 +37,8 @@ class FakeTrainer {
     trainer::UpdatePolicy policy = trainer::UpdatePolicy::kAll;
     absl::Duration blame_grace = absl::Milliseconds(500);
     absl::Duration join_timeout = absl::Seconds(30);
-    std::string backend = "shared_memory";            // of the update's group
+    std::string backend = "shared_memory";            // of the update's group, in host memory
+    std::vector<common::v1::UpdatePlace> senders;     // of the ranks that send; empty: not stated
     std::string transport = "broadcast";              // or "reshard", "delta"
     weights::DeviceOps* device = &weights::CpuOps();  // of every rank; any thread
     bool lends_masters = false;                       // they lie in memory that can be lent
@@ -111,6 +112,8 @@ class FakeTrainer {
     publisher.blame_grace = options.blame_grace;
     publisher.join_timeout = options.join_timeout;
     publisher.backend = options.backend;
+    publisher.senders = options.senders;
+    publisher.device = options.device->device();
     if (options.meddle_update != nullptr) {
       publisher.make_group = [meddle = options.meddle_update](absl::string_view backend,
                                                               const comm::GroupOptions& group)

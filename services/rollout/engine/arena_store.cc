@@ -6,6 +6,7 @@
 #include "common/model/torch_dtype.h"
 #include "common/status/status_macros.h"
 #include "common/weights/manifest.h"
+#include "common/weights/update_place.h"
 
 namespace tandem::rollout {
 
@@ -14,8 +15,10 @@ absl::StatusOr<std::unique_ptr<ArenaStore>> ArenaStore::Create(const model::Tran
                                                                CommitStaged commit) {
   ASSIGN_OR_RETURN(common::v1::Manifest manifest,
                    weights::MakeManifest(model.table(), model::FileDType(arenas.dtype())));
-  return std::unique_ptr<ArenaStore>(
-      new ArenaStore(model, arenas, std::move(commit), std::move(manifest)));
+  ASSIGN_OR_RETURN(auto ops, weights::CreateDeviceOps(arenas.staged_on()));
+  ASSIGN_OR_RETURN(common::v1::UpdatePlace place, weights::PlaceOf(arenas.staged_on()));
+  return std::unique_ptr<ArenaStore>(new ArenaStore(arenas, std::move(commit), std::move(manifest),
+                                                    std::move(place), std::move(ops)));
 }
 
 absl::StatusOr<std::unique_ptr<ArenaStore>> ArenaStore::Create(Engine& engine,

@@ -38,6 +38,8 @@ class ArenaStore : public WeightStore {
                                                             absl::Duration commit_timeout);
 
   const common::v1::Manifest& manifest() const override { return manifest_; }
+  weights::DeviceOps& ops() const override { return *ops_; }
+  common::v1::UpdatePlace place() const override { return place_; }
   int64_t live_version() const override { return arenas_.live_version(); }
   int64_t live_incarnation() const override;
   std::string live_model_digest() const override;
@@ -59,17 +61,19 @@ class ArenaStore : public WeightStore {
   Grain GrainOf(int index) const override;
 
  private:
-  ArenaStore(const model::Transformer& model, ArenaPair& arenas, CommitStaged commit,
-             common::v1::Manifest manifest)
-      : table_(model.table()),
-        arenas_(arenas),
+  ArenaStore(ArenaPair& arenas, CommitStaged commit, common::v1::Manifest manifest,
+             common::v1::UpdatePlace place, std::unique_ptr<weights::DeviceOps> ops)
+      : arenas_(arenas),
         commit_(std::move(commit)),
-        manifest_(std::move(manifest)) {}
+        manifest_(std::move(manifest)),
+        place_(std::move(place)),
+        ops_(std::move(ops)) {}
 
-  const model::ParameterTable& table_;
   ArenaPair& arenas_;
   const CommitStaged commit_;
   const common::v1::Manifest manifest_;
+  const common::v1::UpdatePlace place_;
+  const std::unique_ptr<weights::DeviceOps> ops_;  // of the arenas' device
   // The receiver's thread:
   std::shared_ptr<model::PackedArena> staged_;
   mutable absl::Mutex mu_;

@@ -55,6 +55,7 @@ struct EngineOptions {
   at::ScalarType dtype = at::kFloat;
   at::Device device = at::kCPU;            // of the forward pass; a CUDA device with its index
   std::string device_description = "cpu";  // for logs and GetServerInfo
+  at::Device staged_on = at::kCPU;         // where weights are received: that device or the CPU
   ForwardOptions forward;
   std::vector<int> cpus;  // one per thread to pin it to; empty: not pinned
   int64_t block_size = 16;

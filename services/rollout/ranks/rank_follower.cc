@@ -22,15 +22,18 @@ constexpr absl::Duration kLinger = absl::Seconds(4);
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<RankFollower>> RankFollower::Create(
-    const model::PagedKvCacheOptions& cache, const model::Transformer& model, RankGroup* ranks) {
+    const model::PagedKvCacheOptions& cache, const model::Transformer& model, RankGroup* ranks,
+    at::Device staged_on) {
   ASSIGN_OR_RETURN(auto runner, ModelRunner::Create(model, cache));
-  return std::unique_ptr<RankFollower>(new RankFollower(model, ranks, std::move(runner)));
+  return std::unique_ptr<RankFollower>(
+      new RankFollower(model, ranks, std::move(runner), staged_on));
 }
 
 RankFollower::RankFollower(const model::Transformer& model, RankGroup* ranks,
-                           std::unique_ptr<ModelRunner> runner)
+                           std::unique_ptr<ModelRunner> runner, at::Device staged_on)
     : ranks_(ranks),
-      weights_(model.table(), runner->cache().options().dtype, runner->cache().options().device),
+      weights_(model.table(), runner->cache().options().dtype, runner->cache().options().device,
+               staged_on),
       runner_(std::move(runner)) {}
 
 absl::StatusOr<CommitResult> RankFollower::Commit(int64_t version, absl::Time deadline) {

@@ -34,9 +34,11 @@ namespace tandem::rollout {
 class RankFollower {
  public:
   // `cache`: rank 0's, except for the heads. `model`, over the ranks' compute group, and `ranks`
-  // must outlive the follower.
+  // must outlive the follower. `staged_on`: where weights are received, the cache's device or the
+  // CPU.
   static absl::StatusOr<std::unique_ptr<RankFollower>> Create(
-      const model::PagedKvCacheOptions& cache, const model::Transformer& model, RankGroup* ranks);
+      const model::PagedKvCacheOptions& cache, const model::Transformer& model, RankGroup* ranks,
+      at::Device staged_on = at::kCPU);
 
   ArenaPair& weights() { return weights_; }
 
@@ -61,7 +63,7 @@ class RankFollower {
   enum class Swap { kNone, kOffered, kPinned, kDone };
 
   RankFollower(const model::Transformer& model, RankGroup* ranks,
-               std::unique_ptr<ModelRunner> runner);
+               std::unique_ptr<ModelRunner> runner, at::Device staged_on);
 
   absl::Status Execute(const v1::RankOrder& order);
   absl::Status RunStep(const v1::StepOrder& order);

@@ -31,23 +31,29 @@ absl::Status Refused(const model::ParameterTable& table, absl::string_view what,
 
 }  // namespace
 
+absl::Status ArenaPair::Provide(int i) {
+  if (arenas_[i] != nullptr) return absl::OkStatus();
+  try {
+    arenas_[i] = std::make_shared<model::PackedArena>(table_, dtype_, /*packs=*/device_.is_cpu(),
+                                                      staged_on_);
+  } catch (const std::exception& error) {
+    return Refused(table_, i == staged() ? "the staged arena" : "the live arena", error);
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::shared_ptr<model::PackedArena>> ArenaPair::Staged() {
   absl::MutexLock lock(&mu_);
-  std::shared_ptr<model::PackedArena>& arena = arenas_[live_ == 0 ? 1 : 0];
-  if (arena == nullptr) {
-    try {
-      arena = std::make_shared<model::PackedArena>(table_, dtype_, /*packs=*/device_.is_cpu());
-    } catch (const std::exception& error) {
-      return Refused(table_, "the staged arena", error);
-    }
-  }
   RETURN_IF_ERROR(ProvideOnDevice());
+  RETURN_IF_ERROR(Provide(staged()));
   has_stager_ = true;
-  return arena;
+  return arenas_[staged()];
 }
 
 absl::Status ArenaPair::ProvideOnDevice() {
-  if (device_.is_cpu() || on_device_ != nullptr) return absl::OkStatus();
+  if (device_.is_cpu()) return absl::OkStatus();
+  if (stages_on_device()) return Provide(1);
+  if (on_device_ != nullptr) return absl::OkStatus();
   try {
     on_device_ = std::make_unique<model::Arena>(table_, dtype_, device_);
   } catch (const std::exception& error) {
@@ -59,13 +65,13 @@ absl::Status ArenaPair::ProvideOnDevice() {
 const model::ParameterProvider* ArenaPair::live_parameters() const {
   absl::MutexLock lock(&mu_);
   if (live_ < 0 || released_) return nullptr;
-  if (!device_.is_cpu()) return on_device_.get();
-  return arenas_[live_].get();
+  if (device_.is_cpu() || stages_on_device()) return arenas_[live_].get();
+  return on_device_.get();
 }
 
 void ArenaPair::Flip(int64_t version) {
   absl::MutexLock lock(&mu_);
-  live_ = live_ == 0 ? 1 : 0;
+  live_ = stages_on_device() ? 1 : staged();
   live_version_ = version;
   released_ = false;
   has_stager_ = false;
@@ -74,18 +80,20 @@ void ArenaPair::Flip(int64_t version) {
 absl::Status ArenaPair::Load() {
   if (device_.is_cpu()) return absl::OkStatus();
   model::Arena* to = nullptr;
-  const model::PackedArena* from = nullptr;
+  const model::Arena* from = nullptr;
   absl::Status status;
   {
     absl::MutexLock lock(&mu_);
     status = ProvideOnDevice();
-    to = on_device_.get();
-    from = arenas_[live_ == 0 ? 1 : 0].get();
+    if (status.ok()) {
+      to = stages_on_device() ? &arenas_[1]->arena() : on_device_.get();
+      from = &arenas_[staged()]->arena();
+    }
   }
   if (status.ok()) {
     try {
       // Without the lock, so that others can query the live version.
-      to->CopyFrom(from->arena());
+      to->CopyFrom(*from);
       return absl::OkStatus();
     } catch (const std::exception& error) {
       status = absl::InternalError(absl::StrCat("cannot copy weights to ", device_.str(), ": ",
@@ -106,10 +114,13 @@ void ArenaPair::DropStaged() {
 
 void ArenaPair::Release() {
   absl::MutexLock lock(&mu_);
-  const int staged = live_ == 0 ? 1 : 0;
   for (int i = 0; i < static_cast<int>(arenas_.size()); ++i) {
-    if (arenas_[i] == nullptr || (i == staged && has_stager_)) continue;
-    arenas_[i]->ReleaseMemory();
+    if (arenas_[i] == nullptr || (i == staged() && has_stager_)) continue;
+    if (stages_on_device()) {
+      arenas_[i].reset();
+    } else {
+      arenas_[i]->ReleaseMemory();
+    }
   }
   on_device_.reset();
   // Returns freed fragments to the system.

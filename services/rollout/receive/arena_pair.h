@@ -1,7 +1,13 @@
-// ArenaPair: the live weights and the next ones, in two arenas at fixed addresses; a commit swaps
-// their roles. For a GPU engine both are on the host, where weights are received and verified, and
-// a third on the GPU holds a copy of the live one. A commit overwrites the GPU arena in place, so
-// addresses captured in CUDA graphs stay valid and the GPU holds the model once.
+// ArenaPair: the live weights and the next ones, in two arenas at fixed addresses.
+//
+//   engine on     staged on   a commit
+//   CPU           CPU         swaps the arenas' roles
+//   GPU           that GPU    copies the staged arena into the live one, within the GPU's memory
+//   GPU           CPU         swaps two arenas in host memory, and copies the live one into a third,
+//                             on the GPU, which then holds the model once
+//
+// On a GPU the arena that the forward pass reads is overwritten in place, so the addresses captured
+// in CUDA graphs stay valid.
 #ifndef TANDEM_SERVICES_ROLLOUT_RECEIVE_ARENA_PAIR_H_
 #define TANDEM_SERVICES_ROLLOUT_RECEIVE_ARENA_PAIR_H_
 
@@ -23,12 +29,16 @@ namespace tandem::rollout {
 // the stager.
 class ArenaPair {
  public:
-  // Arenas are allocated on demand: the first staged one and, unless it is the CPU, that of the
-  // engine's `device`; the second with the second update. `table` must outlive the pair.
-  ArenaPair(const model::ParameterTable& table, at::ScalarType dtype, at::Device device = at::kCPU)
-      : table_(table), dtype_(dtype), device_(device) {}
+  // `device`: the engine's. `staged_on`: that device or the CPU. Arenas are allocated on demand: the
+  // first staged one and, unless it is the CPU, that of the engine's device; the second in host
+  // memory with the second update. `table` must outlive the pair.
+  ArenaPair(const model::ParameterTable& table, at::ScalarType dtype, at::Device device = at::kCPU,
+            at::Device staged_on = at::kCPU)
+      : table_(table), dtype_(dtype), device_(device), staged_on_(staged_on) {}
 
   at::ScalarType dtype() const { return dtype_; }
+  // The device of staged() and live().
+  at::Device staged_on() const { return staged_on_; }
   // Version of the live arena; -1 if there is none.
   int64_t live_version() const;
   // The live arena, or null.
@@ -58,18 +68,26 @@ class ArenaPair {
   const model::ParameterProvider* live_parameters() const;
 
  private:
-  // Allocates the arena on device_ unless that is the CPU. RESOURCE_EXHAUSTED.
+  // Whether the arenas are in the memory of the engine's GPU; then their roles are fixed.
+  bool stages_on_device() const { return !staged_on_.is_cpu(); }
+  int staged() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return live_ == 0 ? 1 : 0; }
+  // Allocates arenas_[i]. RESOURCE_EXHAUSTED.
+  absl::Status Provide(int i) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Allocates what the forward pass reads on a GPU. RESOURCE_EXHAUSTED.
   absl::Status ProvideOnDevice() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const model::ParameterTable& table_;
   const at::ScalarType dtype_;
   const at::Device device_;
+  const at::Device staged_on_;
   mutable absl::Mutex mu_;
-  // Packed for the CPU, unless another device runs the forward pass.
+  // On staged_on_. Packed for the CPU, unless another device runs the forward pass. On a GPU the
+  // second is the live one.
   std::array<std::shared_ptr<model::PackedArena>, 2> arenas_ ABSL_GUARDED_BY(mu_);
-  // A copy of the live arena on device_; null on the CPU. Written by the engine thread.
+  // A copy of the live arena on device_, if the arenas are in host memory and the engine is on a
+  // GPU; else null. Written by the engine thread.
   std::unique_ptr<model::Arena> on_device_ ABSL_GUARDED_BY(mu_);
-  int live_ ABSL_GUARDED_BY(mu_) = -1;
+  int live_ ABSL_GUARDED_BY(mu_) = -1;  // of arenas_
   int64_t live_version_ ABSL_GUARDED_BY(mu_) = -1;
   bool released_ ABSL_GUARDED_BY(mu_) = false;  // arenas_[live_] has no contents
   bool has_stager_ ABSL_GUARDED_BY(mu_) = false;

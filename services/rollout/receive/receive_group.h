@@ -2,6 +2,8 @@
 #ifndef TANDEM_SERVICES_ROLLOUT_RECEIVE_RECEIVE_GROUP_H_
 #define TANDEM_SERVICES_ROLLOUT_RECEIVE_RECEIVE_GROUP_H_
 
+#include <c10/core/Device.h>
+
 #include <functional>
 #include <memory>
 #include <string>
@@ -20,6 +22,9 @@ namespace tandem::rollout {
 // Only the receiver's thread may call it, except current() and Stopper(), which are for any thread.
 class ReceiveGroup {
  public:
+  // `device`: of the tensors that the group carries.
+  explicit ReceiveGroup(at::Device device) : device_(device) {}
+
   // Connects to the update's rendezvous store, and waits there for the leader's go key.
   absl::Status AwaitStart(const IncomingUpdate& update);
 
@@ -45,6 +50,7 @@ class ReceiveGroup {
                      const absl::Notification* cancel);
   void UseRendezvous(const common::v1::GroupRendezvous& rendezvous);
 
+  const at::Device device_;
   std::string key_;     // the serialised rendezvous without its secret
   std::string secret_;  // sent to store_
   std::unique_ptr<comm::StoreClient> store_;

@@ -15,7 +15,10 @@ class TransportSet {
  public:
   // `store` outlives the set.
   TransportSet(WeightStore& store, StreamReader::Options stream)
-      : broadcast_(group_, store), reshard_(group_, store), stream_(store, stream) {}
+      : group_(store.ops().device()),
+        broadcast_(group_, store),
+        reshard_(group_, store),
+        stream_(store, stream) {}
 
   // Null if the request states none, or one that this build does not know. Any thread.
   ReceiveTransport* Find(common::v1::Transport transport) {

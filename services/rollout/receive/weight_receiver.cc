@@ -50,6 +50,7 @@ v1::GetManifestResponse WeightReceiver::GetManifest() const {
   *response.mutable_manifest() = store_->manifest();
   response.set_policy_version(store_->live_version());
   response.set_incarnation(store_->live_incarnation());
+  *response.mutable_place() = store_->place();
   return response;
 }
 

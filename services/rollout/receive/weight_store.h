@@ -19,7 +19,7 @@ struct CommitResult {
   int64_t num_aborted_requests = 0;
 };
 
-// Implemented by the engine. Any thread may call manifest() and live_*(); only the receiver's
+// Implemented by the engine. Any thread may call manifest(), place() and live_*(); only the receiver's
 // thread calls the others, one at a time. Staged memory is constant between PrepareStaging() and
 // Commit() or DropStaged().
 class WeightStore : public weights::UpdateMemory {
@@ -32,6 +32,9 @@ class WeightStore : public weights::UpdateMemory {
   // Trainer that published the live version; 0 if none did or nothing is committed.
   virtual int64_t live_incarnation() const = 0;
   virtual std::string live_model_digest() const = 0;
+
+  // Where ops() keep the staged version. Constant.
+  virtual common::v1::UpdatePlace place() const { return {}; }
 
   // Allocates room for a new version; earlier staged contents become undefined. RESOURCE_EXHAUSTED
   // if it does not fit. Leaves the live weights unchanged.

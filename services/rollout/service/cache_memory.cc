@@ -5,8 +5,8 @@
 
 #include <memory>
 
-#include "common/model/default_cache.h"
 #include "common/model/device_processor.h"
+#include "common/model/gpu_memory.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::rollout {
@@ -24,14 +24,23 @@ absl::StatusOr<int64_t> LeastOfAll(int64_t bytes, at::Device device, comm::Proce
 
 }  // namespace
 
-absl::StatusOr<int64_t> CacheBytes(int64_t megabytes, const EngineOptions& options,
-                                   const model::Transformer& model, comm::ProcessGroup* ranks) {
-  if (megabytes > 0) return megabytes << 20;
-  if (options.device.is_cpu()) return model::kDefaultCacheBytesOnCpu;
+absl::Status DivideMemory(int64_t megabytes, const model::Transformer& model,
+                          comm::ProcessGroup* ranks, EngineOptions& options) {
+  const int64_t stated = megabytes << 20;
+  if (options.device.is_cpu()) {
+    options.kv_cache_bytes = stated > 0 ? stated : model::kDefaultCacheBytesOnCpu;
+    return absl::OkStatus();
+  }
   ASSIGN_OR_RETURN(const int64_t free, model::FreeMemory(options.device));
   const int64_t weights =
       model.table().num_parameters() * static_cast<int64_t>(c10::elementSize(options.dtype));
-  return LeastOfAll(model::DefaultCacheBytesOnGpu(free - weights), options.device, ranks);
+  const bool stages = model::StagesWeightsOnGpu(free, weights, stated);
+  if (stages) options.staged_on = options.device;
+  options.kv_cache_bytes = stated;
+  if (stated > 0) return absl::OkStatus();
+  const int64_t share = model::DefaultCacheBytesOnGpu(free - (stages ? 2 : 1) * weights);
+  ASSIGN_OR_RETURN(options.kv_cache_bytes, LeastOfAll(share, options.device, ranks));
+  return absl::OkStatus();
 }
 
 }  // namespace tandem::rollout

@@ -39,11 +39,11 @@ absl::Status FollowerProcess::Build(const RolloutProcessOptions& options) {
                    ReplicaRanks::Join(options.config, options.environment, engine_options.device));
   model_ = std::make_unique<model::Transformer>(std::move(spec), model::UnitLimits{},
                                                 &ranks_->group().compute());
-  ASSIGN_OR_RETURN(engine_options.kv_cache_bytes,
-                   CacheBytes(options.config.rollout().kv_cache_megabytes(), engine_options,
-                              *model_, &ranks_->group().compute()));
+  RETURN_IF_ERROR(DivideMemory(options.config.rollout().kv_cache_megabytes(), *model_,
+                               &ranks_->group().compute(), engine_options));
   ASSIGN_OR_RETURN(const CacheSize size, SizeCache(engine_options, *model_));
-  ASSIGN_OR_RETURN(follower_, RankFollower::Create(size.cache, *model_, &ranks_->group()));
+  ASSIGN_OR_RETURN(follower_, RankFollower::Create(size.cache, *model_, &ranks_->group(),
+                                                   engine_options.staged_on));
   const absl::Duration commit_timeout = absl::Seconds(options.config.rollout().request_timeout_s());
   ASSIGN_OR_RETURN(store_, ArenaStore::Create(*model_, follower_->weights(),
                                               [this, commit_timeout](int64_t version, int64_t) {

@@ -67,9 +67,9 @@ absl::Status RolloutProcess::Build(const RolloutProcessOptions& options) {
 
   engine_options.cpus = std::move(cpus);
   engine_options.ranks = leader_.get();
-  ASSIGN_OR_RETURN(engine_options.kv_cache_bytes,
-                   CacheBytes(options.config.rollout().kv_cache_megabytes(), engine_options,
-                              *model_, ranks_ == nullptr ? nullptr : &ranks_->group().compute()));
+  RETURN_IF_ERROR(DivideMemory(options.config.rollout().kv_cache_megabytes(), *model_,
+                               ranks_ == nullptr ? nullptr : &ranks_->group().compute(),
+                               engine_options));
   ASSIGN_OR_RETURN(const CacheSize size, SizeCache(engine_options, *model_));
   // The server exists before the first commit can come in.
   engine_options.on_commit = [this](int64_t) { server_->SetServing(kRolloutServiceName, true); };
@@ -150,6 +150,7 @@ absl::Status RolloutProcess::Build(const RolloutProcessOptions& options) {
                                          {"model", path},
                                          {"ranks", ranks_ == nullptr ? 1 : ranks_->group().size()},
                                          {"device", engine_->options().device.str()},
+                                         {"weights_received_on", engine_->options().staged_on.str()},
                                          {"threads", at::get_num_threads()},
                                          {"kv_blocks", engine_->Info().num_kv_blocks},
                                          {"max_model_len", engine_->limits().max_model_len}});

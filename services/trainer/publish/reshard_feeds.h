@@ -53,6 +53,8 @@ class ReshardFeeds {
   bool deltas() const { return options_.deltas; }
   bool has_frozen() const { return has_frozen_; }
   const weights::Manifest& manifest() const { return options_.manifest; }
+  // The device of the bytes that are sent.
+  at::Device device() const { return options_.shards.ops->device(); }
 
   // The pointer stays valid. Errors: those of the layout and of the plan.
   absl::StatusOr<const Feed*> To(const FeedKey& key);

@@ -116,7 +116,9 @@ absl::StatusOr<std::shared_ptr<comm::ProcessGroup>> ReshardFollower::Join(
                         rendezvous.secret()};
   options.timeout = comm::TimeLeft(deadline);
   options.cancel = cancel;
-  ASSIGN_OR_RETURN(group_, comm::CreateGroupOf(rendezvous.backend(), options));
+  ASSIGN_OR_RETURN(auto made, comm::CreateGroupOf(rendezvous.backend(), options));
+  ASSIGN_OR_RETURN(
+      group_, comm::CarryTensorsOf(feeds_->device(), rendezvous.backend(), std::move(made)));
   prefix_ = rendezvous.prefix();
   return group_;
 }

@@ -187,8 +187,10 @@ absl::Status WeightPublisher::AskMembers(int64_t version, absl::Time deadline,
     auto& result = report.replicas[members[i]->result];
     bool live = must_ask(members[i]) && !members[i]->client->repairs();
     absl::Status error;
+    if (must_ask(members[i])) members[i]->places.clear();
     for (int rank = 0; rank < members[i]->client->num_ranks(); ++rank) {
       const auto& answer = calls->answers()[i][rank];
+      if (must_ask(members[i])) members[i]->places.push_back(answer.response.place());
       if (!answer.status.ok() && error.ok())
         error = members[i]->client->Explain(rank, "begin", answer.status);
       const absl::Status in_range = rpc::CheckReportedVersion(

@@ -24,6 +24,8 @@
 #ifndef TANDEM_SERVICES_TRAINER_PUBLISH_WEIGHT_PUBLISHER_H_
 #define TANDEM_SERVICES_TRAINER_PUBLISH_WEIGHT_PUBLISHER_H_
 
+#include <c10/core/Device.h>
+
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -76,7 +78,13 @@ class WeightPublisher {
     SendTransport* transport = nullptr;  // outlives the publisher
     int64_t incarnation = 0;
     UpdatePolicy policy = UpdatePolicy::kAll;
-    std::string backend = "gloo";  // see GroupRendezvous.backend
+    // Of the groups in host memory; see GroupRendezvous.backend.
+    std::string backend = "gloo";
+    // Where the ranks that send keep the bytes: then replicas on GPUs get their bytes from GPU to
+    // GPU where possible (weights::ChooseBackend()). Empty: always by `backend`.
+    std::vector<common::v1::UpdatePlace> senders;
+    bool shares_memory = true;     // ranks of one host may read each other's memory
+    at::Device device = at::kCPU;  // of the leader's bytes
     int store_port = 0;            // 0: any
     // Address at which the replicas reach this host; empty: that of the route to the replicas.
     std::string advertise_host;
@@ -111,6 +119,7 @@ class WeightPublisher {
     std::string table_id;  // tables it received last; empty: none
     bool failed = false;   // the last call to it failed
     size_t result = 0;     // index into the report's replicas
+    std::vector<common::v1::UpdatePlace> places;  // by rank, as they reported last
     // The version it committed last, and the digests of its ranks; -1 if unknown.
     int64_t version = -1;
     std::vector<std::string> digests;
@@ -194,6 +203,8 @@ class WeightPublisher {
   void SetApart(Remaining& remaining) const;
   // Prepares the rendezvous of the next attempt, with a new group if the last one does not fit.
   absl::Status PrepareRendezvous(const std::vector<Member*>& members, absl::Time deadline);
+  // The backend of a group with these members.
+  std::string BackendFor(const std::vector<Member*>& members) const;
   absl::StatusOr<comm::ProcessGroup*> GetGroup(int size, absl::Time join_by,
                                                const absl::Notification* cancel);
   // Serves the store at the address that the replicas receive.

@@ -10,6 +10,7 @@
 #include "common/security/secret.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
+#include "common/weights/update_place.h"
 #include "services/trainer/publish/weight_publisher.h"
 
 namespace tandem::trainer {
@@ -58,6 +59,16 @@ void WeightPublisher::DropGroup() {
   group_members_.clear();
 }
 
+std::string WeightPublisher::BackendFor(const std::vector<Member*>& members) const {
+  if (options_.senders.empty()) return options_.backend;
+  std::vector<common::v1::UpdatePlace> places = options_.senders;
+  for (const Member* member : members) {
+    places.insert(places.end(), member->places.begin(), member->places.end());
+  }
+  return weights::ChooseBackend({options_.backend, options_.shares_memory}, places,
+                                security::DataPlaneOfProcess());
+}
+
 absl::StatusOr<comm::ProcessGroup*> WeightPublisher::GetGroup(int size, absl::Time join_by,
                                                               const absl::Notification* cancel) {
   if (group_ != nullptr) return group_.get();
@@ -70,7 +81,9 @@ absl::StatusOr<comm::ProcessGroup*> WeightPublisher::GetGroup(int size, absl::Ti
                         rendezvous_.secret()};
   options.timeout = std::max(absl::Milliseconds(1), join_by - absl::Now());
   options.cancel = cancel;
-  ASSIGN_OR_RETURN(group_, options_.make_group(options_.backend, options));
+  ASSIGN_OR_RETURN(auto made, options_.make_group(rendezvous_.backend(), options));
+  ASSIGN_OR_RETURN(
+      group_, comm::CarryTensorsOf(options_.device, rendezvous_.backend(), std::move(made)));
   return group_.get();
 }
 
@@ -170,7 +183,7 @@ absl::Status WeightPublisher::PrepareRendezvous(const std::vector<Member*>& memb
   if (store_server_ != nullptr) store_server_->SetSecret(rendezvous_.secret());
   if (group_ == nullptr) {
     RETURN_IF_ERROR(ServeStoreAt(AdvertiseHost(members)));
-    rendezvous_.set_backend(options_.backend);
+    rendezvous_.set_backend(BackendFor(members));
     rendezvous_.set_prefix(absl::StrCat("update/", options_.incarnation, "/", num_groups_++));
     group_members_ = ids;
   }

@@ -1,16 +1,23 @@
 #include "services/trainer/service/rank_publisher.h"
 
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
 #include <algorithm>
+#include <cstring>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 #include "common/model/torch_dtype.h"
 #include "common/status/status_macros.h"
 #include "common/weights/holdings.h"
 #include "common/weights/manifest.h"
 #include "common/weights/model_layout.h"
+#include "common/weights/update_place.h"
 #include "services/trainer/fsdp/shard_layout.h"
 #include "services/trainer/publish/digest_lanes.h"
 #include "services/trainer/publish/send_by_broadcast.h"
@@ -18,6 +25,35 @@
 #include "services/trainer/publish/shard_pieces.h"
 
 namespace tandem::trainer {
+
+namespace {
+
+// Of all ranks, by rank. Collective.
+absl::StatusOr<std::vector<common::v1::UpdatePlace>> GatherPlaces(
+    const common::v1::UpdatePlace& own, comm::ProcessGroup& ranks) {
+  constexpr int64_t kRoom = 512;  // bytes: a GPU's id and a host's, padded with zeros
+  if (ranks.size() == 1) return std::vector<common::v1::UpdatePlace>{own};
+  const std::string bytes = absl::StrCat(own.gpu(), "\n", own.host());
+  if (static_cast<int64_t>(bytes.size()) > kRoom) {
+    return absl::InternalError(absl::StrCat("this host's name has ", bytes.size(), " bytes"));
+  }
+  const at::Tensor mine = at::zeros({kRoom}, at::kByte);
+  std::memcpy(mine.data_ptr(), bytes.data(), bytes.size());
+  const at::Tensor all = at::empty({ranks.size() * kRoom}, at::kByte);
+  ASSIGN_OR_RETURN(auto work, ranks.AllGather(all, mine, "places of weight updates"));
+  RETURN_IF_ERROR(work->Wait());
+  std::vector<common::v1::UpdatePlace> places;
+  for (int rank = 0; rank < ranks.size(); ++rank) {
+    const std::string text(static_cast<const char*>(all.const_data_ptr()) + rank * kRoom, kRoom);
+    const std::pair<std::string, std::string> parts =
+        absl::StrSplit(text.c_str(), absl::MaxSplits('\n', 1));
+    places.emplace_back().set_gpu(parts.first);
+    places.back().set_host(parts.second);
+  }
+  return places;
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<RankPublisher>> RankPublisher::Create(
     TrainerEngine& engine, const config::v1::RunConfig& config, Options options) {
@@ -35,6 +71,10 @@ absl::StatusOr<std::unique_ptr<RankPublisher>> RankPublisher::Create(
       config.trainer().weight_transport() == config::v1::WEIGHT_TRANSPORT_BROADCAST;
   RETURN_IF_ERROR(gathers ? out->PrepareBroadcast(out->manifest_)
                           : out->PrepareReshard(out->manifest_));
+  if (options.update_device.is_cpu()) return out;
+  ASSIGN_OR_RETURN(const common::v1::UpdatePlace own, weights::PlaceOf(options.update_device));
+  ASSIGN_OR_RETURN(out->places_, GatherPlaces(own, control));
+  if (gathers) out->places_.resize(1);  // the leader alone sends
   return out;
 }
 
@@ -164,9 +204,10 @@ absl::StatusOr<v1::PublishWeightsResponse> RankPublisher::Lead(
                          ? UpdatePolicy::kAvailable
                          : UpdatePolicy::kAll;
     const bool shares = config_.trainer().shared_memory();
-    if (!ops_->on_host()) {
-      options.backend = shares ? "cuda_ipc" : "nccl";
-    } else if (config_.trainer().weight_transport() == config::v1::WEIGHT_TRANSPORT_BROADCAST) {
+    options.senders = places_;
+    options.shares_memory = shares;
+    options.device = ops_->device();
+    if (config_.trainer().weight_transport() == config::v1::WEIGHT_TRANSPORT_BROADCAST) {
       options.backend = shares ? "shared_memory" : "gloo";
     } else {
       options.backend = shares ? "messages" : "local_socket";

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/weights/bucket_plan.h"
@@ -29,8 +30,8 @@ class RankPublisher {
     // All ranks, for tensors on the CPU: orders, reports, and update data kept there. Outlives the
     // publisher. Null: the mesh's own world is such a group.
     comm::ProcessGroup* control = nullptr;
-    // Device of update data on both sides: the CPU, or the engine's device; then data travels over
-    // NCCL, or through the device's memory to rollouts on the same device.
+    // Device of this rank's update data: the CPU, or the engine's device. From there data travels
+    // over NCCL or CUDA IPC to rollouts that receive it on GPUs, otherwise through host memory.
     at::Device update_device = at::kCPU;
     // The trainer ranks' shared secret (TANDEM_GROUP_SECRET), which encrypts an update's secret on
     // its way to them. May be empty.
@@ -74,6 +75,7 @@ class RankPublisher {
   comm::ProcessGroup& control_;
   const std::string group_secret_;
   const std::unique_ptr<weights::DeviceOps> ops_;  // of the update device
+  std::vector<common::v1::UpdatePlace> places_;    // by rank; empty: host memory
   weights::Manifest manifest_;
   // For a broadcast.
   weights::TransferPlan plan_;

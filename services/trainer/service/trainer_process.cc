@@ -329,11 +329,10 @@ absl::Status RunTrainerProcess(const TrainerProcessOptions& options,
   if (exact) {
     RETURN_IF_ERROR(CheckExactDevice(engine->spec(), device));
   }
-  // Rollouts hold their arenas in host memory, whatever the trainer computes on.
   ASSIGN_OR_RETURN(std::unique_ptr<RankPublisher> publisher,
                    RankPublisher::Create(*engine, options.config,
                                          {.control = control.get(),
-                                          .update_device = at::kCPU,
+                                          .update_device = device,
                                           .group_secret = environment.group_secret}));
 
   absl::Status end = environment.rank == 0

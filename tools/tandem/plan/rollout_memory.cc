@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "common/model/cache_groups.h"
-#include "common/model/default_cache.h"
+#include "common/model/gpu_memory.h"
 #include "common/model/parameter_table.h"
 
 namespace tandem::plan {
@@ -90,7 +90,11 @@ RolloutMemory PredictRolloutMemory(const config::v1::RunConfig& config,
   const int64_t element = config.model().dtype() == config::v1::ELEMENT_TYPE_FLOAT32 ? 4 : 2;
   RolloutMemory memory;
   // Ignores norms, which are on every rank: they are negligible beside the matrices.
-  memory.weights = 2 * spec.num_parameters() / tp * element;
+  const int64_t weights = spec.num_parameters() / tp * element;
+  const bool stages =
+      !on_gpu || model::StagesWeightsOnGpu(hardware.memory_bytes - hardware.reserved_bytes, weights,
+                                           rollout.kv_cache_megabytes() << 20);
+  memory.weights = (stages ? 2 : 1) * weights;
   // packed_arena.h holds matrices that are looked up and multiplied by in both orders.
   if (!on_gpu && spec.tie_word_embeddings) {
     memory.packed = 2 * spec.vocab_size * spec.hidden_size / tp * element;

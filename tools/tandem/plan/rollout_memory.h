@@ -11,7 +11,7 @@
 namespace tandem::plan {
 
 struct RolloutMemory {
-  int64_t weights = 0;      // the live arena and the staged one
+  int64_t weights = 0;      // the live arena and, if it is in this memory, the staged one
   int64_t packed = 0;       // second copies in the CPU's packed order
   int64_t kv_cache = 0;     // rollout.kv_cache_megabytes, or its default
   int64_t transfer = 0;     // two buckets of a weight update
