@@ -44,7 +44,7 @@ class HostStagingGroup : public ::testing::TestWithParam<Backend> {
                                return CarryTensorsOf(DeviceOf(options.rank), "messages",
                                                      std::move(group));
                              }};
-    return RunRanks(2, wrapped, [&](ProcessGroup& group) {
+    return RunRanks(2, wrapped, [&](ProcessGroup& group) -> absl::Status {
       const c10::Device device = group.rank() < staged ? DeviceOf(group.rank()) : c10::kCPU;
       return body(group, at::TensorOptions(at::kFloat).device(device));
     });
@@ -57,7 +57,7 @@ INSTANTIATE_TEST_SUITE_P(Backends, HostStagingGroup,
 // The device still computes what it sends, and what is received is computed with at once.
 TEST_P(HostStagingGroup, CarriesMessagesToAndFromADevice) {
   for (const int num_staged : {1, 2}) {
-    const auto results = Run(num_staged, [](ProcessGroup& group, const at::TensorOptions& on) {
+    const auto results = Run(num_staged, [](ProcessGroup& group, const at::TensorOptions& on) -> absl::Status {
       for (int round = 0; round < 3; ++round) {
         const at::Tensor mine = at::full({1000}, 1.0 + group.rank() + 10 * round, on).mul_(2);
         const at::Tensor theirs = at::zeros({1000}, on);
@@ -76,7 +76,7 @@ TEST_P(HostStagingGroup, CarriesMessagesToAndFromADevice) {
 }
 
 TEST_P(HostStagingGroup, PassesHostTensorsOn) {
-  EXPECT_THAT(Run(2, [](ProcessGroup& group, const at::TensorOptions&) {
+  EXPECT_THAT(Run(2, [](ProcessGroup& group, const at::TensorOptions&) -> absl::Status {
     at::Tensor word = at::full({3}, group.rank(), at::kLong);
     auto work = group.rank() == 0 ? group.Send(word, 1, "word") : group.Receive(word, 0, "word");
     RETURN_IF_ERROR(work.status());
@@ -86,7 +86,7 @@ TEST_P(HostStagingGroup, PassesHostTensorsOn) {
 }
 
 TEST_P(HostStagingGroup, AReductionOnADeviceIsRefused) {
-  EXPECT_THAT(Run(2, [](ProcessGroup& group, const at::TensorOptions& on) {
+  EXPECT_THAT(Run(2, [](ProcessGroup& group, const at::TensorOptions& on) -> absl::Status {
     return group.AllReduce(at::ones({2}, on), ReduceOp::kSum, "sum").status();
   }), Each(StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("host memory only"))));
 }
@@ -100,7 +100,7 @@ TEST(HostStaging, BroadcastsFromADevice) {
                             return CarryTensorsOf(SimulatedAccelerator::Get().device(options.rank),
                                                   "gloo", std::move(group));
                           }};
-  EXPECT_THAT(RunRanks(3, staged, [](ProcessGroup& group) {
+  EXPECT_THAT(RunRanks(3, staged, [](ProcessGroup& group) -> absl::Status {
     const c10::Device device = group.rank() == 2 ? c10::Device(c10::kCPU)
                                                  : SimulatedAccelerator::Get().device(group.rank());
     const at::Tensor bytes =

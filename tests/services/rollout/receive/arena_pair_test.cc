@@ -7,6 +7,7 @@
 
 #include <set>
 
+#include "common/model/transformer.h"
 #include "tests/simulator/accelerator.h"
 #include "tests/support/staged_weights.h"
 #include "tests/support/status_matchers.h"
