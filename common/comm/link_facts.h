@@ -1,4 +1,5 @@
-// Optional interfaces of groups and operations: which transport they use, when they completed.
+// Optional interfaces of groups and operations: which transport they use, when they completed, and
+// whether a graph can hold them.
 //
 //   const std::string transport = comm::TransportOf(*group);          // "socket"
 //   const auto arrived = comm::CompletedAt(*work);                    // after work->Wait()
@@ -26,6 +27,16 @@ class KnowsCompletion {
   virtual ~KnowsCompletion() = default;
   // Valid once the operation is completed.
   virtual std::chrono::steady_clock::time_point completed_at() const = 0;
+};
+
+// A group whose operations can be captured in a device graph: NCCL's. Captured operations have no
+// deadlines of their own.
+class ReplaysInGraphs {
+ public:
+  virtual ~ReplaysInGraphs() = default;
+  // Call after a replay has been queued on the current stream: the group then breaks at its timeout
+  // unless the stream has got there, as for an operation issued now.
+  virtual absl::Status WatchReplay(absl::string_view tag) = 0;
 };
 
 // Empty if the group does not implement KnowsTransport.

@@ -38,6 +38,9 @@ class NcclApi {
   virtual int CommDestroy(NcclCommunicator* comm) = 0;
   // Ends the communicator's kernels and frees it.
   virtual int CommAbort(NcclCommunicator* comm) = 0;
+  // Whether work that the calling thread queues on its current stream is captured in a graph, to be
+  // run later, rather than run. Nothing may then be asked of the device.
+  virtual bool IsCapturing() { return false; }
   // Of the calling thread.
   virtual int GroupStart() = 0;
   virtual int GroupEnd() = 0;

@@ -73,7 +73,8 @@ int NcclConnection::AwaitProgress(int result) {
 
 absl::StatusOr<std::shared_ptr<NcclConnection::Operation>> NcclConnection::Issue(
     std::string what, std::vector<at::Tensor> tensors, Call call) {
-  Look().IgnoreError();
+  const bool captured = api_->IsCapturing();
+  if (!captured) Look().IgnoreError();
   std::shared_ptr<Operation> operation;
   {
     absl::MutexLock lock(&mu_);
@@ -88,7 +89,7 @@ absl::StatusOr<std::shared_ptr<NcclConnection::Operation>> NcclConnection::Issue
     // Listed before the call, so that the watchdog finds one that never returns.
     operation =
         std::make_shared<Operation>(std::move(what), absl::Now() + timeout_, std::move(tensors));
-    under_way_.push_back(operation);
+    if (!captured) under_way_.push_back(operation);
   }
   absl::Status failure;
   std::shared_ptr<device::Event> end;
@@ -113,6 +114,21 @@ absl::StatusOr<std::shared_ptr<NcclConnection::Operation>> NcclConnection::Issue
   }
   if (!failure.ok()) return Break(std::move(failure));
   return operation;
+}
+
+absl::Status NcclConnection::WatchQueued(std::string what) {
+  RETURN_IF_ERROR(Look());
+  try {
+    std::shared_ptr<device::Event> end = api_->device().Record(what);
+    absl::MutexLock lock(&mu_);
+    under_way_.push_back(std::make_shared<Operation>(std::move(what), absl::Now() + timeout_,
+                                                     std::vector<at::Tensor>()));
+    under_way_.back()->end = std::move(end);
+    return broken_;
+  } catch (const std::exception& error) {
+    return Break(absl::UnavailableError(
+        absl::StrCat("group ", name_, ": a replay: ", FirstLine(error.what()))));
+  }
 }
 
 absl::Status NcclConnection::Wait(Operation& operation) {

@@ -10,6 +10,9 @@
 // aborted in one NCCL group: aborted one by one, the first could wait for a kernel of the second
 // (nccl#549).
 //
+// Operations that are issued while a graph is captured become part of it and are not watched: only a
+// replay runs them, for which WatchQueued() is called.
+//
 // Threads: one thread issues operations; any thread may call the rest. `mu_` is held for bookkeeping
 // only.
 #ifndef TANDEM_COMMON_COMM_NCCL_CONNECTION_H_
@@ -54,6 +57,8 @@ class NcclConnection : public std::enable_shared_from_this<NcclConnection> {
   // Returns by the operation's deadline.
   absl::StatusOr<std::shared_ptr<Operation>> Issue(std::string what,
                                                    std::vector<at::Tensor> tensors, Call call);
+  // Watches what is queued on the current stream until now, like an operation that is issued now.
+  absl::Status WatchQueued(std::string what);
   // Makes the current stream wait for the operation. Returns at once.
   absl::Status Wait(Operation& operation);
   // Whether the device has finished the operation. True also once the connection is broken.

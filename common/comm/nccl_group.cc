@@ -52,7 +52,7 @@ class NcclWork : public Work {
   const std::shared_ptr<NcclConnection::Operation> operation_;
 };
 
-class NcclGroup : public ProcessGroup, public KnowsTransport {
+class NcclGroup : public ProcessGroup, public KnowsTransport, public ReplaysInGraphs {
  public:
   NcclGroup(int rank, int size, std::shared_ptr<NcclConnection> connection)
       : rank_(rank), size_(size), connection_(std::move(connection)) {}
@@ -152,6 +152,11 @@ class NcclGroup : public ProcessGroup, public KnowsTransport {
     // The host has to wait here; Wait() would only make the stream wait.
     while (!work->IsCompleted()) absl::SleepFor(kBarrierPause);
     return connection_->status();
+  }
+
+  absl::Status WatchReplay(absl::string_view tag) override {
+    return connection_->WatchQueued(absl::StrCat("group ", name(), ", rank ", rank(), " of ",
+                                                 size(), ": replay '", tag, "'"));
   }
 
   void SetTimeout(absl::Duration timeout) override { connection_->SetTimeout(timeout); }

@@ -1,6 +1,7 @@
 // NcclApi over NCCL and CUDA; built with TANDEM_CUDA.
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
+#include <cuda_runtime_api.h>
 #include <nccl.h>
 
 #include <cstring>
@@ -89,6 +90,12 @@ class NcclLibrary : public NcclApi {
   int CommFinalize(NcclCommunicator* comm) override { return ncclCommFinalize(Handle(comm)); }
   int CommDestroy(NcclCommunicator* comm) override { return ncclCommDestroy(Handle(comm)); }
   int CommAbort(NcclCommunicator* comm) override { return ncclCommAbort(Handle(comm)); }
+  bool IsCapturing() override {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device_.device().index()).stream();
+    return cudaStreamIsCapturing(stream, &status) == cudaSuccess &&
+           status == cudaStreamCaptureStatusActive;
+  }
   int GroupStart() override { return ncclGroupStart(); }
   int GroupEnd() override { return ncclGroupEnd(); }
 

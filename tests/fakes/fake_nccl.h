@@ -86,6 +86,15 @@ class FakeNccl : public comm::NcclApi {
     return num_destroyed_;
   }
 
+  // What is issued until EndCapture() is counted only when it is replayed on a stream.
+  void BeginCapture() { capturing_ = true; }
+  void EndCapture() { capturing_ = false; }
+  void Replay(const device::Stream& stream) {
+    for (Comm* comm : captured_) {
+      Operate(Handle(comm), stream);
+    }
+  }
+
   int GetUniqueId(std::string& id) override {
     absl::MutexLock lock(&world_->mu);
     id = absl::StrCat("id ", world_->next_id++);
@@ -129,6 +138,7 @@ class FakeNccl : public comm::NcclApi {
     return kSuccess;
   }
 
+  bool IsCapturing() override { return capturing_; }
   int GroupStart() override {
     ++group_depth_;
     return kSuccess;
@@ -260,6 +270,10 @@ class FakeNccl : public comm::NcclApi {
     absl::MutexLock lock(&world_->mu);
     Comm* const comm = CommOf(handle);
     static_cast<const Stream&>(stream).comm = comm;
+    if (capturing_) {
+      captured_.push_back(comm);
+      return kSuccess;
+    }
     if (group_depth_ > 0) {
       group_operation_ = comm;
       return kSuccess;
@@ -284,6 +298,8 @@ class FakeNccl : public comm::NcclApi {
   FakeDevice device_{*this};
   // Never freed before the process of the fake: a use after an abort would be found by its state.
   std::vector<std::unique_ptr<Comm>> comms_;
+  bool capturing_ = false;
+  std::vector<Comm*> captured_;
   int num_freed_ = 0;
   int num_destroyed_ = 0;
 };

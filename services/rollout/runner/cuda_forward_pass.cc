@@ -1,9 +1,8 @@
 // ForwardPass for a CUDA device: everything on one stream; decode steps as CUDA graphs.
 //
 // With tensor parallelism the collectives are NCCL's, which the stream waits for like its own
-// kernels; the host waits once, at the end of a step. Graphs are then disabled: a group tracks its
-// operations in flight, to abort at the deadline those that a lost rank leaves open, and cannot
-// track the collectives of a replayed graph.
+// kernels, and which graphs hold too; the host waits once, at the end of a step. The group watches
+// each replay as a whole, so that at the deadline it aborts what a lost rank leaves open.
 #include <ATen/cuda/CUDAGraph.h>
 #include <ATen/ops/empty.h>
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -24,6 +23,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/comm/link_facts.h"
 #include "common/comm/run_with_deadline.h"
 #include "common/model/device_attention.h"
 #include "common/model/tensor_collectives.h"
@@ -77,7 +77,8 @@ class CudaForwardPass : public ForwardPass {
                   const ForwardOptions& options, std::unique_ptr<model::DeviceAttention> attention)
       : model_(model),
         device_(cache.options().device),
-        graphs_wanted_(options.graphs && model.tensor_group() == nullptr),
+        replays_(dynamic_cast<comm::ReplaysInGraphs*>(model.tensor_group())),
+        graphs_wanted_(options.graphs && (model.tensor_group() == nullptr || replays_ != nullptr)),
         attention_(std::move(attention)),
         stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/true, device_.index())) {
     Reserve(kInputTokens);
@@ -142,6 +143,7 @@ class CudaForwardPass : public ForwardPass {
         C10_CUDA_CHECK(state);
       }
       if (!status.ok()) {
+        graphs_.clear();  // NCCL frees a communicator when no graph refers to it any more
         broken_since = std::min(broken_since, absl::Now());
         if (absl::Now() - broken_since > kDrainAfterAbort) throw model::CollectiveError(status);
       }
@@ -189,6 +191,10 @@ class CudaForwardPass : public ForwardPass {
     epoch_ = epoch;
     if (const auto found = graphs_.find(rows); found != graphs_.end()) {
       found->second->graph.replay();
+      if (replays_ != nullptr) {
+        const absl::Status watched = replays_->WatchReplay("decode step");
+        if (!watched.ok()) throw model::CollectiveError(watched);
+      }
       return found->second->x;
     }
     // The first time as it is: libraries then have their handles and workspaces, and kernels are
@@ -212,6 +218,7 @@ class CudaForwardPass : public ForwardPass {
 
   const model::Transformer& model_;
   const at::Device device_;
+  comm::ReplaysInGraphs* const replays_;  // the ranks' group; null without one
   bool graphs_wanted_;
   std::unique_ptr<model::DeviceAttention> attention_;
   const c10::cuda::CUDAStream stream_;

@@ -12,6 +12,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "common/comm/link_facts.h"
 #include "common/comm/nccl_group.h"
 #include "common/comm/nccl_rendezvous.h"
 #include "common/comm/wait_on_host.h"
@@ -25,6 +27,7 @@ namespace {
 using ::tandem::testing::FakeNccl;
 using ::tandem::testing::FakeNcclWorld;
 using ::tandem::testing::StatusIs;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr absl::Duration kTimeout = absl::Milliseconds(400);
@@ -199,6 +202,54 @@ TEST_F(NcclDeadline, AnIdleGroupIsClosedNotAborted) {
   Join(1);
   ReduceOnAll();
   rank_groups_.clear();
+  EXPECT_EQ(rank_->num_destroyed(), 1);
+}
+
+// Only what a replay runs has a deadline: the graph itself is never run here.
+TEST_F(NcclDeadline, AReplayWithoutItsPeersBreaksTheGroup) {
+  MakeProcesses({});
+  Join(1);
+  ReduceOnAll();
+  ProcessGroup& group = *rank_groups_[0];
+  auto* const replays = dynamic_cast<ReplaysInGraphs*>(&group);
+  ASSERT_NE(replays, nullptr);
+  group.SetTimeout(kTimeout);
+  rank_->BeginCapture();
+  ASSERT_OK_AND_ASSIGN(const auto captured,
+                       group.AllReduce(at::zeros({4}), ReduceOp::kSum, "captured"));
+  EXPECT_OK(captured->Wait());
+  rank_->EndCapture();
+  absl::SleepFor(2 * kTimeout);
+  EXPECT_OK(group.status());
+
+  const std::unique_ptr<device::Stream> stream =
+      rank_->device().NewStream(device::Priority::kNormal);
+  const auto turn = rank_->device().Use(*stream);
+  rank_->Replay(*stream);
+  ASSERT_OK(replays->WatchReplay("decode step"));
+  EXPECT_TRUE(rank_->AwaitAborted(1, kAmple));
+  EXPECT_THAT(group.status(), StatusIs(absl::StatusCode::kDeadlineExceeded,
+                                       AllOf(HasSubstr("replay 'decode step'"),
+                                             HasSubstr("not finished by its deadline"))));
+}
+
+TEST_F(NcclDeadline, AReplayWithItsPeersKeepsTheGroup) {
+  MakeProcesses({});
+  Join(1);
+  ReduceOnAll();
+  ProcessGroup& group = *rank_groups_[0];
+  rank_->BeginCapture();
+  ASSERT_OK(group.AllReduce(at::zeros({4}), ReduceOp::kSum, "captured").status());
+  rank_->EndCapture();
+  const std::unique_ptr<device::Stream> stream =
+      rank_->device().NewStream(device::Priority::kNormal);
+  const auto turn = rank_->device().Use(*stream);
+  rank_->Replay(*stream);
+  ASSERT_OK(dynamic_cast<ReplaysInGraphs&>(group).WatchReplay("decode step"));
+  std::thread peer([&] { EXPECT_OK(Reduce(*peer_groups_[0])); });
+  peer.join();
+  EXPECT_OK(group.status());
+  rank_groups_.clear();  // idle: closed, not aborted
   EXPECT_EQ(rank_->num_destroyed(), 1);
 }
 
