@@ -107,9 +107,9 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> CarryTensorsOf(c10::Device device,
                                                              std::unique_ptr<ProcessGroup> group) {
   if (device.is_cpu()) {
     if (!IsDeviceBackend(backend)) return group;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "group ", group->name(), ": backend: '", backend,
-        "' carries tensors in GPU memory; this rank keeps them in host memory"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("group ", group->name(), ": backend: '", backend,
+                     "' carries tensors in GPU memory; this rank keeps them in host memory"));
   }
   if (IsDeviceBackend(backend)) return group;
   ASSIGN_OR_RETURN(std::shared_ptr<device::Device> found, device::Device::Create(device));

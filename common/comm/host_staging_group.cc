@@ -98,8 +98,8 @@ class HostStagingGroup : public ProcessGroup, public KnowsTransport {
 
   absl::Status CheckOnHost(const at::Tensor& tensor, const char* op, absl::string_view tag) const {
     if (tensor.is_cpu()) return absl::OkStatus();
-    return absl::UnimplementedError(absl::StrCat(
-        Describe(op, tag), " takes tensors in host memory only; use NCCL"));
+    return absl::UnimplementedError(
+        absl::StrCat(Describe(op, tag), " takes tensors in host memory only; use NCCL"));
   }
 
   // A tensor of the same type and size in page-locked memory.

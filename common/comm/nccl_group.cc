@@ -155,8 +155,8 @@ class NcclGroup : public ProcessGroup, public KnowsTransport, public ReplaysInGr
   }
 
   absl::Status WatchReplay(absl::string_view tag) override {
-    return connection_->WatchQueued(absl::StrCat("group ", name(), ", rank ", rank(), " of ",
-                                                 size(), ": replay '", tag, "'"));
+    return connection_->WatchQueued(
+        absl::StrCat("group ", name(), ", rank ", rank(), " of ", size(), ": replay '", tag, "'"));
   }
 
   void SetTimeout(absl::Duration timeout) override { connection_->SetTimeout(timeout); }

@@ -4,7 +4,8 @@
 namespace tandem::comm {
 
 absl::StatusOr<std::string> IdOfGpu(c10::Device) {
-  return absl::UnimplementedError("this build has no GPU support; configure it with -DTANDEM_CUDA=ON");
+  return absl::UnimplementedError(
+      "this build has no GPU support; configure it with -DTANDEM_CUDA=ON");
 }
 
 absl::StatusOr<std::unique_ptr<DeviceSharing>> CreateCudaSharing() {

@@ -20,7 +20,8 @@ namespace tandem::rollout {
 class ReceiveByReshard : public ReceiveTransport {
  public:
   // `group`, which other transports may use as well, and `store` outlive it.
-  ReceiveByReshard(ReceiveGroup& group, WeightStore& store) : group_(group), forward_(store.ops().device()), store_(store) {}
+  ReceiveByReshard(ReceiveGroup& group, WeightStore& store)
+      : group_(group), forward_(store.ops().device()), store_(store) {}
 
   absl::Status Check(const v1::BeginUpdateRequest& request) const override;
   absl::StatusOr<weights::TransferPlan> CheckBuckets(

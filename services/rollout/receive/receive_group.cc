@@ -61,8 +61,7 @@ absl::StatusOr<comm::ProcessGroup*> ReceiveGroup::Join(
     options.timeout = comm::TimeLeft(join_by);
     options.cancel = cancel;
     ASSIGN_OR_RETURN(auto made, comm::CreateGroupOf(rendezvous.backend(), options));
-    ASSIGN_OR_RETURN(group,
-                     comm::CarryTensorsOf(device_, rendezvous.backend(), std::move(made)));
+    ASSIGN_OR_RETURN(group, comm::CarryTensorsOf(device_, rendezvous.backend(), std::move(made)));
     absl::MutexLock lock(&mu_);
     group_ = group;
   }

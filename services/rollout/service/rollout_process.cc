@@ -146,14 +146,15 @@ absl::Status RolloutProcess::Build(const RolloutProcessOptions& options) {
                           .timeout = absl::Seconds(options.config.rollout().request_timeout_s())}));
   }
   server_->SetServing(kWeightServiceName, true);
-  telemetry::LogInfo("rollout serving", {{"address", server_->address()},
-                                         {"model", path},
-                                         {"ranks", ranks_ == nullptr ? 1 : ranks_->group().size()},
-                                         {"device", engine_->options().device.str()},
-                                         {"weights_received_on", engine_->options().staged_on.str()},
-                                         {"threads", at::get_num_threads()},
-                                         {"kv_blocks", engine_->Info().num_kv_blocks},
-                                         {"max_model_len", engine_->limits().max_model_len}});
+  telemetry::LogInfo("rollout serving",
+                     {{"address", server_->address()},
+                      {"model", path},
+                      {"ranks", ranks_ == nullptr ? 1 : ranks_->group().size()},
+                      {"device", engine_->options().device.str()},
+                      {"weights_received_on", engine_->options().staged_on.str()},
+                      {"threads", at::get_num_threads()},
+                      {"kv_blocks", engine_->Info().num_kv_blocks},
+                      {"max_model_len", engine_->limits().max_model_len}});
   if (!options.ready_file.empty()) {
     RETURN_IF_ERROR(rpc::WriteReadyFile(options.ready_file, server_->address()));
   }

@@ -117,8 +117,8 @@ absl::StatusOr<std::shared_ptr<comm::ProcessGroup>> ReshardFollower::Join(
   options.timeout = comm::TimeLeft(deadline);
   options.cancel = cancel;
   ASSIGN_OR_RETURN(auto made, comm::CreateGroupOf(rendezvous.backend(), options));
-  ASSIGN_OR_RETURN(
-      group_, comm::CarryTensorsOf(feeds_->device(), rendezvous.backend(), std::move(made)));
+  ASSIGN_OR_RETURN(group_,
+                   comm::CarryTensorsOf(feeds_->device(), rendezvous.backend(), std::move(made)));
   prefix_ = rendezvous.prefix();
   return group_;
 }

@@ -116,9 +116,9 @@ class WeightPublisher {
  private:
   struct Member {
     std::unique_ptr<ReplicaClient> client;
-    std::string table_id;  // tables it received last; empty: none
-    bool failed = false;   // the last call to it failed
-    size_t result = 0;     // index into the report's replicas
+    std::string table_id;                         // tables it received last; empty: none
+    bool failed = false;                          // the last call to it failed
+    size_t result = 0;                            // index into the report's replicas
     std::vector<common::v1::UpdatePlace> places;  // by rank, as they reported last
     // The version it committed last, and the digests of its ranks; -1 if unknown.
     int64_t version = -1;

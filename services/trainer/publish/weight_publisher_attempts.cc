@@ -82,8 +82,8 @@ absl::StatusOr<comm::ProcessGroup*> WeightPublisher::GetGroup(int size, absl::Ti
   options.timeout = std::max(absl::Milliseconds(1), join_by - absl::Now());
   options.cancel = cancel;
   ASSIGN_OR_RETURN(auto made, options_.make_group(rendezvous_.backend(), options));
-  ASSIGN_OR_RETURN(
-      group_, comm::CarryTensorsOf(options_.device, rendezvous_.backend(), std::move(made)));
+  ASSIGN_OR_RETURN(group_,
+                   comm::CarryTensorsOf(options_.device, rendezvous_.backend(), std::move(made)));
   return group_.get();
 }
 

@@ -23,9 +23,7 @@ using ::testing::SizeIs;
 class ArenaPairTest : public ::testing::TestWithParam<bool> {
  protected:
   void SetUp() override { SimulatedAccelerator::Get().Restart({.seed = 7}); }
-  void TearDown() override {
-    EXPECT_THAT(SimulatedAccelerator::Get().TakeFaults(), IsEmpty());
-  }
+  void TearDown() override { EXPECT_THAT(SimulatedAccelerator::Get().TakeFaults(), IsEmpty()); }
 
   static at::Device device() { return SimulatedAccelerator::Get().device(0); }
   static bool stages_on_device() { return GetParam(); }

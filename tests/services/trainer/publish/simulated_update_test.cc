@@ -189,8 +189,9 @@ TEST_P(SimulatedUpdate, ReachesAFleetOfDevicesAndHosts) {
         trainer->Publish(version, version < 4 ? mixed : std::vector{one.endpoint()},
                          absl::Seconds(60)));
     for (const auto& replica : report.replicas) EXPECT_TRUE(replica.committed) << replica.error;
-    EXPECT_THAT(TransportsOf(report),
-                ElementsAre(version == 4 ? "nccl" : gathers ? "gloo" : "shared_memory"));
+    EXPECT_THAT(TransportsOf(report), ElementsAre(version == 4 ? "nccl"
+                                                  : gathers    ? "gloo"
+                                                               : "shared_memory"));
     one.ExpectLive(model, version);
   }
   EXPECT_EQ(two.store.live_version(), 3);
