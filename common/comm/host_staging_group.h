@@ -1,8 +1,7 @@
 // HostStagingGroup: a group for tensors in host memory that also carries tensors of a device, for
 // ranks of which some compute on GPUs that NCCL or CUDA IPC cannot connect.
 //
-//   ASSIGN_OR_RETURN(auto group, CreateGroupOf("messages", options));
-//   group = StageOnHost(std::move(group), std::move(device));
+//   const std::unique_ptr<ProcessGroup> group = StageOnHost(std::move(host_group), device);
 //   ASSIGN_OR_RETURN(auto work, group->Send(bucket_on_the_gpu, 1, "bucket 7"));
 #ifndef TANDEM_COMMON_COMM_HOST_STAGING_GROUP_H_
 #define TANDEM_COMMON_COMM_HOST_STAGING_GROUP_H_

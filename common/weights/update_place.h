@@ -1,7 +1,7 @@
 // Where a rank keeps the bytes of weight updates, and the backend that suits the places of all ranks
 // of an update.
 //
-//   *response.mutable_place() = PlaceOf(ops.device()).value();
+//   ASSIGN_OR_RETURN(places.emplace_back(), PlaceOf(device));
 //   rendezvous.set_backend(ChooseBackend(backends, places, security::DataPlaneOfProcess()));
 #ifndef TANDEM_COMMON_WEIGHTS_UPDATE_PLACE_H_
 #define TANDEM_COMMON_WEIGHTS_UPDATE_PLACE_H_

@@ -66,6 +66,7 @@ SimulatedAccelerator::StreamState& SimulatedAccelerator::StateOf(const c10::Stre
     number = static_cast<int>(streams_.size());
     auto state = std::make_unique<StreamState>();
     state->number = number;
+    state->device = stream.device_index();
     state->name = absl::StrCat("simulated:", static_cast<int>(stream.device_index()), " stream ",
                                stream.id());
     state->thread = std::make_unique<StreamThread>();
@@ -120,6 +121,9 @@ void SimulatedAccelerator::Enqueue(const c10::Stream& stream, Operation operatio
   const OrderLog::Access access{
       state.number, TimeOf(state.clock, state.number) + 1,
       std::make_shared<const std::string>(absl::StrCat(operation.what, " on ", state.name))};
+  Counts& counts = counts_[stream.device_index()];
+  ++counts.operations;
+  counts.host_bytes += operation.host_bytes;
   for (const Span& span : operation.reads) CheckSpan(state, access, span, /*writes=*/false);
   for (const Span& span : operation.writes) CheckSpan(state, access, span, /*writes=*/true);
   Append(state, [this, what = access.what, run = std::move(operation.run)] {
@@ -170,6 +174,7 @@ void SimulatedAccelerator::Synchronize(const Point& point) {
   {
     absl::MutexLock lock(&mu_);
     thread = streams_[point.stream]->thread.get();
+    ++counts_[streams_[point.stream]->device].host_waits;
   }
   thread->Await(point.time);
   HostKnows(point);
@@ -179,6 +184,11 @@ void SimulatedAccelerator::Synchronize(const Point& point) {
     failure = failure_;
   }
   TORCH_CHECK(failure.empty(), "the simulated device has failed: ", failure);
+}
+
+SimulatedAccelerator::Counts SimulatedAccelerator::CountsOf(int device) {
+  absl::MutexLock lock(&mu_);
+  return counts_[device];
 }
 
 void SimulatedAccelerator::SynchronizeDevice(int device) {
@@ -237,6 +247,7 @@ void SimulatedAccelerator::Restart(const Options& options) {
   faults_.clear();
   failure_.clear();
   log_.Clear();
+  std::fill(std::begin(counts_), std::end(counts_), Counts());
   for (const auto& state : streams_) {
     state->thread->SetDelays(options.seed * 1000 + state->number, options.longest_delay);
   }

@@ -61,6 +61,14 @@ class SimulatedAccelerator {
   // Mistakes in ordering since the last call: what, where, and the operation that it conflicts with.
   std::vector<std::string> TakeFaults();
 
+  // What was asked of a device since Restart().
+  struct Counts {
+    int64_t operations = 0;  // queued
+    int64_t host_waits = 0;  // a thread of the host waited for the device
+    int64_t host_bytes = 0;  // copied between the device and the host
+  };
+  Counts CountsOf(int device);
+
   // Bytes of device or pinned memory that an operation touches, by the host's addresses.
   struct Span {
     const void* begin = nullptr;
@@ -70,6 +78,7 @@ class SimulatedAccelerator {
     std::string what;
     std::vector<Span> reads, writes;
     std::function<void()> run;  // on the stream; uses SimulatedMemory::OnStream()
+    int64_t host_bytes = 0;     // copied between the device and the host
   };
   // Queues an operation. If it throws, the device has failed: the next synchronization throws that.
   void Enqueue(const c10::Stream& stream, Operation operation);
@@ -99,6 +108,7 @@ class SimulatedAccelerator {
  private:
   struct StreamState {
     int number = 0;
+    int device = 0;
     std::string name;  // "simulated:0 stream 3"
     Clock clock;       // what is certainly done before its next operation
     std::unique_ptr<StreamThread> thread;
@@ -129,6 +139,7 @@ class SimulatedAccelerator {
   // By device and id; ids count from 0, the default stream.
   std::vector<int> numbers_[kDevices] ABSL_GUARDED_BY(mu_);
   int next_of_pool_[kDevices] ABSL_GUARDED_BY(mu_) = {};
+  Counts counts_[kDevices] ABSL_GUARDED_BY(mu_);
   Clock host_[kDevices] ABSL_GUARDED_BY(mu_);  // what the host knows to be done
   OrderLog log_ ABSL_GUARDED_BY(mu_);
   std::vector<std::string> faults_ ABSL_GUARDED_BY(mu_);

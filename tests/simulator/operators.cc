@@ -410,6 +410,7 @@ at::Tensor CopyFrom(const at::Tensor& from, const at::Tensor& to, bool non_block
     waits = true;
   }
   if (OnDevice(from) != OnDevice(to) && !non_blocking) waits = true;
+  if (OnDevice(from) != OnDevice(to)) operation.host_bytes = static_cast<int64_t>(to.nbytes());
   operation.what =
       OnDevice(from) ? OnDevice(to) ? "copy" : "copy to the host" : "copy from the host";
   operation.run = [source, target] {

@@ -95,4 +95,10 @@ extern ProcessGroup& group;
 extern Work* work;
 }  // namespace tandem::comm::wait_on_host_example
 
+namespace tandem::comm::host_staging_group_example {
+extern std::unique_ptr<ProcessGroup> host_group;
+extern std::shared_ptr<device::Device> device;
+extern at::Tensor bucket_on_the_gpu;
+}  // namespace tandem::comm::host_staging_group_example
+
 #endif  // TANDEM_TESTS_HEADER_EXAMPLES_COMMON_COMM_H_

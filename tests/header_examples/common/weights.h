@@ -76,4 +76,11 @@ extern int rank;
 inline constexpr header_examples::AnyFunction Process;
 }  // namespace tandem::weights::reshard_plan_example
 
+namespace tandem::weights::update_place_example {
+extern c10::Device device;
+extern UpdateBackends backends;
+extern std::vector<common::v1::UpdatePlace> places;
+extern common::v1::GroupRendezvous rendezvous;
+}  // namespace tandem::weights::update_place_example
+
 #endif  // TANDEM_TESTS_HEADER_EXAMPLES_COMMON_WEIGHTS_H_

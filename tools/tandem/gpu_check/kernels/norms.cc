@@ -31,7 +31,9 @@ void CompareNorm(Comparer& comparer, const model::NormSpec& spec, int64_t rows, 
   const model::ResidualNorm found = model::AddNorm(x, delta, norm);
   const at::Tensor sum = x.to(at::kDouble) + delta.to(at::kDouble);
   comparer.Expect(found.residual, sum, comparer.tolerance(), absl::StrCat("sum, ", what));
-  comparer.Expect(found.normed, model::Normalize(sum, Wide(norm)), comparer.tolerance(),
+  // Of the sum as it was rounded, which is the next sub-layer's residual.
+  const at::Tensor rounded = found.residual.to(at::kDouble);
+  comparer.Expect(found.normed, model::Normalize(rounded, Wide(norm)), comparer.tolerance(),
                   absl::StrCat("norm of a sum, ", what));
 }
 
