@@ -12,6 +12,7 @@
 #include <optional>
 #include <tuple>
 
+#include "common/device/upload.h"
 #include "common/model/cpu_dispatch.h"
 
 namespace tandem::model {
@@ -121,7 +122,7 @@ FusedSequences FusedSequencesOf(const at::Tensor& cu_seqlens, at::Device device)
   for (int64_t i = 0; i + 1 < cu_seqlens.numel(); ++i) {
     sequences.longest = std::max(sequences.longest, starts[i + 1] - starts[i]);
   }
-  sequences.starts = cu_seqlens.to(at::kInt).to(device);
+  sequences.starts = ::tandem::device::Upload(cu_seqlens.to(at::kInt), device);
   return sequences;
 }
 

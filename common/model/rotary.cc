@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/device/upload.h"
 #include "common/model/cpu_dispatch.h"
 #include "common/model/device_row_gradients.h"
 #include "common/model/device_row_ops.h"
@@ -261,7 +262,8 @@ RotaryAngles AnglesOf(const at::Tensor& positions, const at::Tensor& inverse_fre
   }
   if (!positions.is_cpu()) {
     const at::Tensor angles =
-        at::outer(positions.to(at::kFloat), inverse_frequencies.to(positions.device()));
+        at::outer(positions.to(at::kFloat),
+                  ::tandem::device::Upload(inverse_frequencies, positions.device()));
     if (factor == 1.0) return {angles.cos(), angles.sin()};
     return {angles.cos() * factor, angles.sin() * factor};
   }

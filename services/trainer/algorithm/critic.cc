@@ -10,8 +10,10 @@
 #include <utility>
 #include <vector>
 
+#include "common/device/upload.h"
 #include "common/status/status_macros.h"
 #include "services/trainer/algorithm/batch_metrics.h"
+#include "services/trainer/algorithm/deferred_values.h"
 #include "services/trainer/algorithm/nonfinite_loss.h"
 #include "services/trainer/algorithm/phase_timer.h"
 #include "services/trainer/algorithm/reduce_sums.h"
@@ -28,8 +30,6 @@ struct ValueStatistics {
   enum Sum { kLoss, kClipFraction, kPrediction, kNumSums };
   std::array<double, kNumSums> sums{};
 };
-
-double SumOf(const at::Tensor& values) { return values.detach().sum(at::kDouble).item<double>(); }
 
 }  // namespace
 
@@ -79,26 +79,36 @@ absl::Status Critic::Update(const TrainingBatch& batch, double learning_rate, Me
   int64_t update_index = 0;
   for (int64_t epoch = 0; epoch < options_.epochs; ++epoch) {
     for (const MiniBatch& mini_batch : mini_batches) {
+      DeferredValues later;
       for (size_t m = 0; m < mini_batch.micro_batches.size(); ++m) {
         const MicroBatch& micro_batch = mini_batch.micro_batches[m];
         const auto loss = [&](const at::Tensor& values) {
           const at::Device device = values.device();
-          const ValueLoss of_tokens =
-              ClippedValueLoss(values, micro_batch.values.to(device),
-                               micro_batch.returns.to(device), options_.cliprange_value);
-          const at::Tensor sum = (of_tokens.loss * micro_batch.loss_weights.to(device)).sum();
-          const auto value = sum.item<double>();
-          if (!std::isfinite(value)) {
-            LogNonFiniteLoss(micro_batch, update_index, static_cast<int64_t>(m),
-                             {{"values", values}, {"returns", micro_batch.returns}});
-          }
-          add(ValueStatistics::kLoss, value);
-          add(ValueStatistics::kClipFraction, SumOf(of_tokens.clipped) / mini_batch.num_tokens);
-          add(ValueStatistics::kPrediction, SumOf(values) / mini_batch.num_tokens);
+          const ValueLoss of_tokens = ClippedValueLoss(
+              values, device::Upload(micro_batch.values, device),
+              device::Upload(micro_batch.returns, device), options_.cliprange_value);
+          const at::Tensor sum =
+              (of_tokens.loss * device::Upload(micro_batch.loss_weights, device)).sum();
+          later.AddSum(
+              sum, [&micro_batch, &add, update_index, m, values = values.detach()](double value) {
+                if (!std::isfinite(value)) {
+                  LogNonFiniteLoss(micro_batch, update_index, static_cast<int64_t>(m),
+                                   {{"values", values}, {"returns", micro_batch.returns}});
+                }
+                add(ValueStatistics::kLoss, value);
+              });
+          const auto add_mean = [&](ValueStatistics::Sum of, const at::Tensor& summands) {
+            later.AddSum(summands, [&add, &mini_batch, of](double value) {
+              add(of, value / mini_batch.num_tokens);
+            });
+          };
+          add_mean(ValueStatistics::kClipFraction, of_tokens.clipped);
+          add_mean(ValueStatistics::kPrediction, values);
           return sum;
         };
-        RETURN_IF_ERROR(model_.ForwardBackwardValues(micro_batch.packed, loss).status());
+        RETURN_IF_ERROR(model_.QueueForwardBackwardValues(micro_batch.packed, loss).status());
       }
+      RETURN_IF_ERROR(later.Read());
       ASSIGN_OR_RETURN(const Optimizer::StepResult update, optimizer_.Step(learning_rate));
       grad_norm_sum += update.grad_norm;
       if (update.skipped) {

@@ -8,7 +8,7 @@
 namespace tandem::trainer {
 
 void LogNonFiniteLoss(const MicroBatch& micro_batch, int64_t update, int64_t micro_batch_index,
-                      const std::vector<std::pair<std::string, at::Tensor>>& terms) {
+                      const NamedTensors& terms) {
   for (const auto& [name, values] : terms) {
     if (!values.defined()) continue;
     const at::Tensor bad = values.detach().to(at::kCPU).isfinite().logical_not().nonzero();

@@ -13,11 +13,13 @@
 
 namespace tandem::trainer {
 
-// Logs the first of `terms` (name, float [num_rows] or undefined; in order of dependency) that has
-// a non-finite value, with the sample and token of its first such row. `update` and
+// By name: float [num_rows] or undefined.
+using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+
+// Logs the first of `terms`, which are in order of dependency, that has a non-finite value, with the sample and token of its first such row. `update` and
 // `micro_batch_index` count from 0.
 void LogNonFiniteLoss(const MicroBatch& micro_batch, int64_t update, int64_t micro_batch_index,
-                      const std::vector<std::pair<std::string, at::Tensor>>& terms);
+                      const NamedTensors& terms);
 
 }  // namespace tandem::trainer
 

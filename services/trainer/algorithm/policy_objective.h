@@ -3,9 +3,10 @@
 //
 //   PolicyObjective objective(options);
 //   const auto loss = [&](const model::LogProbs& out) {
-//     return objective.Loss(micro_batch, out, place, statistics);
+//     return objective.Loss(micro_batch, out, place, statistics, later);
 //   };
-//   ASSIGN_OR_RETURN(double value, policy.ForwardBackward(micro_batch.packed, loss));
+//   RETURN_IF_ERROR(policy.QueueForwardBackward(micro_batch.packed, loss).status());
+//   RETURN_IF_ERROR(later.Read());    // after the mini-batch's last
 #ifndef TANDEM_SERVICES_TRAINER_ALGORITHM_POLICY_OBJECTIVE_H_
 #define TANDEM_SERVICES_TRAINER_ALGORITHM_POLICY_OBJECTIVE_H_
 
@@ -14,6 +15,7 @@
 #include <cstdint>
 
 #include "common/model/transformer.h"
+#include "services/trainer/algorithm/deferred_values.h"
 #include "services/trainer/algorithm/kl_loss.h"
 #include "services/trainer/algorithm/mini_batch.h"
 #include "services/trainer/algorithm/policy_loss.h"
@@ -47,11 +49,13 @@ class PolicyObjective {
  public:
   explicit PolicyObjective(const PolicyObjectiveOptions& options) : options_(options) {}
 
-  // Returns a scalar that is differentiable in `out`; adds its parts, times the share, to
-  // `statistics`. Without old_logprobs, the current policy serves as the old one. Logs a non-finite
-  // loss with the term and the sample. Otherwise pure; any thread.
+  // Returns a scalar that is differentiable in `out`. Without old_logprobs, the current policy
+  // serves as the old one. later.Read() adds the loss's parts, times the share, to `statistics`, and
+  // logs a non-finite loss with the term and the sample; `micro_batch` and `statistics` must live
+  // until then. Otherwise pure; any thread.
   at::Tensor Loss(const MicroBatch& micro_batch, const model::LogProbs& out,
-                  const MicroBatchPlace& place, UpdateStatistics& statistics) const;
+                  const MicroBatchPlace& place, UpdateStatistics& statistics,
+                  DeferredValues& later) const;
 
  private:
   const PolicyObjectiveOptions options_;

@@ -8,13 +8,14 @@
 #include <cstddef>
 #include <utility>
 
+#include "common/device/upload.h"
 #include "common/status/status_macros.h"
 #include "services/trainer/algorithm/batch_metrics.h"
+#include "services/trainer/algorithm/deferred_values.h"
 #include "services/trainer/algorithm/nonfinite_loss.h"
 #include "services/trainer/algorithm/phase_timer.h"
 #include "services/trainer/algorithm/reduce_sums.h"
 #include "services/trainer/algorithm/sequence_rows.h"
-#include "services/trainer/algorithm/sum_of.h"
 #include "services/trainer/algorithm/token_scores.h"
 #include "services/trainer/data/micro_batch_plan.h"
 
@@ -71,34 +72,44 @@ absl::StatusOr<StepResult> PreferenceStep::Run(TrainingBatch batch, ShardedModel
   const double share = 1.0 / static_cast<double>(pairs.size());
   std::array<double, kNumSums> sums{};
   int64_t index = 0;
-  for (const MicroBatch& micro_batch : PackPairs(batch, pairs)) {
+  const std::vector<MicroBatch> micro_batches = PackPairs(batch, pairs);
+  DeferredValues later;
+  for (const MicroBatch& micro_batch : micro_batches) {
     const auto loss = [&](const model::LogProbs& out) {
       const at::Device device = out.logprobs.device();
       const SequenceRows rows(micro_batch.sequence_index, device);
       const PreferenceLossKind& kind = *options_.loss.kind;
       const at::Tensor logprobs = OfPairs(rows, out.logprobs, kind);
-      const at::Tensor references = OfPairs(rows, micro_batch.ref_logprobs.to(device), kind);
+      const at::Tensor references =
+          OfPairs(rows, device::Upload(micro_batch.ref_logprobs, device), kind);
       const PreferenceLoss of_pairs =
           ComputePreferenceLoss(logprobs.select(1, 0), logprobs.select(1, 1),
                                 references.select(1, 0), references.select(1, 1), options_.loss);
       const at::Tensor sum = of_pairs.loss.sum() * share;
-      const auto value = sum.item<double>();
-      if (!std::isfinite(value)) {
-        LogNonFiniteLoss(micro_batch, 0, index,
-                         {{"log-probs", out.logprobs},
-                          {"log-probs of the reference", micro_batch.ref_logprobs}});
-      }
-      sums[kLoss] += value;
-      sums[kChosen] += share * SumOf(of_pairs.chosen_rewards);
-      sums[kRejected] += share * SumOf(of_pairs.rejected_rewards);
-      sums[kAccuracy] += share * SumOf(of_pairs.chosen_rewards.gt(of_pairs.rejected_rewards));
-      sums[kChosenLogProb] += share * SumOf(logprobs.select(1, 0));
-      sums[kRejectedLogProb] += share * SumOf(logprobs.select(1, 1));
+      later.AddSum(sum,
+                   [&micro_batch, &sums, index, logprobs = out.logprobs.detach()](double value) {
+                     if (!std::isfinite(value)) {
+                       LogNonFiniteLoss(micro_batch, 0, index,
+                                        {{"log-probs", logprobs},
+                                         {"log-probs of the reference", micro_batch.ref_logprobs}});
+                     }
+                     sums[kLoss] += value;
+                   });
+      const auto add = [&](int sum_index, const at::Tensor& values) {
+        later.AddSum(values,
+                     [&sums, sum_index, share](double value) { sums[sum_index] += share * value; });
+      };
+      add(kChosen, of_pairs.chosen_rewards);
+      add(kRejected, of_pairs.rejected_rewards);
+      add(kAccuracy, of_pairs.chosen_rewards.gt(of_pairs.rejected_rewards));
+      add(kChosenLogProb, logprobs.select(1, 0));
+      add(kRejectedLogProb, logprobs.select(1, 1));
       return sum;
     };
-    RETURN_IF_ERROR(policy_.ForwardBackward(micro_batch.packed, loss).status());
+    RETURN_IF_ERROR(policy_.QueueForwardBackward(micro_batch.packed, loss).status());
     ++index;
   }
+  RETURN_IF_ERROR(later.Read());
   ASSIGN_OR_RETURN(const Optimizer::StepResult update, optimizer_.Step(learning_rate));
   if (update.skipped) result.skipped.push_back(update.cause);
   RETURN_IF_ERROR(ReduceSums(absl::MakeSpan(sums), mesh_, device_, "the pairs' statistics"));

@@ -4,13 +4,15 @@
 
 #include <tuple>
 
+#include "common/device/upload.h"
+
 namespace tandem::trainer {
 
 SequenceRows::SequenceRows(const at::Tensor& sequence_index, at::Device device) {
   const auto [sequences, row, counts] =
       at::unique_consecutive(sequence_index, /*return_inverse=*/true, /*return_counts=*/true);
-  row_ = row.to(device);
-  counts_ = counts.to(at::TensorOptions().device(device).dtype(at::kFloat));
+  row_ = device::Upload(row, device);
+  counts_ = device::Upload(counts.to(at::kFloat), device);
 }
 
 at::Tensor SequenceRows::Sum(const at::Tensor& values) const {

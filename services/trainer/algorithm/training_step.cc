@@ -8,9 +8,11 @@
 #include <string>
 #include <utility>
 
+#include "common/device/upload.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
 #include "services/trainer/algorithm/batch_metrics.h"
+#include "services/trainer/algorithm/deferred_values.h"
 #include "services/trainer/algorithm/entropy_mask.h"
 #include "services/trainer/algorithm/kl_reward.h"
 #include "services/trainer/algorithm/nonfinite_loss.h"
@@ -88,20 +90,25 @@ absl::StatusOr<StepResult> TrainingStep::Supervised(const TrainingBatch& batch,
     whole.max_tokens_per_micro_batch = options_.mini_batch.max_tokens_per_micro_batch;
     whole.groups_together = options_.mini_batch.groups_together;
     for (const MiniBatch& mini_batch : SplitBatch(batch, whole, mesh_)) {
+      DeferredValues later;
       for (size_t m = 0; m < mini_batch.micro_batches.size(); ++m) {
         const MicroBatch& micro_batch = mini_batch.micro_batches[m];
         const auto loss = [&](const model::LogProbs& out) {
-          const at::Tensor sum =
-              SupervisedLoss(out.logprobs, micro_batch.loss_weights.to(out.logprobs.device()));
-          if (!std::isfinite(sum.item<double>())) {
-            LogNonFiniteLoss(micro_batch, 0, static_cast<int64_t>(m),
-                             {{"log-probs", out.logprobs}});
-          }
+          const at::Tensor weights =
+              device::Upload(micro_batch.loss_weights, out.logprobs.device());
+          const at::Tensor sum = SupervisedLoss(out.logprobs, weights);
+          later.AddSum(sum, [&micro_batch, &statistics, m,
+                             logprobs = out.logprobs.detach()](double value) {
+            if (!std::isfinite(value)) {
+              LogNonFiniteLoss(micro_batch, 0, static_cast<int64_t>(m), {{"log-probs", logprobs}});
+            }
+            statistics.Add(Sum::kLoss, value);
+          });
           return sum;
         };
-        ASSIGN_OR_RETURN(const double value, policy_.ForwardBackward(micro_batch.packed, loss));
-        statistics.Add(Sum::kLoss, value);
+        RETURN_IF_ERROR(policy_.QueueForwardBackward(micro_batch.packed, loss).status());
       }
+      RETURN_IF_ERROR(later.Read());
       ASSIGN_OR_RETURN(update, optimizer_.Step(learning_rate));
     }
     RETURN_IF_ERROR(statistics.Reduce(mesh_, device_));
@@ -272,14 +279,16 @@ absl::StatusOr<TrainingStep::Updates> TrainingStep::UpdatePolicy(
       place.num_tokens = mini_batch.num_tokens;
       place.num_sequences = mini_batch.num_sequences;
       place.compare_with_rollout = compare_with_rollout && out.count == 0;
+      DeferredValues later;
       for (size_t m = 0; m < mini_batch.micro_batches.size(); ++m) {
         const MicroBatch& micro_batch = mini_batch.micro_batches[m];
         place.micro_batch = static_cast<int64_t>(m);
         const auto loss = [&](const model::LogProbs& out_of_model) {
-          return objective_.Loss(micro_batch, out_of_model, place, statistics);
+          return objective_.Loss(micro_batch, out_of_model, place, statistics, later);
         };
-        RETURN_IF_ERROR(policy_.ForwardBackward(micro_batch.packed, loss).status());
+        RETURN_IF_ERROR(policy_.QueueForwardBackward(micro_batch.packed, loss).status());
       }
+      RETURN_IF_ERROR(later.Read());
       ASSIGN_OR_RETURN(const Optimizer::StepResult update, optimizer_.Step(learning_rate));
       out.grad_norm_sum += update.grad_norm;
       if (update.skipped) out.skipped.push_back(update.cause);

@@ -116,14 +116,23 @@ class ShardedModel {
   // Runs forward, loss and backward, and adds to the gradient shards. Returns the loss of the
   // batch's rows, the same on every rank of a tensor or sequence group (0 for an empty batch, for
   // which `loss` is not called).
-  virtual absl::StatusOr<double> ForwardBackward(const PackedBatch& batch,
-                                                 const LossFunction& loss) = 0;
+  absl::StatusOr<double> ForwardBackward(const PackedBatch& batch, const LossFunction& loss) {
+    return ValueOf(QueueForwardBackward(batch, loss));
+  }
+  // The same without a wait for the device: the loss stays there, a scalar, undefined for an empty
+  // batch.
+  virtual absl::StatusOr<at::Tensor> QueueForwardBackward(const PackedBatch& batch,
+                                                          const LossFunction& loss) = 0;
 
-  // Forward and ForwardBackward for a model whose spec has a value head. These two return
-  // FAILED_PRECONDITION on other models; the former two do so on this one.
+  // Forward and ForwardBackward for a model whose spec has a value head. These return
+  // FAILED_PRECONDITION on other models; the ones above do so on this one.
   virtual absl::StatusOr<at::Tensor> ForwardValues(const PackedBatch& batch) = 0;
-  virtual absl::StatusOr<double> ForwardBackwardValues(const PackedBatch& batch,
-                                                       const ValueLossFunction& loss) = 0;
+  absl::StatusOr<double> ForwardBackwardValues(const PackedBatch& batch,
+                                               const ValueLossFunction& loss) {
+    return ValueOf(QueueForwardBackwardValues(batch, loss));
+  }
+  virtual absl::StatusOr<at::Tensor> QueueForwardBackwardValues(const PackedBatch& batch,
+                                                                const ValueLossFunction& loss) = 0;
 
   // In order of the table's units.
   virtual std::vector<UnitShard>& shards() = 0;
@@ -158,6 +167,10 @@ class ShardedModel {
   // For each layer, the rows that each of its experts computed on this rank in the forward passes of
   // ForwardBackward() since the last call; full activation checkpointing counts them twice.
   virtual std::vector<std::vector<int64_t>> TakeExpertRows() { return {}; }
+
+ private:
+  // Waits for it. INTERNAL if the device has failed.
+  static absl::StatusOr<double> ValueOf(absl::StatusOr<at::Tensor> loss);
 };
 
 }  // namespace tandem::trainer

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/comm/shareable_memory.h"
+#include "common/device/upload.h"
 #include "common/model/parallel_fit.h"
 #include "common/model/rotary_frequencies.h"
 #include "common/model/sequence_parallel_attention.h"
@@ -319,15 +320,15 @@ absl::StatusOr<at::Tensor> ShardedTransformer::ForwardValues(const PackedBatch& 
   return std::move(results[0]);
 }
 
-absl::StatusOr<double> ShardedTransformer::ForwardBackward(const PackedBatch& batch,
-                                                           const LossFunction& loss) {
+absl::StatusOr<at::Tensor> ShardedTransformer::QueueForwardBackward(const PackedBatch& batch,
+                                                                    const LossFunction& loss) {
   return TrainHead(batch, /*value_head=*/false, [&](const HeadResults& results) {
     return loss(model::LogProbs{results[0], results[1], {}});
   });
 }
 
-absl::StatusOr<double> ShardedTransformer::ForwardBackwardValues(const PackedBatch& batch,
-                                                                 const ValueLossFunction& loss) {
+absl::StatusOr<at::Tensor> ShardedTransformer::QueueForwardBackwardValues(
+    const PackedBatch& batch, const ValueLossFunction& loss) {
   return TrainHead(batch, /*value_head=*/true,
                    [&](const HeadResults& results) { return loss(results[0]); });
 }
@@ -345,15 +346,15 @@ absl::Status ShardedTransformer::CheckHead(bool value_head) const {
                  : "this model has a value head; log-probs need a language-model head");
 }
 
-absl::StatusOr<double> ShardedTransformer::TrainHead(const PackedBatch& batch, bool value_head,
-                                                     const HeadLoss& loss) {
+absl::StatusOr<at::Tensor> ShardedTransformer::TrainHead(const PackedBatch& batch, bool value_head,
+                                                         const HeadLoss& loss) {
   RETURN_IF_ERROR(CheckHead(value_head));
   if (!options_.trainable) {
     return absl::FailedPreconditionError(
         "ForwardBackward() needs a trainable model; this one is frozen and has no gradients");
   }
-  return RunPass<double>(batch, "forward and backward",
-                         [&](Pass& pass) { return ForwardBackwardSteps(pass, loss); });
+  return RunPass<at::Tensor>(batch, "forward and backward",
+                             [&](Pass& pass) { return ForwardBackwardSteps(pass, loss); });
 }
 
 absl::Status ShardedTransformer::CheckBatch(const PackedBatch& batch) const {
@@ -397,11 +398,11 @@ ShardedTransformer::Pass ShardedTransformer::MakePass(const PackedBatch& batch) 
       SharesPrefixes(options_.device, group.size()) && !options_.eager_attention && !by_length;
   const PackedBatch shared = shares ? SharePrefixes(batch) : batch;
   pass.slice = SliceOf(shared, group.rank(), group.size());
-  pass.token_ids = pass.slice.token_ids.to(options_.device);
-  pass.positions = pass.slice.positions.to(options_.device);
-  pass.rows = pass.slice.rows.to(options_.device);
-  pass.targets = pass.slice.targets.to(options_.device);
-  pass.temperatures = pass.slice.temperatures.to(options_.device);
+  pass.token_ids = device::Upload(pass.slice.token_ids, options_.device);
+  pass.positions = device::Upload(pass.slice.positions, options_.device);
+  pass.rows = device::Upload(pass.slice.rows, options_.device);
+  pass.targets = device::Upload(pass.slice.targets, options_.device);
+  pass.temperatures = device::Upload(pass.slice.temperatures, options_.device);
   pass.rotary = transformer_.MakeRotary(
       pass.positions, by_length ? SliceLengths(pass.slice, group.rank()) : at::Tensor());
   const std::vector<int64_t>& ends = pass.slice.cu_seqlens;
@@ -478,7 +479,8 @@ absl::StatusOr<ShardedTransformer::HeadResults> ShardedTransformer::ForwardSteps
   return GatherRows(pass.slice, RunHead(pass, SelectRows(pass, x)), options_.mesh->sequence());
 }
 
-absl::StatusOr<double> ShardedTransformer::ForwardBackwardSteps(Pass& pass, const HeadLoss& loss) {
+absl::StatusOr<at::Tensor> ShardedTransformer::ForwardBackwardSteps(Pass& pass,
+                                                                    const HeadLoss& loss) {
   gatherer_->Begin(stages_.UnitsOfSteps(/*backward=*/true));
   PassOps ops(*this, pass, &loss);
   RETURN_IF_ERROR(sharding::TrainingPass(ops, stages_));
@@ -549,7 +551,8 @@ absl::Status ShardedTransformer::PassOps::FinishGradients() {
 }
 
 absl::StatusOr<at::Tensor> ShardedTransformer::HeadStep(Pass& pass, at::Tensor x,
-                                                        const HeadLoss& loss, double& loss_value) {
+                                                        const HeadLoss& loss,
+                                                        at::Tensor& loss_value) {
   at::Tensor x_gradient;
   std::vector<at::Tensor> gradients;
   if (!pass.empty) {
@@ -563,7 +566,7 @@ absl::StatusOr<at::Tensor> ShardedTransformer::HeadStep(Pass& pass, at::Tensor x
     const HeadResults leaves = GatherRows(pass.slice, computed, options_.mesh->sequence());
     for (const at::Tensor& leaf : leaves) leaf.requires_grad_();
     const at::Tensor loss_tensor = loss(leaves);
-    loss_value = loss_tensor.item<double>();
+    loss_value = loss_tensor.detach();
     std::vector<at::Tensor> loss_gradients(leaves.size());
     if (loss_tensor.requires_grad()) loss_gradients = GradientsOf({loss_tensor}, {}, leaves);
     std::vector<at::Tensor> outputs;

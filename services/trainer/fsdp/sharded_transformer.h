@@ -43,11 +43,11 @@ class ShardedTransformer : public ShardedModel {
   absl::Status RandomInit(uint64_t seed) override;
   absl::StatusOr<model::LogProbs> Forward(const PackedBatch& batch) override;
   absl::StatusOr<model::LogProbs> ForwardWithSquares(const PackedBatch& batch) override;
-  absl::StatusOr<double> ForwardBackward(const PackedBatch& batch,
-                                         const LossFunction& loss) override;
+  absl::StatusOr<at::Tensor> QueueForwardBackward(const PackedBatch& batch,
+                                                  const LossFunction& loss) override;
   absl::StatusOr<at::Tensor> ForwardValues(const PackedBatch& batch) override;
-  absl::StatusOr<double> ForwardBackwardValues(const PackedBatch& batch,
-                                               const ValueLossFunction& loss) override;
+  absl::StatusOr<at::Tensor> QueueForwardBackwardValues(const PackedBatch& batch,
+                                                        const ValueLossFunction& loss) override;
   std::vector<UnitShard>& shards() override { return shards_; }
   absl::Status ReduceGradients() override;
   void ZeroGradients() override;
@@ -105,13 +105,14 @@ class ShardedTransformer : public ShardedModel {
     absl::Status AddGradients(int stage, absl::Span<const at::Tensor> gradients);
     absl::Status FinishGradients();
 
-    double loss_value() const { return loss_value_; }
+    // Undefined for an empty batch.
+    const at::Tensor& loss_value() const { return loss_value_; }
 
    private:
     ShardedTransformer& model_;
     Pass& pass_;
     const HeadLoss* const loss_;
-    double loss_value_ = 0;
+    at::Tensor loss_value_;
   };
 
   // The stage's parameters; those that require grad are leaves of its graph.
@@ -133,11 +134,12 @@ class ShardedTransformer : public ShardedModel {
   template <typename Result, typename Steps>
   absl::StatusOr<Result> RunPass(const PackedBatch& batch, const char* what, Steps steps);
   absl::StatusOr<HeadResults> ForwardSteps(Pass& pass);
-  absl::StatusOr<double> ForwardBackwardSteps(Pass& pass, const HeadLoss& loss);
-  absl::StatusOr<double> TrainHead(const PackedBatch& batch, bool value_head, const HeadLoss& loss);
+  absl::StatusOr<at::Tensor> ForwardBackwardSteps(Pass& pass, const HeadLoss& loss);
+  absl::StatusOr<at::Tensor> TrainHead(const PackedBatch& batch, bool value_head,
+                                       const HeadLoss& loss);
   // Head, loss and the head's backward. Returns the gradient of the residual stream.
   absl::StatusOr<at::Tensor> HeadStep(Pass& pass, at::Tensor x, const HeadLoss& loss,
-                                      double& loss_value);
+                                      at::Tensor& loss_value);
 
   const ShardedModelOptions options_;
   const model::Transformer transformer_;

@@ -38,7 +38,13 @@ extern PolicyObjectiveOptions options;
 extern MicroBatch micro_batch;
 extern MicroBatchPlace place;
 extern UpdateStatistics statistics;
+extern DeferredValues later;
 }  // namespace tandem::trainer::policy_objective_example
+
+namespace tandem::trainer::deferred_values_example {
+extern at::Tensor loss;
+extern double total;
+}  // namespace tandem::trainer::deferred_values_example
 
 namespace tandem::trainer::preference_step_example {
 using namespace algorithm_names;

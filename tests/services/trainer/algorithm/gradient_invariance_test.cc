@@ -81,12 +81,13 @@ std::vector<at::Tensor> Gradients(const Case& c, const Layout& layout) {
     MicroBatchPlace place;
     place.num_tokens = mini_batch.num_tokens;
     place.num_sequences = mini_batch.num_sequences;
+    DeferredValues later;
     for (const MicroBatch& micro_batch : mini_batch.micro_batches) {
       ASSERT_OK(model
                     ->ForwardBackward(micro_batch.packed,
                                       [&](const model::LogProbs& scored) {
                                         return objective.Loss(micro_batch, scored, place,
-                                                              statistics);
+                                                              statistics, later);
                                       })
                     .status());
     }

@@ -99,10 +99,12 @@ TEST_F(PolicyObjectiveGolden, HasPyTorchsValueAndGradientInEveryMode) {
         place.num_sequences = mini_batch.num_sequences;
         const at::Tensor leaf = logprobs_.clone().requires_grad_(true);
         UpdateStatistics statistics;
+        DeferredValues later;
 
         const at::Tensor loss = PolicyObjective(Options(mode))
                                     .Loss(mini_batch.micro_batches.front(),
-                                          {leaf, at::zeros_like(leaf)}, place, statistics);
+                                          {leaf, at::zeros_like(leaf)}, place, statistics, later);
+        ASSERT_OK(later.Read());
 
         const nlohmann::json& reference = expected["cases"][name];
         const auto value = reference["value"].get<double>();
@@ -135,9 +137,10 @@ TEST_F(PolicyObjectiveGolden, WithoutOldLogProbsIsThePolicyGradient) {
        {kModes[0], kModes[2], kModes[5]}) {  // those that token_mean concerns
     const at::Tensor leaf = logprobs_.clone().requires_grad_(true);
     UpdateStatistics statistics;
+    DeferredValues later;
     const at::Tensor loss = PolicyObjective(Options(mode))
                                 .Loss(mini_batch.micro_batches.front(),
-                                      {leaf, at::zeros_like(leaf)}, place, statistics);
+                                      {leaf, at::zeros_like(leaf)}, place, statistics, later);
     const at::Tensor expected =
         -mini_batch.micro_batches.front().advantages / mini_batch.num_tokens;
     EXPECT_TRUE(at::allclose(torch::autograd::grad({loss}, {leaf})[0], expected, 1e-6, 1e-8))
@@ -165,9 +168,10 @@ TEST_F(PolicyObjectiveGolden, KlCovHoldsTheTokensOfTheLargestCovariance) {
   place.num_sequences = mini_batch.num_sequences;
   const at::Tensor leaf = logprobs_.clone().requires_grad_(true);
   UpdateStatistics statistics;
+  DeferredValues later;
 
   const at::Tensor loss = PolicyObjective(options).Loss(
-      mini_batch.micro_batches.front(), {leaf, at::zeros_like(leaf)}, place, statistics);
+      mini_batch.micro_batches.front(), {leaf, at::zeros_like(leaf)}, place, statistics, later);
 
   const auto value = expected["kl_loss"].get<double>();
   EXPECT_NEAR(loss.item<double>(), value, kObjectiveTolerance * std::max(1.0, std::abs(value)));
@@ -236,9 +240,10 @@ TEST_F(PolicyObjectiveGolden, TheKlLossMayBeWeightedByTheRatio) {
   options.weights_kl = true;
   const at::Tensor leaf = logprobs_.clone().requires_grad_(true);
   UpdateStatistics statistics;
+  DeferredValues later;
 
-  const at::Tensor loss =
-      PolicyObjective(options).Loss(micro_batch, {leaf, at::zeros_like(leaf)}, place, statistics);
+  const at::Tensor loss = PolicyObjective(options).Loss(micro_batch, {leaf, at::zeros_like(leaf)},
+                                                        place, statistics, later);
 
   const at::Tensor wide = logprobs_.to(at::kDouble).requires_grad_(true);
   const at::Tensor ratio =

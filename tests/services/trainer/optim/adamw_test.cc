@@ -31,13 +31,14 @@ class FakeModel : public ShardedModel {
   absl::StatusOr<model::LogProbs> ForwardWithSquares(const PackedBatch&) override {
     return model::LogProbs{};
   }
-  absl::StatusOr<double> ForwardBackward(const PackedBatch&, const LossFunction&) override {
-    return 0.0;
+  absl::StatusOr<at::Tensor> QueueForwardBackward(const PackedBatch&,
+                                                  const LossFunction&) override {
+    return at::Tensor();
   }
   absl::StatusOr<at::Tensor> ForwardValues(const PackedBatch&) override { return at::Tensor(); }
-  absl::StatusOr<double> ForwardBackwardValues(const PackedBatch&,
-                                               const ValueLossFunction&) override {
-    return 0.0;
+  absl::StatusOr<at::Tensor> QueueForwardBackwardValues(const PackedBatch&,
+                                                        const ValueLossFunction&) override {
+    return at::Tensor();
   }
   std::vector<UnitShard>& shards() override { return shards_; }
   absl::Status ReduceGradients() override { return absl::OkStatus(); }
