@@ -1,6 +1,7 @@
 // Implements device_row_ops.h for builds with CUDA.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
 
@@ -8,6 +9,7 @@
 
 #include "common/model/cuda_tensor.h"
 #include "common/model/device_row_ops.h"
+#include "common/model/kernels/cuda/few_rows_product.h"
 #include "common/model/kernels/cuda/row_kernels.h"
 #include "common/model/kernels/cuda/row_product.h"
 #include "common/model/numerics.h"
@@ -208,6 +210,47 @@ void RowProduct(const at::Tensor& x, const at::Tensor& weight, const at::Tensor&
     args.partial = partial.mutable_data_ptr<float>();
   }
   C10_CUDA_CHECK(cuda::Launch(args, CurrentStream(x.device())));
+}
+
+namespace {
+
+cuda::FewRowsProduct FewRowsProductOf(const at::Tensor& x, const at::Tensor& weight,
+                                      const at::Tensor& bias) {
+  cuda::FewRowsProduct args;
+  args.rows = x.size(0);
+  args.in = x.size(1);
+  args.out_size = weight.size(0);
+  args.x = x.const_data_ptr();
+  args.weight = weight.const_data_ptr();
+  args.bias = DataOrNull(bias);
+  return args;
+}
+
+}  // namespace
+
+bool FewRowsProductTakes(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+  // Passes of the trainer have all products by ATen, whether or not a graph is recorded: they are
+  // recomputed with the same bits.
+  if (!c10::InferenceMode::is_enabled() || CurrentNumerics() == Numerics::kExact) return false;
+  if (x.dim() != 2 || x.size(0) > cuda::kMostFewRows || x.scalar_type() != at::kBFloat16) {
+    return false;
+  }
+  if (!KernelsTake({x, weight, bias}) || !x.is_contiguous() || !weight.is_contiguous() ||
+      (bias.defined() && !bias.is_contiguous())) {
+    return false;
+  }
+  return cuda::Takes(FewRowsProductOf(x, weight, bias));
+}
+
+at::Tensor FewRowsProduct(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                          at::ScalarType type) {
+  const c10::cuda::CUDAGuard guard(x.device());
+  at::Tensor out = at::empty({x.size(0), weight.size(0)}, x.options().dtype(type));
+  cuda::FewRowsProduct args = FewRowsProductOf(x, weight, bias);
+  args.out_type = CudaElementOf(out);
+  args.out = out.mutable_data_ptr();
+  C10_CUDA_CHECK(cuda::Launch(args, CurrentStream(x.device())));
+  return out;
 }
 
 bool LogitKernelsTake(const at::Tensor& logits) {

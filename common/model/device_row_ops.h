@@ -1,5 +1,5 @@
 // The per-token operations of a layer on a GPU, with our own kernels (kernels/cuda/row_kernels.h,
-// row_product.h): those of norm.h, rotary.h, activation.h, head.h and linear.h, forward only. Tensors
+// few_rows_product.h, row_product.h): those of norm.h, rotary.h, activation.h, head.h and linear.h, forward only. Tensors
 // that the kernels do not support use ATen (eager_ops.h).
 #ifndef TANDEM_COMMON_MODEL_DEVICE_ROW_OPS_H_
 #define TANDEM_COMMON_MODEL_DEVICE_ROW_OPS_H_
@@ -43,6 +43,13 @@ bool ProductsTake(std::initializer_list<at::Tensor> tensors);
 // undefined.
 void RowProduct(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                 at::Tensor& out);
+
+// Returns whether FewRowsProduct() takes the product of a step in inference mode: few rows of
+// bfloat16, in fast numerics. Ignores an undefined bias.
+bool FewRowsProductTakes(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
+// Returns x weight^T + bias, bfloat16 or float32.
+at::Tensor FewRowsProduct(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                          at::ScalarType type);
 
 // Returns whether RowLogProbs() and RowLogProbsBackward() take the logits, in fast numerics and in
 // passes with a graph too: float32 on a CUDA device.

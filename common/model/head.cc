@@ -64,7 +64,9 @@ at::Tensor HeadLogits(const at::Tensor& hidden, const LmHead& head) {
   const at::Tensor& weight = head.weight;
   const at::ScalarType type = weight.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   at::Tensor logits;
-  if (hidden.is_cuda() && hidden.scalar_type() == at::kBFloat16 &&
+  if (device::FewRowsProductTakes(hidden, weight, {})) {
+    logits = device::FewRowsProduct(hidden, weight, {}, at::kFloat);
+  } else if (hidden.is_cuda() && hidden.scalar_type() == at::kBFloat16 &&
       weight.scalar_type() == at::kBFloat16 && !device::ProductsTake({hidden, weight})) {
     logits = at::mm(hidden, weight.t(), type);  // cuBLAS's float32 sums, not rounded
   } else {

@@ -101,6 +101,9 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
 at::Tensor Linear(const at::Tensor& x, const at::Tensor& weight,
                   const std::optional<at::Tensor>& bias, const kernels::PackedMatrix* packed) {
   const at::Tensor added = bias.value_or(at::Tensor());
+  if (device::FewRowsProductTakes(x, weight, added)) {
+    return device::FewRowsProduct(x, weight, added, x.scalar_type());
+  }
   if (!KernelsTake({x, weight, added}) && !device::ProductsTake({x, weight, added})) {
     return at::linear(x, weight, bias);
   }

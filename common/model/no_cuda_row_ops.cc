@@ -33,6 +33,15 @@ void RowProduct(const at::Tensor& x, const at::Tensor& weight, const at::Tensor&
   std::abort();
 }
 
+bool FewRowsProductTakes(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+  return false;
+}
+
+at::Tensor FewRowsProduct(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                          at::ScalarType type) {
+  std::abort();
+}
+
 bool LogitKernelsTake(const at::Tensor& logits) { return false; }
 
 void RowLogProbs(const at::Tensor& logits, const at::Tensor& targets,
