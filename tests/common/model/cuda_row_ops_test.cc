@@ -3,12 +3,15 @@
 #include <c10/core/InferenceMode.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "common/model/activation.h"
 #include "common/model/device_row_ops.h"
 #include "common/model/head.h"
+#include "common/model/linear.h"
 #include "common/model/norm.h"
 #include "common/model/rotary.h"
 #include "tests/common/model/layer_kinds.h"
@@ -109,6 +112,33 @@ TEST_P(CudaRowOps, RotatedHeadsAreTheCpus) {
       ExpectSame(found.q, expected.q);
       ExpectSame(found.k, expected.k);
       ExpectSame(found.v, expected.v);
+    }
+  }
+}
+
+// Of decoding: against float64 on the same GPU, with ATen's products for what ours do not take.
+TEST_P(CudaRowOps, ProductsOfFewRowsAreThePlainOnes) {
+  const at::TensorOptions on_gpu = at::TensorOptions(kGpu).dtype(GetParam());
+  for (const auto& [in, out] : std::vector<std::pair<int64_t, int64_t>>{
+           {896, 1152}, {4864, 896}, {3584, 4608}, {18944, 3584}, {896, 151936}, {100, 33}}) {
+    const at::Tensor weight = at::randn({out, in}, on_gpu), bias = at::randn({out}, on_gpu);
+    for (const int64_t rows : {4, 1, 2, 3, 5}) {
+      const at::Tensor x = at::randn({5, in}, on_gpu).narrow(0, 0, rows).contiguous();
+      EXPECT_EQ(device::FewRowsProductTakes(x, weight, bias),
+                GetParam() == at::kBFloat16 && rows <= 4 && in % 8 == 0);
+      const at::Tensor expected = at::matmul(x.to(at::kDouble), weight.to(at::kDouble).t());
+      const double sums = 2e-6 * std::sqrt(static_cast<double>(in));
+      const double rounding = GetParam() == at::kFloat ? 2e-5 : 1.0 / 128;
+      EXPECT_TRUE(at::allclose(Linear(x, weight, bias).to(at::kDouble),
+                               expected + bias.to(at::kDouble), rounding,
+                               GetParam() == at::kFloat ? 100 * sums : 1e-2))
+          << rows << " x " << in << " x " << out;
+      if (GetParam() == at::kBFloat16) {
+        const at::Tensor logits = HeadLogits(x, LmHead{weight});
+        EXPECT_EQ(logits.scalar_type(), at::kFloat);
+        EXPECT_TRUE(at::allclose(logits.to(at::kDouble), expected, 2e-5, 100 * sums))
+            << rows << " x " << in << " x " << out;
+      }
     }
   }
 }
