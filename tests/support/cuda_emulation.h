@@ -219,6 +219,7 @@ inline int CountAll(bool mine) {
 #define __popc(bits) __builtin_popcount(bits)
 #define __ffs(bits) __builtin_ffs(static_cast<int>(bits))
 #define cudaGetLastError() cudaSuccess
+#define TANDEM_LAUNCH_EARLY TANDEM_LAUNCH
 #define TANDEM_LAUNCH(kernel, grid, threads, shared_bytes, stream, ...)             \
   ::tandem::cuda_emulation::Block::Current().Run(dim3(grid), threads, shared_bytes, \
                                                  [&] { kernel(__VA_ARGS__); })

@@ -58,22 +58,25 @@ __global__ void __launch_bounds__(kWarpsOfBlock* kWarp) FewRowsKernel(const FewR
   float sums[kColumns][kRows] = {};
   constexpr int64_t kStep = int64_t{kWarps} * kWarp * kPack;
   int64_t at = (static_cast<int64_t>(warp % kWarps) * kWarp + lane) * kPack;
-  for (; at + (kInFlight - 1) * kStep < args.in; at += kInFlight * kStep) {
+  bool waits = true;  // for x; the first weights are on their way by then
+  for (; at < args.in; at += kInFlight * kStep) {
     Pack<BFloat16, kPack> weights[kInFlight][kColumns];
+#pragma unroll
     for (int i = 0; i < kInFlight; ++i) {
+      if (at + i * kStep >= args.in) continue;
       for (int column = 0; column < kColumns; ++column) {
         weights[i][column] = LoadOnce(rows[column] + at + i * kStep);
       }
     }
+    if (waits) AwaitPredecessor();
+    waits = false;
+#pragma unroll
     for (int i = 0; i < kInFlight; ++i) {
+      if (at + i * kStep >= args.in) continue;
       AddProducts<kRows, kColumns>(weights[i], x + at + i * kStep, args.in, sums);
     }
   }
-  for (; at < args.in; at += kStep) {
-    Pack<BFloat16, kPack> weights[kColumns];
-    for (int column = 0; column < kColumns; ++column) weights[column] = LoadOnce(rows[column] + at);
-    AddProducts<kRows, kColumns>(weights, x + at, args.in, sums);
-  }
+  if (waits) AwaitPredecessor();
   for (int column = 0; column < kColumns; ++column) {
     for (int row = 0; row < kRows; ++row) {
       const float sum = WarpSum(sums[column][row]);
@@ -95,8 +98,8 @@ template <typename Out, int kRows, int kColumns, int kWarps>
 cudaError_t LaunchShape(const FewRowsProduct& args, cudaStream_t stream) {
   constexpr int64_t kOfBlock = int64_t{kWarpsOfBlock} / kWarps * kColumns;
   const auto blocks = static_cast<unsigned>((args.out_size + kOfBlock - 1) / kOfBlock);
-  TANDEM_LAUNCH((FewRowsKernel<Out, kRows, kColumns, kWarps>), blocks, kWarpsOfBlock * kWarp, 0,
-                stream, args);
+  TANDEM_LAUNCH_EARLY((FewRowsKernel<Out, kRows, kColumns, kWarps>), blocks, kWarpsOfBlock * kWarp,
+                      0, stream, args);
   return cudaGetLastError();
 }
 

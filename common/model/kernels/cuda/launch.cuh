@@ -1,13 +1,63 @@
 // Launches a kernel, and declares the shared memory of each block. tests/support/cuda_emulation.h
 // has other definitions, which run a kernel on a CPU.
+//
+// A kernel that is launched early begins while the kernel before it on the stream still runs, on
+// GPUs that can (compute capability 9.0 and newer): most kernels of a decode step last a few
+// microseconds, of which starting is a large part. It calls AwaitPredecessor() in every thread,
+// before which it touches nothing that an earlier kernel writes or reads; constants, such as
+// weights, it may read at once.
 #ifndef TANDEM_COMMON_MODEL_KERNELS_CUDA_LAUNCH_CUH_
 #define TANDEM_COMMON_MODEL_KERNELS_CUDA_LAUNCH_CUH_
 
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+
 #ifndef TANDEM_LAUNCH
+#include <cuda_runtime.h>
 // kernel: in parentheses if it has template arguments. Then the kernel's arguments.
 #define TANDEM_LAUNCH(kernel, grid, threads, shared_bytes, stream, ...) \
   kernel<<<grid, threads, shared_bytes, stream>>>(__VA_ARGS__)
+#define TANDEM_LAUNCH_EARLY(kernel, grid, threads, shared_bytes, stream, ...) \
+  ::tandem::model::cuda::LaunchEarly(kernel, grid, threads, shared_bytes, stream, __VA_ARGS__)
 #define TANDEM_DYNAMIC_SHARED(type, name) extern __shared__ type name[]
+
+namespace tandem::model::cuda {
+
+// Errors are those of cudaGetLastError() afterwards.
+template <typename Args>
+void LaunchEarly(void (*kernel)(Args), dim3 grid, dim3 threads, size_t shared_bytes,
+                 cudaStream_t stream, const Args& args) {
+  int device = 0, major = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  cudaLaunchAttribute early;
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = threads;
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  config.attrs = &early;
+  config.numAttrs = major >= 9 ? 1 : 0;
+  cudaLaunchKernelEx(&config, kernel, args);
+}
+
+}  // namespace tandem::model::cuda
 #endif
+
+namespace tandem::model::cuda {
+
+// Waits until all earlier kernels are done and their writes can be seen; lets the next kernel begin,
+// which then waits here itself.
+__device__ inline void AwaitPredecessor() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  cudaGridDependencySynchronize();
+  cudaTriggerProgrammaticLaunchCompletion();
+#endif
+}
+
+}  // namespace tandem::model::cuda
 
 #endif  // TANDEM_COMMON_MODEL_KERNELS_CUDA_LAUNCH_CUH_

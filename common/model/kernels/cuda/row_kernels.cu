@@ -19,6 +19,7 @@ unsigned Blocks(int64_t items, int64_t of_block) {
 // One block per row. Stores the sum first and normalises the stored value, like the CPU.
 template <typename T, bool kWhole>
 __global__ void __launch_bounds__(kThreads) NormKernel(const Norm args) {
+  AwaitPredecessor();
   constexpr int kPack = kPackOf<T>;
   __shared__ float scratch[kWarp];
   const int64_t start = static_cast<int64_t>(blockIdx.x) * args.size;
@@ -128,6 +129,7 @@ __device__ inline float ClampedSwiglu(float gate, float up) {
 // One row of blocks per row of the batch.
 template <typename T, int N>
 __global__ void __launch_bounds__(kThreads) ActivateKernel(const Activate args) {
+  AwaitPredecessor();
   using Piece = Pack<T, N>;
   const int64_t j = (static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x) * N;
   if (j >= args.size) return;
@@ -168,6 +170,7 @@ __global__ void __launch_bounds__(kThreads) RotaryTableKernel(const RotaryTable 
 // One warp per head per row.
 template <typename T>
 __global__ void __launch_bounds__(kWarpsOfBlock* kWarp) RotateKernel(const Rotate args) {
+  AwaitPredecessor();
   const int heads = args.num_heads + args.num_kv_heads;
   const int64_t index = static_cast<int64_t>(blockIdx.x) * kWarpsOfBlock + threadIdx.x / kWarp;
   if (index >= args.rows * heads) return;  // the whole warp
@@ -290,6 +293,7 @@ struct HeadGroup {
 template <typename T>
 __global__ void __launch_bounds__(kWarpsOfBlock* kWarp)
     TransformHeadsKernel(const TransformHeads args) {
+  AwaitPredecessor();
   const int size = args.all_heads ? args.num_heads * args.head_dim : args.head_dim;
   const int groups = args.all_heads ? 1 : args.num_heads;
   const int64_t index = static_cast<int64_t>(blockIdx.x) * kWarpsOfBlock + threadIdx.x / kWarp;
@@ -329,6 +333,7 @@ __global__ void __launch_bounds__(kWarpsOfBlock* kWarp)
 // A block for each row.
 template <typename T, int N>
 __global__ void __launch_bounds__(kThreads) WriteKvKernel(const WriteKv args) {
+  AwaitPredecessor();
   using Piece = Pack<T, N>;
   const int64_t row = blockIdx.x;
   const int64_t slot = args.slots[row];
@@ -422,9 +427,9 @@ cudaError_t LaunchOf(const Norm& args, cudaStream_t stream) {
                      IsAligned(args.out);
   const auto blocks = static_cast<unsigned>(args.rows);
   if (packs) {
-    TANDEM_LAUNCH((NormKernel<T, true>), blocks, kThreads, 0, stream, args);
+    TANDEM_LAUNCH_EARLY((NormKernel<T, true>), blocks, kThreads, 0, stream, args);
   } else {
-    TANDEM_LAUNCH((NormKernel<T, false>), blocks, kThreads, 0, stream, args);
+    TANDEM_LAUNCH_EARLY((NormKernel<T, false>), blocks, kThreads, 0, stream, args);
   }
   return cudaGetLastError();
 }
@@ -435,10 +440,10 @@ cudaError_t LaunchOf(const Activate& args, cudaStream_t stream) {
   const auto rows = static_cast<unsigned>(args.rows);
   if (args.size % kPack == 0 && IsAligned(args.in) && IsAligned(args.out)) {
     const dim3 grid(rows, Blocks(args.size / kPack, kThreads));
-    TANDEM_LAUNCH((ActivateKernel<T, kPack>), grid, kThreads, 0, stream, args);
+    TANDEM_LAUNCH_EARLY((ActivateKernel<T, kPack>), grid, kThreads, 0, stream, args);
   } else {
     const dim3 grid(rows, Blocks(args.size, kThreads));
-    TANDEM_LAUNCH((ActivateKernel<T, 1>), grid, kThreads, 0, stream, args);
+    TANDEM_LAUNCH_EARLY((ActivateKernel<T, 1>), grid, kThreads, 0, stream, args);
   }
   return cudaGetLastError();
 }
@@ -446,16 +451,16 @@ cudaError_t LaunchOf(const Activate& args, cudaStream_t stream) {
 template <typename T>
 cudaError_t LaunchOf(const Rotate& args, cudaStream_t stream) {
   const int64_t warps = args.rows * (args.num_heads + args.num_kv_heads);
-  TANDEM_LAUNCH((RotateKernel<T>), Blocks(warps, kWarpsOfBlock), kWarpsOfBlock * kWarp, 0, stream,
-                args);
+  TANDEM_LAUNCH_EARLY((RotateKernel<T>), Blocks(warps, kWarpsOfBlock), kWarpsOfBlock * kWarp, 0,
+                      stream, args);
   return cudaGetLastError();
 }
 
 template <typename T>
 cudaError_t LaunchOf(const TransformHeads& args, cudaStream_t stream) {
   const int64_t warps = args.rows * (args.all_heads ? 1 : args.num_heads);
-  TANDEM_LAUNCH((TransformHeadsKernel<T>), Blocks(warps, kWarpsOfBlock), kWarpsOfBlock * kWarp, 0,
-                stream, args);
+  TANDEM_LAUNCH_EARLY((TransformHeadsKernel<T>), Blocks(warps, kWarpsOfBlock),
+                      kWarpsOfBlock * kWarp, 0, stream, args);
   return cudaGetLastError();
 }
 
@@ -468,9 +473,9 @@ cudaError_t LaunchOf(const WriteKv& args, cudaStream_t stream) {
                      IsAligned(args.v) && IsAligned(args.keys) && IsAligned(args.values);
   const auto blocks = static_cast<unsigned>(args.rows);
   if (packs) {
-    TANDEM_LAUNCH((WriteKvKernel<T, kPack>), blocks, kThreads, 0, stream, args);
+    TANDEM_LAUNCH_EARLY((WriteKvKernel<T, kPack>), blocks, kThreads, 0, stream, args);
   } else {
-    TANDEM_LAUNCH((WriteKvKernel<T, 1>), blocks, kThreads, 0, stream, args);
+    TANDEM_LAUNCH_EARLY((WriteKvKernel<T, 1>), blocks, kThreads, 0, stream, args);
   }
   return cudaGetLastError();
 }
