@@ -6,13 +6,12 @@
 namespace tandem::rollout::cuda {
 namespace {
 
-using model::cuda::BlockMax;
 using model::cuda::ExpWeight;
 using model::cuda::kAllLanes;
 using model::cuda::kSumBlock;
 using model::cuda::kWarp;
 using model::cuda::LogProb;
-using model::cuda::MaxOf;
+using model::cuda::MaximumOfRow;
 
 constexpr int kThreads = model::cuda::kExpSumThreads;
 constexpr int kDigits = 256;  // of a key, which has four
@@ -244,9 +243,7 @@ __global__ void __launch_bounds__(kThreads)
   TANDEM_DYNAMIC_SHARED(double, sums);
   const SampleJob job = jobs[blockIdx.x];
   const float* const x = logits + job.row * vocab;
-  float maximum = -INFINITY;
-  for (int64_t i = threadIdx.x; i < vocab; i += kThreads) maximum = MaxOf(maximum, x[i]);
-  maximum = BlockMax(maximum, shared.floats);
+  const float maximum = MaximumOfRow(x, vocab, shared.floats);
   if (!isfinite(maximum)) {
     if (threadIdx.x == 0) results[blockIdx.x] = {-1, 0.0f, 0.0f};
     return;

@@ -362,9 +362,7 @@ __global__ void __launch_bounds__(kExpSumThreads) RowLogProbsKernel(const RowLog
   const int64_t row = blockIdx.x;
   const float* const x = args.logits + row * args.vocab;
   const float scale = 1.0f / fmaxf(args.temperatures[row], 1e-30f);
-  float most = -INFINITY;
-  for (int64_t j = threadIdx.x; j < args.vocab; j += kExpSumThreads) most = MaxOf(most, x[j]);
-  most = BlockMax(most, floats);
+  const float most = MaximumOfRow(x, args.vocab, floats);
   double weighted = 0.0;  // z exp(z), with z = (x - most) * scale
   const double sum = SumOfWeights(
       args.vocab,
