@@ -67,7 +67,7 @@ at::Tensor HeadLogits(const at::Tensor& hidden, const LmHead& head) {
   if (device::FewRowsProductTakes(hidden, weight, {})) {
     logits = device::FewRowsProduct(hidden, weight, {}, at::kFloat);
   } else if (hidden.is_cuda() && hidden.scalar_type() == at::kBFloat16 &&
-      weight.scalar_type() == at::kBFloat16 && !device::ProductsTake({hidden, weight})) {
+             weight.scalar_type() == at::kBFloat16 && !device::ProductsTake({hidden, weight})) {
     logits = at::mm(hidden, weight.t(), type);  // cuBLAS's float32 sums, not rounded
   } else {
     logits = EmptyTensor({hidden.size(0), weight.size(0)}, hidden.options().dtype(type));
