@@ -114,17 +114,8 @@ cudaError_t LaunchRows(const FewRowsProduct& args, cudaStream_t stream) {
 
 template <typename Out>
 cudaError_t LaunchTyped(const FewRowsProduct& args, cudaStream_t stream) {
-  static_assert(kMostFewRows == 4);
-  switch (args.rows) {
-    case 1:
-      return LaunchRows<Out, 1>(args, stream);
-    case 2:
-      return LaunchRows<Out, 2>(args, stream);
-    case 3:
-      return LaunchRows<Out, 3>(args, stream);
-    default:
-      return LaunchRows<Out, 4>(args, stream);
-  }
+  static_assert(kMostFewRows == 2);
+  return args.rows == 1 ? LaunchRows<Out, 1>(args, stream) : LaunchRows<Out, 2>(args, stream);
 }
 
 }  // namespace
