@@ -89,7 +89,9 @@ Result AffixMethod(Runtime& runtime, const std::string& text, const std::string&
   if (bound[0] == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat(name, "() takes an argument"));
   }
-  if (bound[1] != nullptr) RETURN_IF_ERROR(runtime.Charge(static_cast<int64_t>(text.size())));
+  if (bound[1] != nullptr) {
+    RETURN_IF_ERROR(runtime.Charge(static_cast<int64_t>(text.size())));
+  }
   ASSIGN_OR_RETURN(const std::optional<Window> window, WindowOf(text, bound[1], bound[2]));
   std::vector<Value> affixes{*bound[0]};
   if (bound[0]->is_list() && bound[0]->list().is_tuple) affixes = bound[0]->list().items;
