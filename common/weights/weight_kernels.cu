@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "common/device/launch.cuh"
 #include "common/weights/additive_digest_kernel.h"
 #include "common/weights/run_kernels.h"
 #include "common/weights/weight_kernels.h"
@@ -91,7 +92,7 @@ cudaError_t LaunchCopy(const CopyRun* runs, size_t count, cudaStream_t stream) {
         return Blocks(run.size / CopyWidth(run) * run.repeat, kRunThreads);
       },
       [stream](const Batch<CopyRun>& batch, dim3 grid) {
-        CopyKernel<<<grid, kRunThreads, 0, stream>>>(batch);
+        TANDEM_LAUNCH(CopyKernel, grid, kRunThreads, 0, stream, batch);
       });
 }
 
@@ -100,7 +101,7 @@ cudaError_t LaunchCast(WireElement element, const CastRun* runs, size_t count,
   return ForBatches(
       runs, count, [](const CastRun& run) { return Blocks(run.length * run.repeat, kRunThreads); },
       [element, stream](const Batch<CastRun>& batch, dim3 grid) {
-        CastKernel<<<grid, kRunThreads, 0, stream>>>(element, batch);
+        TANDEM_LAUNCH(CastKernel, grid, kRunThreads, 0, stream, element, batch);
       });
 }
 
@@ -112,7 +113,7 @@ cudaError_t LaunchDigest(const DigestRun* runs, size_t count, uint64_t* lanes,
         return run.row_bytes > 0 ? run.rows * DigestBlocksOfRow(run) : 0;
       },
       [lanes, stream](const Batch<DigestRun>& batch, dim3 grid) {
-        DigestKernel<<<grid, kDigestThreads, 0, stream>>>(batch, lanes);
+        TANDEM_LAUNCH(DigestKernel, grid, kDigestThreads, 0, stream, batch, lanes);
       });
 }
 

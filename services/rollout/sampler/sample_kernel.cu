@@ -1,6 +1,6 @@
+#include "common/device/launch.cuh"
 #include "common/model/kernels/cuda/device_math.cuh"
 #include "common/model/kernels/cuda/exp_sum.cuh"
-#include "common/model/kernels/cuda/launch.cuh"
 #include "services/rollout/sampler/sample_kernel.h"
 
 namespace tandem::rollout::cuda {

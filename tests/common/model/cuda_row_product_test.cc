@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/support/cuda_emulation.h"
+#include "tests/support/huge_array.h"
 // After it.
 #include "common/model/kernels/cuda/row_product.cu"
 
@@ -129,6 +130,40 @@ TEST_P(CudaRowProduct, IsTheProductInFloat64) {
       }
     }
   }
+}
+
+// x and the result have more elements than 32 bits count.
+TEST_P(CudaRowProduct, TheLastOfVeryManyRowsIsTheRowAlone) {
+  at::manual_seed(5);
+  constexpr int64_t kIn = 1024, kOut = 1030, kRows = (int64_t{1} << 21) + 3;
+  const at::Tensor row = Random({1, kIn}), weight = Random({kOut, kIn});
+  const auto bytes = static_cast<int64_t>(row.element_size());
+  const auto out_bytes = static_cast<int64_t>(c10::elementSize(GetParam().out_type));
+  const testing::HugeArray<char> x(kRows * kIn * bytes), out(kRows * kOut * out_bytes);
+  std::memcpy(x.data() + (kRows - 1) * kIn * bytes, row.const_data_ptr(), row.nbytes());
+  cuda::RowProduct args;
+  args.type = ElementOf(GetParam().type);
+  args.out_type = ElementOf(GetParam().out_type);
+  args.rows = kRows;
+  args.in = kIn;
+  args.out_size = kOut;
+  args.x = x.data();
+  args.weight = weight.const_data_ptr();
+  args.out = out.data();
+  ASSERT_EQ(cuda::PartialFloats(args), 0);
+  {
+    const cuda_emulation::OnlyBlocks last([](dim3 block) {
+      const dim3 grid = cuda_emulation::Gpu::Current().grid_size();
+      return block.x + 1 == grid.x && block.y + 1 == grid.y;
+    });
+    ASSERT_EQ(cuda::Launch(args, nullptr), cudaSuccess);
+  }
+  const at::Tensor alone = Multiply(row, weight, {});
+  const int64_t first = kOut / 64 * 64;  // of the last tile
+  EXPECT_EQ(std::memcmp(out.data() + ((kRows - 1) * kOut + first) * out_bytes,
+                        static_cast<const char*>(alone.const_data_ptr()) + first * out_bytes,
+                        static_cast<size_t>((kOut - first) * out_bytes)),
+            0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, CudaRowProduct,

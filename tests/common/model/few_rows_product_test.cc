@@ -7,6 +7,7 @@
 #include <string>
 
 #include "tests/support/cuda_emulation.h"
+#include "tests/support/huge_array.h"
 // After it.
 #include "common/model/kernels/cuda/few_rows_product.cu"
 
@@ -79,6 +80,27 @@ TEST_P(FewRows, ARowAloneIsTheRowAmongOthers) {
           << row << " of " << out_size;
     }
   }
+}
+
+// A weight with more elements than 32 bits count.
+TEST_P(FewRows, TheLastColumnsOfAHugeWeightAreTheProducts) {
+  constexpr int64_t kIn = 4096, kOut = (int64_t{1} << 19) + 8, kLast = 8;
+  const at::Tensor x = Random({2, kIn}), last = Random({kLast, kIn});
+  const testing::HugeArray<at::BFloat16> weight(kOut * kIn);
+  std::memcpy(weight.data() + (kOut - kLast) * kIn, last.const_data_ptr(), last.nbytes());
+  const at::Tensor out = at::empty({2, kOut}, GetParam());
+  cuda::FewRowsProduct args = ArgsOf(x, last, {}, out);
+  args.weight = weight.data();
+  args.out_size = kOut;
+  {
+    const cuda_emulation::OnlyBlocks few(
+        [](dim3 block) { return block.x + kLast >= cuda_emulation::Gpu::Current().grid_size().x; });
+    ASSERT_EQ(cuda::Launch(args, nullptr), cudaSuccess);
+  }
+  const at::Tensor expected = at::matmul(x.to(at::kDouble), last.to(at::kDouble).t());
+  const at::Tensor found = out.narrow(1, kOut - kLast, kLast).to(at::kDouble);
+  EXPECT_TRUE(at::allclose(found, expected, 1.0 / 256, 1e-4))
+      << (found - expected).abs().max().item<double>();
 }
 
 TEST_P(FewRows, OtherSizesAndAddressesAreLeftToOthers) {

@@ -1,6 +1,6 @@
+#include "common/device/launch.cuh"
 #include "common/model/kernels/cuda/device_math.cuh"
 #include "common/model/kernels/cuda/few_rows_product.h"
-#include "common/model/kernels/cuda/launch.cuh"
 
 namespace tandem::model::cuda {
 namespace {
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(kWarpsOfBlock* kWarp) FewRowsKernel(const FewR
         weights[i][column] = LoadOnce(rows[column] + at + i * kStep);
       }
     }
-    if (waits) AwaitPredecessor();
+    if (waits) device::AwaitPredecessor();
     waits = false;
 #pragma unroll
     for (int i = 0; i < kInFlight; ++i) {
@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(kWarpsOfBlock* kWarp) FewRowsKernel(const FewR
       AddProducts<kRows, kColumns>(weights[i], x + at + i * kStep, args.in, sums);
     }
   }
-  if (waits) AwaitPredecessor();
+  if (waits) device::AwaitPredecessor();
   for (int column = 0; column < kColumns; ++column) {
     for (int row = 0; row < kRows; ++row) {
       const float sum = WarpSum(sums[column][row]);

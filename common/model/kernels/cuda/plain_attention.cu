@@ -1,5 +1,5 @@
+#include "common/device/launch.cuh"
 #include "common/model/kernels/cuda/device_math.cuh"
-#include "common/model/kernels/cuda/launch.cuh"
 #include "common/model/kernels/cuda/paged_attention.h"
 
 namespace tandem::model::cuda {

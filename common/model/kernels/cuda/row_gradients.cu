@@ -1,8 +1,8 @@
 #include <algorithm>
 
+#include "common/device/launch.cuh"
 #include "common/model/kernels/activation_rows.h"
 #include "common/model/kernels/cuda/device_math.cuh"
-#include "common/model/kernels/cuda/launch.cuh"
 #include "common/model/kernels/cuda/row_gradients.h"
 
 namespace tandem::model::cuda {

@@ -1,9 +1,9 @@
 #include <algorithm>
 
+#include "common/device/launch.cuh"
 #include "common/model/kernels/activation_rows.h"
 #include "common/model/kernels/cuda/device_math.cuh"
 #include "common/model/kernels/cuda/exp_sum.cuh"
-#include "common/model/kernels/cuda/launch.cuh"
 #include "common/model/kernels/cuda/row_kernels.h"
 
 namespace tandem::model::cuda {
@@ -19,7 +19,7 @@ unsigned Blocks(int64_t items, int64_t of_block) {
 // One block per row. Stores the sum first and normalises the stored value, like the CPU.
 template <typename T, bool kWhole>
 __global__ void __launch_bounds__(kThreads) NormKernel(const Norm args) {
-  AwaitPredecessor();
+  device::AwaitPredecessor();
   constexpr int kPack = kPackOf<T>;
   __shared__ float scratch[kWarp];
   const int64_t start = static_cast<int64_t>(blockIdx.x) * args.size;
@@ -129,7 +129,7 @@ __device__ inline float ClampedSwiglu(float gate, float up) {
 // One row of blocks per row of the batch.
 template <typename T, int N>
 __global__ void __launch_bounds__(kThreads) ActivateKernel(const Activate args) {
-  AwaitPredecessor();
+  device::AwaitPredecessor();
   using Piece = Pack<T, N>;
   const int64_t j = (static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x) * N;
   if (j >= args.size) return;
@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(kThreads) RotaryTableKernel(const RotaryTable 
 // One warp per head per row.
 template <typename T>
 __global__ void __launch_bounds__(kWarpsOfBlock* kWarp) RotateKernel(const Rotate args) {
-  AwaitPredecessor();
+  device::AwaitPredecessor();
   const int heads = args.num_heads + args.num_kv_heads;
   const int64_t index = static_cast<int64_t>(blockIdx.x) * kWarpsOfBlock + threadIdx.x / kWarp;
   if (index >= args.rows * heads) return;  // the whole warp
@@ -293,7 +293,7 @@ struct HeadGroup {
 template <typename T>
 __global__ void __launch_bounds__(kWarpsOfBlock* kWarp)
     TransformHeadsKernel(const TransformHeads args) {
-  AwaitPredecessor();
+  device::AwaitPredecessor();
   const int size = args.all_heads ? args.num_heads * args.head_dim : args.head_dim;
   const int groups = args.all_heads ? 1 : args.num_heads;
   const int64_t index = static_cast<int64_t>(blockIdx.x) * kWarpsOfBlock + threadIdx.x / kWarp;
@@ -333,7 +333,7 @@ __global__ void __launch_bounds__(kWarpsOfBlock* kWarp)
 // A block for each row.
 template <typename T, int N>
 __global__ void __launch_bounds__(kThreads) WriteKvKernel(const WriteKv args) {
-  AwaitPredecessor();
+  device::AwaitPredecessor();
   using Piece = Pack<T, N>;
   const int64_t row = blockIdx.x;
   const int64_t slot = args.slots[row];

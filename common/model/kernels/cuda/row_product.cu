@@ -1,7 +1,7 @@
 #include <algorithm>
 
+#include "common/device/launch.cuh"
 #include "common/model/kernels/cuda/device_math.cuh"
-#include "common/model/kernels/cuda/launch.cuh"
 #include "common/model/kernels/cuda/row_product.h"
 #include "common/model/kernels/cuda/warp_tile.cuh"
 

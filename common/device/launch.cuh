@@ -6,8 +6,8 @@
 // microseconds, of which starting is a large part. It calls AwaitPredecessor() in every thread,
 // before which it touches nothing that an earlier kernel writes or reads; constants, such as
 // weights, it may read at once.
-#ifndef TANDEM_COMMON_MODEL_KERNELS_CUDA_LAUNCH_CUH_
-#define TANDEM_COMMON_MODEL_KERNELS_CUDA_LAUNCH_CUH_
+#ifndef TANDEM_COMMON_DEVICE_LAUNCH_CUH_
+#define TANDEM_COMMON_DEVICE_LAUNCH_CUH_
 
 #include <cuda_runtime_api.h>
 
@@ -19,10 +19,10 @@
 #define TANDEM_LAUNCH(kernel, grid, threads, shared_bytes, stream, ...) \
   kernel<<<grid, threads, shared_bytes, stream>>>(__VA_ARGS__)
 #define TANDEM_LAUNCH_EARLY(kernel, grid, threads, shared_bytes, stream, ...) \
-  ::tandem::model::cuda::LaunchEarly(kernel, grid, threads, shared_bytes, stream, __VA_ARGS__)
+  ::tandem::device::LaunchEarly(kernel, grid, threads, shared_bytes, stream, __VA_ARGS__)
 #define TANDEM_DYNAMIC_SHARED(type, name) extern __shared__ type name[]
 
-namespace tandem::model::cuda {
+namespace tandem::device {
 
 // Errors are those of cudaGetLastError() afterwards.
 template <typename Args>
@@ -44,10 +44,10 @@ void LaunchEarly(void (*kernel)(Args), dim3 grid, dim3 threads, size_t shared_by
   cudaLaunchKernelEx(&config, kernel, args);
 }
 
-}  // namespace tandem::model::cuda
+}  // namespace tandem::device
 #endif
 
-namespace tandem::model::cuda {
+namespace tandem::device {
 
 // Waits until all earlier kernels are done and their writes can be seen; lets the next kernel begin,
 // which then waits here itself.
@@ -58,6 +58,6 @@ __device__ inline void AwaitPredecessor() {
 #endif
 }
 
-}  // namespace tandem::model::cuda
+}  // namespace tandem::device
 
-#endif  // TANDEM_COMMON_MODEL_KERNELS_CUDA_LAUNCH_CUH_
+#endif  // TANDEM_COMMON_DEVICE_LAUNCH_CUH_
