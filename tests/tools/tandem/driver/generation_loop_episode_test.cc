@@ -22,17 +22,21 @@ using Request = FakeSampler::Request;
 // Asks again after the first completion, and adds a token of its own.
 class TwoTurns : public Episode {
  public:
-  explicit TwoTurns(const Prompt& prompt) : turn_{prompt.token_ids, ""} {}
+  explicit TwoTurns(const Prompt& prompt) { turn_.token_ids = prompt.token_ids; }
 
-  absl::StatusOr<std::optional<Turn>> NextTurn(std::optional<Completion> last) override {
-    if (last.has_value()) completions_.push_back(*std::move(last));
+  absl::StatusOr<Turn> FirstTurn() override { return turn_; }
+
+  bool Continue(Completion completion, std::function<void()> /*ready*/) override {
+    completions_.push_back(std::move(completion));
+    return true;
+  }
+
+  absl::StatusOr<std::optional<Turn>> NextTurn() override {
     if (completions_.size() == 2) return std::nullopt;
-    if (completions_.size() == 1) {
-      if (completions_[0].text == "?") return absl::NotFoundError("no such tool");
-      const std::vector<uint32_t>& said = completions_[0].token_ids;
-      turn_.token_ids.insert(turn_.token_ids.end(), said.begin(), said.end());
-      turn_.token_ids.push_back(99);
-    }
+    if (completions_[0].text == "?") return absl::NotFoundError("no such tool");
+    const std::vector<uint32_t>& said = completions_[0].token_ids;
+    turn_.token_ids.insert(turn_.token_ids.end(), said.begin(), said.end());
+    turn_.token_ids.push_back(99);
     return turn_;
   }
 
@@ -43,6 +47,10 @@ class TwoTurns : public Episode {
   std::vector<Completion> completions_;
 };
 
+std::unique_ptr<Episode> MakeTwoTurns(const Prompt& prompt, uint64_t /*seed*/) {
+  return std::make_unique<TwoTurns>(prompt);
+}
+
 TEST_F(GenerationLoopTest, AnEpisodeOfTwoTurnsRunsThroughTheLoop) {
   config_.mutable_data()->set_train_batch_size(1);
   sampler_.sample = [](const Request& request) {
@@ -52,7 +60,7 @@ TEST_F(GenerationLoopTest, AnEpisodeOfTwoTurnsRunsThroughTheLoop) {
     return out;
   };
   GenerationLoop::Options options = LoopOptions();
-  options.make_episode = [](const Prompt& prompt) { return std::make_unique<TwoTurns>(prompt); };
+  options.make_episode = MakeTwoTurns;
   GenerationLoop loop(options);
 
   ASSERT_OK_AND_ASSIGN(const StepBatch batch, loop.Take(1, 0, KeepWaiting));
@@ -80,7 +88,7 @@ TEST_F(GenerationLoopTest, AnEpisodeThatFailsNamesTheRow) {
   };
   sampler_.holds = [](const Request& request) { return request.options.sampling.n() == 1; };
   GenerationLoop::Options options = LoopOptions();
-  options.make_episode = [](const Prompt& prompt) { return std::make_unique<TwoTurns>(prompt); };
+  options.make_episode = MakeTwoTurns;
   GenerationLoop loop(options);
   EXPECT_THAT(loop.Take(1, 0, KeepWaiting).status(),
               StatusIs(absl::StatusCode::kNotFound,
