@@ -53,6 +53,7 @@ class Calculator : public Environment {
     Reply out;
     if (!turn.tool_calls.empty()) {
       out.messages = ordered_json::array();
+      out.num_tool_calls = static_cast<int64_t>(turn.tool_calls.size());
       for (const ToolCall& call : turn.tool_calls) {
         const absl::StatusOr<std::string> result = Call(call);
         if (!result.ok()) ++out.num_malformed_calls;
