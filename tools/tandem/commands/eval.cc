@@ -5,10 +5,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/io/json_text.h"
+#include "common/io/model_config.h"
+#include "common/model/model_spec.h"
 #include "common/status/status_macros.h"
 #include "common/text/count.h"
 #include "nlohmann/json.hpp"
 #include "tools/tandem/commands/command.h"
+#include "tools/tandem/commands/run_checks.h"
 #include "tools/tandem/commands/run_options.h"
 #include "tools/tandem/commands/session.h"
 #include "tools/tandem/driver/evaluator.h"
@@ -57,7 +60,10 @@ absl::Status RunEval(const EvalOptions& options) {
   RETURN_IF_ERROR(
       (*rewarder)->Check(driver::kRewardServiceWait, [&session] { return session.interrupted(); }));
   ASSIGN_OR_RETURN(auto tokenizer, driver::LoadTokenizerIfAny(config.model().path()));
-  ASSIGN_OR_RETURN(const auto episodes, driver::Episodes::Create(config, tokenizer.get()));
+  ASSIGN_OR_RETURN(const io::ModelConfig model, io::ReadModelConfig(config.model().path()));
+  ASSIGN_OR_RETURN(const model::ModelSpec spec, model::ParseModelSpec(model.json, model.path));
+  ASSIGN_OR_RETURN(const auto episodes, driver::Episodes::Create(config, tokenizer.get(),
+                                                                 LongestSequence(config, spec)));
   RETURN_IF_ERROR(
       episodes->Check(driver::kEnvironmentWait, [&session] { return session.interrupted(); }));
   driver::RowNeeds needs_of_rows = {.answer = driver::NeedsAnswer(config.reward()),

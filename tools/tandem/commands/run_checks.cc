@@ -26,9 +26,7 @@ constexpr int64_t kMostProcessesPerCore = 16;
 
 void CheckLengths(const CheckedRun& run, std::vector<std::string>& warnings) {
   const int64_t max_tokens = config::LongestCompletion(run.config);
-  const int64_t stated = run.config.rollout().max_model_len();
-  const int64_t most = model::LongestGeneration(run.spec);
-  const int64_t positions = stated > 0 ? std::min(stated, most) : most;
+  const int64_t positions = LongestSequence(run.config, run.spec);
   int64_t longest = run.reinforcement ? LongestPrompt(run.train) : 0;
   if (run.rewards_test()) longest = std::max(longest, LongestPrompt(*run.test));
   const int64_t room = positions - longest;
@@ -118,6 +116,12 @@ bool ComparesSamples(config::v1::AdvEstimator estimator) {
     default:
       return false;
   }
+}
+
+int64_t LongestSequence(const config::v1::RunConfig& config, const model::ModelSpec& spec) {
+  const int64_t stated = config.rollout().max_model_len();
+  const int64_t most = model::LongestGeneration(spec);
+  return stated > 0 ? std::min(stated, most) : most;
 }
 
 int64_t LongestPrompt(const driver::PromptSource& source) {

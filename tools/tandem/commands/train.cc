@@ -117,7 +117,8 @@ absl::StatusOr<RunInputs> ReadInputs(Kind kind, const RunOptions& options, Sessi
                                      .check_answer = driver::AnswerCheckOf(config.reward()),
                                      .given = GivenOf(kind),
                                      .generation = kind == Kind::kReinforcement};
-  ASSIGN_OR_RETURN(inputs.episodes, driver::Episodes::Create(config, inputs.tokenizer.get()));
+  ASSIGN_OR_RETURN(inputs.episodes, driver::Episodes::Create(config, inputs.tokenizer.get(),
+                                                             LongestSequence(config, inputs.spec)));
   inputs.episodes->AddNeeds(needs_of_train);
   if (kind != Kind::kReinforcement) {
     ASSIGN_OR_RETURN(needs_of_train.end_ids,

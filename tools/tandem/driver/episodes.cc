@@ -23,10 +23,12 @@ environment::v1::Reset ResetOf(const Prompt& prompt, uint64_t seed) {
 
 }  // namespace
 
-Episodes::Episodes(const config::v1::RunConfig& config, const tokenizer::Tokenizer* tokenizer)
+Episodes::Episodes(const config::v1::RunConfig& config, const tokenizer::Tokenizer* tokenizer,
+                   int64_t max_length)
     : config_(config.environment()),
       max_tokens_(config::LongestCompletion(config)),
       max_turn_tokens_(config.rollout().max_tokens()),
+      max_length_(max_length),
       tokenizer_(tokenizer) {
   if (config_.name() == config::v1::ENVIRONMENT_NAME_SERVICE) {
     client_ = std::make_shared<environment::EnvironmentClient>(
@@ -39,14 +41,15 @@ Episodes::~Episodes() {
 }
 
 absl::StatusOr<std::unique_ptr<Episodes>> Episodes::Create(const config::v1::RunConfig& config,
-                                                           const tokenizer::Tokenizer* tokenizer) {
+                                                           const tokenizer::Tokenizer* tokenizer,
+                                                           int64_t max_length) {
   if (config.environment().name() == config::v1::ENVIRONMENT_NAME_CALCULATOR &&
       tokenizer == nullptr) {
     return absl::FailedPreconditionError(
         absl::StrCat("environment.name: calculator reads text, but ", config.model().path(),
                      " has no tokenizer.json"));
   }
-  return std::unique_ptr<Episodes>(new Episodes(config, tokenizer));
+  return std::unique_ptr<Episodes>(new Episodes(config, tokenizer, max_length));
 }
 
 void Episodes::AddNeeds(RowNeeds& needs) const {
@@ -79,6 +82,7 @@ EpisodeFactory Episodes::factory() const {
       .max_turns = config_.max_turns(),
       .max_tokens = max_tokens_,
       .max_turn_tokens = max_turn_tokens_,
+      .max_length = max_length_,
       .splits = config_.on_template_mismatch() == config::v1::ON_TEMPLATE_MISMATCH_SPLIT};
   return [client = client_, limits, tokenizer = tokenizer_,
           timeout = absl::Seconds(config_.timeout_s())](const Prompt& prompt, uint64_t seed) {

@@ -28,10 +28,12 @@ inline constexpr absl::Duration kEnvironmentWait = absl::Seconds(60);
 // Thread-safe. Outlives the episodes' last use; destroying it ends what they wait for.
 class Episodes {
  public:
-  // `tokenizer` may be null if every row gives token ids; it outlives the episodes. Connects nowhere.
+  // `tokenizer` may be null if every row gives token ids; it outlives the episodes. `max_length` is the
+  // longest sequence that the rollouts take, 0 if unknown. Connects nowhere.
   // FAILED_PRECONDITION if the environment needs a tokenizer and there is none.
   static absl::StatusOr<std::unique_ptr<Episodes>> Create(const config::v1::RunConfig& config,
-                                                          const tokenizer::Tokenizer* tokenizer);
+                                                          const tokenizer::Tokenizer* tokenizer,
+                                                          int64_t max_length = 0);
   ~Episodes();
 
   // Adds what the episodes need of the rows.
@@ -44,11 +46,13 @@ class Episodes {
   void AddMetrics(Metrics& metrics) const;
 
  private:
-  Episodes(const config::v1::RunConfig& config, const tokenizer::Tokenizer* tokenizer);
+  Episodes(const config::v1::RunConfig& config, const tokenizer::Tokenizer* tokenizer,
+           int64_t max_length);
 
   const config::v1::EnvironmentConfig config_;
   const int64_t max_tokens_;
   const int64_t max_turn_tokens_;
+  const int64_t max_length_;
   const tokenizer::Tokenizer* const tokenizer_;
   std::shared_ptr<environment::EnvironmentClient> client_;  // null unless a service plays
 };

@@ -86,9 +86,11 @@ class MultiTurnEpisode : public Episode {
  private:
   // Tokens that may still follow.
   int64_t room() const {
+    const auto length = static_cast<int64_t>(turn_.token_ids.size());
     const int64_t longest = static_cast<int64_t>(prompt_.token_ids.size()) + limits_.max_tokens;
-    return std::min(limits_.max_tokens - num_tokens_,
-                    longest - static_cast<int64_t>(turn_.token_ids.size()));
+    int64_t room = std::min(limits_.max_tokens - num_tokens_, longest - length);
+    if (limits_.max_length > 0) room = std::min(room, limits_.max_length - length);
+    return room;
   }
 
   absl::StatusOr<std::optional<Turn>> End(common::v1::FinishReason reason) {

@@ -17,6 +17,7 @@ struct EpisodeLimits {
   int64_t max_turns = 1;
   int64_t max_tokens = 1;       // after the prompt
   int64_t max_turn_tokens = 1;  // of one request
+  int64_t max_length = 0;       // of a sequence, its prompt included; 0: no limit
   // A template that rewrites the past begins a new sequence; otherwise it is an error.
   bool splits = false;
 };

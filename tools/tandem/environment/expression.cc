@@ -101,7 +101,7 @@ class Parser {
         if (!is_digit(i + 1) || !is_digit(i + 2) || !is_digit(i + 3) || is_digit(i + 4)) {
           return Expected("groups of three digits after a comma");
         }
-        digits.append(start.substr(i + 1, 3));
+        absl::StrAppend(&digits, start.substr(i + 1, 3));
         i += 4;
       }
     }

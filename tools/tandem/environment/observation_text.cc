@@ -16,7 +16,7 @@ namespace {
 using nlohmann::ordered_json;
 
 // Stands for a turn, to find what the template writes after one.
-constexpr absl::string_view kMark = "TurnOfThePolicy";
+constexpr char kMark[] = "TurnOfThePolicy";
 
 std::string Shown(absl::string_view text, size_t at) {
   constexpr size_t kBefore = 20;
@@ -66,7 +66,7 @@ absl::StatusOr<ObservationText> RenderObservation(const ordered_json& conversati
     return absl::InvalidArgumentError(
         "the chat template leaves out the content of an assistant's message");
   }
-  absl::string_view end = absl::string_view(with_mark).substr(mark + kMark.size());
+  absl::string_view end = absl::string_view(with_mark).substr(mark + absl::string_view(kMark).size());
   if (!absl::EndsWith(with_turn, end)) {
     out.mismatch = absl::StrCat(
         "the chat template ends a turn with ", Shown(end, 0), ", but the policy's with ",

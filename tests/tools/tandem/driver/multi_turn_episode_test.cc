@@ -264,6 +264,16 @@ TEST_F(MultiTurnEpisodeTest, TheLastTurnGetsTheTokensThatAreLeft) {
   EXPECT_EQ(out.segments[2].reward, 3);
 }
 
+TEST_F(MultiTurnEpisodeTest, TheLongestSequenceOfTheModelIsALimit) {
+  limits_.max_length = 4 + 2 + 5 + 3;  // prompt, turn, observation, room
+  seen_.replies = {Says("7"), Says("8")};
+  Begin();
+  ASSERT_OK(Say("2<eos>").status());
+  EXPECT_EQ(turn_.max_tokens, 3);
+  EXPECT_THAT(Say("3<eos>"), ::tandem::testing::IsOkAndHolds("end"));
+  EXPECT_EQ(episode_->Take().finish_reason, common::v1::FINISH_REASON_LENGTH);
+}
+
 TEST_F(MultiTurnEpisodeTest, ALimitOfTurnsEndsTheEpisode) {
   limits_.max_turns = 2;
   seen_.replies = {Says("7"), Says("8")};
