@@ -173,27 +173,20 @@ class MultiTurnEpisode : public Episode {
   // Appends an observation; false if it leaves no room for another token.
   absl::StatusOr<bool> AddObservation(const Reply& reply) {
     if (!reply.messages.empty() && prompt_.chat.has_value()) return AddMessages(reply.messages);
-    if (!reply.token_ids.empty()) {
-      AddIds(reply.token_ids, EpisodeSegment::Kind::kObservation);
-      if (tokenizer_ != nullptr) {
-        const std::vector<int32_t> ids(reply.token_ids.begin(), reply.token_ids.end());
-        ASSIGN_OR_RETURN(const std::string text, tokenizer_->Decode(ids, true));
-        EndTurn(text);
-      } else {
-        EndTurn("");
-      }
-      return HasRoom();
-    }
     std::string text = reply.continuation;
-    for (const ordered_json& message : reply.messages) {
-      absl::StrAppend(&text, message["content"].get<std::string>());
+    std::vector<uint32_t> ids = reply.token_ids;
+    if (ids.empty()) {
+      for (const ordered_json& message : reply.messages) {
+        absl::StrAppend(&text, message["content"].get<std::string>());
+      }
+      ASSIGN_OR_RETURN(ids, Tokenize(text));
+    } else if (tokenizer_ != nullptr) {
+      ASSIGN_OR_RETURN(text, tokenizer_->Decode(std::vector<int32_t>(ids.begin(), ids.end()),
+                                                /*skip_special_tokens=*/true));
     }
-    ASSIGN_OR_RETURN(const std::vector<uint32_t> ids, Tokenize(text));
     AddIds(ids, EpisodeSegment::Kind::kObservation);
-    if (prompt_.chat.has_value() && !reply.continuation.empty()) {
-      // The assistant's message goes on after it; the environment sees what follows.
-      begun_text_ += sampled_.text + text;
-    }
+    // In a chat the assistant's message goes on after it; the environment sees what follows.
+    if (prompt_.chat.has_value()) begun_text_ += sampled_.text + text;
     EndTurn(text);
     return HasRoom();
   }

@@ -147,6 +147,9 @@ absl::Status ReadSegments(const io::JsonFields& row, Sample& sample) {
     return row.Error("segments", "expected a list of segments");
   }
   for (size_t i = 0; i < list.size(); ++i) {
+    if (!list[i].is_object()) {
+      return row.Error("segments", absl::StrCat("[", i, "]: expected an object"));
+    }
     const io::JsonFields segment(list[i], absl::StrCat(row.place(), ": segments[", i, "]"));
     ASSIGN_OR_RETURN(const common::v1::SegmentKind kind, KindOf(segment));
     RETURN_IF_ERROR(AddIds(segment, "ids", kind, sample));
