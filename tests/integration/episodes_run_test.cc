@@ -8,6 +8,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -110,14 +111,21 @@ Observation ThreeTurns(const Reset&, const Step& step) {
   return out;
 }
 
+// A number that differs between the episodes of a group, and between their attempts.
+uint64_t NumberOf(const Reset& reset) {
+  return (reset.seed() >> 8) + static_cast<uint64_t>(reset.sample()) * 7 +
+         static_cast<uint64_t>(reset.attempt()) * 3;
+}
+
 // Notes every turn that the environment answers.
 struct Witness {
   absl::Mutex mu;
-  std::map<uint64_t, Turns> turns ABSL_GUARDED_BY(mu);  // by the episode's seed
+  using Key = std::tuple<uint64_t, int64_t, int64_t>;  // seed, sample and attempt
+  std::map<Key, Turns> turns ABSL_GUARDED_BY(mu);
 
   Observation Note(const Reset& reset, const Step& step) {
     absl::MutexLock lock(&mu);
-    Turns& of_episode = turns[reset.seed()];
+    Turns& of_episode = turns[{reset.seed(), reset.sample(), reset.attempt()}];
     of_episode.resize(step.turn());  // a turn that a death cost comes again
     of_episode.back().assign(step.token_ids().begin(), step.token_ids().end());
     return ThreeTurns(reset, step);
@@ -129,12 +137,12 @@ TEST_F(EpisodesRun, EverySampledTokenIsTrainedOnOnceOrAccountedFor) {
   FakeEnvironment environment(
       {.step = [&](const Reset& reset, const Step& step) { return witness.Note(reset, step); },
        .delay = [](const Reset& reset,
-                   const Step&) { return absl::Milliseconds(reset.seed() % 40); },
+                   const Step&) { return absl::Milliseconds(NumberOf(reset) % 40); },
        .fails = [](const Reset& reset,
                    const Step& step) -> std::optional<environment::v1::EpisodeErrorCode> {
          if (step.turn() != 2) return std::nullopt;
-         if (reset.seed() % 8 == 1) return environment::v1::EPISODE_ERROR_CODE_RESTART;
-         if (reset.seed() % 32 == 2) return environment::v1::EPISODE_ERROR_CODE_DROP;
+         if (NumberOf(reset) % 8 == 1) return environment::v1::EPISODE_ERROR_CODE_RESTART;
+         if (NumberOf(reset) % 32 == 2) return environment::v1::EPISODE_ERROR_CODE_DROP;
          return std::nullopt;
        },
        .dies_at = 30});
@@ -164,7 +172,7 @@ TEST_F(EpisodesRun, EverySampledTokenIsTrainedOnOnceOrAccountedFor) {
   double seen_tokens = 0, sampled_tokens = 0, trained_tokens = 0;
   {
     absl::MutexLock lock(&witness.mu);
-    for (const auto& [seed, turns] : witness.turns) {
+    for (const auto& [key, turns] : witness.turns) {
       seen.insert(turns);
       for (const auto& turn : turns) seen_tokens += static_cast<double>(turn.size());
     }
@@ -272,7 +280,7 @@ TEST_F(EpisodesRun, GoesOnInModeAsync) {
   FakeEnvironment environment(
       {.step = ThreeTurns,
        .delay = [](const Reset& reset,
-                   const Step&) { return absl::Milliseconds(reset.seed() % 100); },
+                   const Step&) { return absl::Milliseconds(NumberOf(reset) % 100); },
        .dies_at = 40});
   const ProgramResult run = RunProgram(
       "tandem", Args({"environment.name=service", "environment.endpoint=" + environment.address(),

@@ -29,7 +29,8 @@ class SingleTurnEpisode : public Episode {
 
 }  // namespace
 
-std::unique_ptr<Episode> MakeSingleTurnEpisode(const Prompt& prompt, uint64_t /*seed*/) {
+std::unique_ptr<Episode> MakeSingleTurnEpisode(const Prompt& prompt,
+                                               const EpisodeNumber& /*number*/) {
   return std::make_unique<SingleTurnEpisode>(prompt);
 }
 

@@ -58,12 +58,20 @@ class Episode {
   virtual Completion Take() = 0;
 };
 
-// Makes one episode of a prompt, with a seed for the environment's randomness. Thread-safe; the
-// prompt outlives the episode.
-using EpisodeFactory = std::function<std::unique_ptr<Episode>(const Prompt& prompt, uint64_t seed)>;
+// Tells the environment which episode it is.
+struct EpisodeNumber {
+  uint64_t seed = 0;    // for the environment's randomness; the same for all of a group
+  int64_t sample = 0;   // of the group; the baseline's is the last
+  int64_t attempt = 0;  // counted from 0
+};
+
+// Makes one episode of a prompt. Thread-safe; the prompt outlives the episode.
+using EpisodeFactory =
+    std::function<std::unique_ptr<Episode>(const Prompt& prompt, const EpisodeNumber& number)>;
 
 // The prompt is the first turn and the only one.
-std::unique_ptr<Episode> MakeSingleTurnEpisode(const Prompt& prompt, uint64_t seed = 0);
+std::unique_ptr<Episode> MakeSingleTurnEpisode(const Prompt& prompt,
+                                               const EpisodeNumber& number = {});
 
 }  // namespace tandem::driver
 

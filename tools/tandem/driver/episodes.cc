@@ -12,12 +12,14 @@
 namespace tandem::driver {
 namespace {
 
-environment::v1::Reset ResetOf(const Prompt& prompt, uint64_t seed) {
+environment::v1::Reset ResetOf(const Prompt& prompt, const EpisodeNumber& number) {
   environment::v1::Reset out;
   out.set_row_json(io::JsonText(prompt.fields));
   out.set_prompt(prompt.text);
   out.mutable_prompt_token_ids()->Add(prompt.token_ids.begin(), prompt.token_ids.end());
-  out.set_seed(seed);
+  out.set_seed(number.seed);
+  out.set_sample(number.sample);
+  out.set_attempt(number.attempt);
   return out;
 }
 
@@ -85,11 +87,12 @@ EpisodeFactory Episodes::factory() const {
       .max_length = max_length_,
       .splits = config_.on_template_mismatch() == config::v1::ON_TEMPLATE_MISMATCH_SPLIT};
   return [client = client_, limits, tokenizer = tokenizer_,
-          timeout = absl::Seconds(config_.timeout_s())](const Prompt& prompt, uint64_t seed) {
+          timeout = absl::Seconds(config_.timeout_s())](const Prompt& prompt,
+                                                        const EpisodeNumber& number) {
     std::unique_ptr<environment::Environment> environment =
         client == nullptr
             ? environment::MakeCalculator(/*in_chat=*/prompt.chat.has_value())
-            : environment::MakeServiceEnvironment(client, ResetOf(prompt, seed), timeout);
+            : environment::MakeServiceEnvironment(client, ResetOf(prompt, number), timeout);
     return MakeMultiTurnEpisode(prompt, std::move(environment), limits, tokenizer);
   };
 }

@@ -52,12 +52,12 @@ absl::StatusOr<Turn> GroupRun::FirstTurn() {
 }
 
 std::unique_ptr<Episode> GroupRun::MakeEpisode(size_t episode) const {
-  // Another one for each attempt.
+  // One seed for the group: its samples play the same game.
   const uint64_t seed = options_.sampling.sampling.seed() +
-                        static_cast<uint64_t>(options_.place + 1) * 0x9E3779B97F4A7C15ULL +
-                        static_cast<uint64_t>(episode + 1) * 0xA0761D6478BD642FULL +
-                        static_cast<uint64_t>(num_retries_[episode]) * 0xE7037ED1A0B428DBULL;
-  return options_.make_episode(options_.prompt, seed);
+                        static_cast<uint64_t>(options_.place + 1) * 0x9E3779B97F4A7C15ULL;
+  return options_.make_episode(
+      options_.prompt,
+      {.seed = seed, .sample = static_cast<int64_t>(episode), .attempt = num_retries_[episode]});
 }
 
 void GroupRun::Sample(const Turn& turn, std::optional<size_t> episode,

@@ -53,7 +53,7 @@ class TwoTurns : public Episode {
   std::vector<Completion> completions_;
 };
 
-std::unique_ptr<Episode> MakeTwoTurns(const Prompt& prompt, uint64_t /*seed*/) {
+std::unique_ptr<Episode> MakeTwoTurns(const Prompt& prompt, const EpisodeNumber& /*number*/) {
   return std::make_unique<TwoTurns>(prompt);
 }
 
@@ -168,7 +168,7 @@ TEST_F(GenerationLoopTest, EpisodesThatWaitHoldNoThread) {
   config_.mutable_data()->set_train_batch_size(40);
   Waiting::Environment environment;
   GenerationLoop::Options options = LoopOptions();
-  options.make_episode = [&](const Prompt& prompt, uint64_t) {
+  options.make_episode = [&](const Prompt& prompt, const EpisodeNumber&) {
     return std::make_unique<Waiting>(prompt, environment, /*waits=*/true);
   };
   GenerationLoop loop(options);
@@ -182,7 +182,7 @@ TEST_F(GenerationLoopTest, AnEnvironmentMayAnswerAfterTheLoopHasEnded) {
   Waiting::Environment environment;
   {
     GenerationLoop::Options options = LoopOptions();
-    options.make_episode = [&](const Prompt& prompt, uint64_t) {
+    options.make_episode = [&](const Prompt& prompt, const EpisodeNumber&) {
       return std::make_unique<Waiting>(prompt, environment, /*waits=*/true);
     };
     GenerationLoop loop(options);
@@ -206,7 +206,7 @@ TEST_F(GenerationLoopTest, ALostEpisodeIsPlayedAgainAndCounted) {
     return out;
   };
   GenerationLoop::Options options = LoopOptions();
-  options.make_episode = [&](const Prompt& prompt, uint64_t) {
+  options.make_episode = [&](const Prompt& prompt, const EpisodeNumber&) {
     return std::make_unique<Waiting>(prompt, environment, /*waits=*/false);
   };
   GenerationLoop loop(options);
@@ -247,7 +247,7 @@ TEST_F(GenerationLoopTest, AnEpisodeThatIsLostForGoodIsDroppedWithItsGroup) {
     prompts_->Seek(0);
     if (is_async) SetAsync(/*batch_size=*/4, /*max_staleness=*/0);
     GenerationLoop::Options options = LoopOptions();
-    options.make_episode = [&](const Prompt& prompt, uint64_t) {
+    options.make_episode = [&](const Prompt& prompt, const EpisodeNumber&) {
       return std::make_unique<Waiting>(prompt, environment, /*waits=*/false);
     };
     GenerationLoop loop(options);
@@ -270,7 +270,7 @@ TEST_F(GenerationLoopTest, AnEnvironmentThatLosesEverythingEndsTheRun) {
     return environment::DropEpisode(absl::AbortedError("no disk"));
   };
   GenerationLoop::Options options = LoopOptions();
-  options.make_episode = [&](const Prompt& prompt, uint64_t) {
+  options.make_episode = [&](const Prompt& prompt, const EpisodeNumber&) {
     return std::make_unique<Waiting>(prompt, environment, /*waits=*/false);
   };
   GenerationLoop loop(options);
