@@ -29,4 +29,14 @@ std::string DescribeBatch(const v1::RunConfig& config) {
                       Count(batch.optimizer_steps, "optimizer step"));
 }
 
+bool PlaysEpisodes(const v1::RunConfig& config) {
+  const v1::EnvironmentName name = config.environment().name();
+  return name != v1::ENVIRONMENT_NAME_UNSPECIFIED && name != v1::ENVIRONMENT_NAME_SINGLE_TURN;
+}
+
+int64_t LongestCompletion(const v1::RunConfig& config) {
+  const int64_t of_episode = config.environment().max_tokens();
+  return PlaysEpisodes(config) && of_episode > 0 ? of_episode : config.rollout().max_tokens();
+}
+
 }  // namespace tandem::config

@@ -21,6 +21,13 @@ BatchArithmetic ComputeBatch(const v1::RunConfig& config);
 // "32 prompts x 8 samples = 256 samples = 4 optimizer steps".
 std::string DescribeBatch(const v1::RunConfig& config);
 
+// Whether completions are episodes of several turns.
+bool PlaysEpisodes(const v1::RunConfig& config);
+
+// The most tokens that may follow a prompt: rollout.max_tokens, or what environment.max_tokens says
+// of all turns of an episode.
+int64_t LongestCompletion(const v1::RunConfig& config);
+
 }  // namespace tandem::config
 
 #endif  // TANDEM_COMMON_CONFIG_SUMMARY_H_

@@ -1,5 +1,6 @@
 #include "common/config/validation.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
@@ -15,6 +16,7 @@
 #include "absl/strings/strip.h"
 #include "common/config/load.h"
 #include "common/config/rollout_correction_spec.h"
+#include "common/config/summary.h"
 #include "common/host/cpu_list.h"
 #include "common/net/host_port.h"
 
@@ -105,7 +107,7 @@ void CheckOverlongBuffer(const v1::RunConfig& config, Checker* check) {
   const v1::OverlongBufferConfig& buffer = config.reward().overlong_buffer();
   check->AtLeastZero("reward.overlong_buffer.penalty_factor", buffer.penalty_factor());
   if (!buffer.enable()) return;
-  check->Integer("reward.overlong_buffer.len", buffer.len(), 1, config.rollout().max_tokens());
+  check->Integer("reward.overlong_buffer.len", buffer.len(), 1, LongestCompletion(config));
 }
 
 void CheckTemplateVariables(const std::string& text, Checker* check) {
@@ -442,6 +444,31 @@ void CheckReward(const v1::RewardConfig& reward, Checker* check) {
   check->Seconds("reward.timeout_s", reward.timeout_s());
 }
 
+// Whether one of the rewards has this name.
+bool HasReward(const v1::RewardConfig& reward, absl::string_view name) {
+  if (reward.rewards().empty()) return reward.name() == name && reward.path().empty();
+  return std::any_of(reward.rewards().begin(), reward.rewards().end(),
+                     [name](const v1::WeightedReward& part) { return part.name() == name; });
+}
+
+void CheckEnvironment(const v1::RunConfig& config, Checker* check) {
+  const v1::EnvironmentConfig& environment = config.environment();
+  const bool is_service = environment.name() == v1::ENVIRONMENT_NAME_SERVICE;
+  check->Integer("environment.max_turns", environment.max_turns(), 1);
+  check->Integer("environment.max_tokens", environment.max_tokens(), 0);
+  check->Seconds("environment.timeout_s", environment.timeout_s());
+  if (!environment.endpoint().empty()) {
+    check->Address("environment.endpoint", environment.endpoint());
+    if (!is_service) check->Fail("environment.endpoint", "needs environment.name service");
+  } else if (is_service) {
+    check->Fail("environment.endpoint", "expected HOST:PORT, because environment.name is service");
+  }
+  if (HasReward(config.reward(), "environment") && !is_service) {
+    check->Fail("reward.name",
+                "environment needs environment.name service: no other environment gives rewards");
+  }
+}
+
 // Muon updates whole matrices, which tensor parallelism splits.
 void CheckMuon(const v1::RunConfig& config, const std::string& key, const v1::OptimConfig& optim,
                Checker* check) {
@@ -508,12 +535,16 @@ std::vector<std::string> FindInvalidValues(const v1::RunConfig& config, const Pl
   CheckCritic(config, &check);
   CheckDpo(config.dpo(), &check);
   CheckOverlongBuffer(config, &check);
+  CheckEnvironment(config, &check);
   CheckNumerics(config, &check);
-  const int64_t longest = config.data().max_prompt_length() + config.rollout().max_tokens();
+  const int64_t longest = config.data().max_prompt_length() + LongestCompletion(config);
   if (config.rollout().max_model_len() > 0 && longest > config.rollout().max_model_len()) {
     check.Fail("rollout.max_model_len",
-               absl::StrFormat("expected at least data.max_prompt_length + rollout.max_tokens = "
-                               "%d, found %d; 0 takes the model's maximum",
+               absl::StrFormat("expected at least data.max_prompt_length + %s = %d, found %d; 0 "
+                               "takes the model's maximum",
+                               LongestCompletion(config) == config.rollout().max_tokens()
+                                   ? "rollout.max_tokens"
+                                   : "environment.max_tokens",
                                longest, config.rollout().max_model_len()));
   }
   return check.Take();

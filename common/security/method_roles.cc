@@ -51,7 +51,9 @@ const std::vector<MethodRoles>& AllMethodRoles() {
        {kTrainer, kRollout}},
       {"/tandem.diagnostics.v1.DiagnosticsService/ProbeGroup", {kDriver}, {kTrainer, kRollout}},
 
+      // An environment judges too: one role for both services of the user's.
       {"/tandem.reward.v1.RewardService/ComputeRewards", {kDriver}, {kReward}},
+      {"/tandem.environment.v1.EnvironmentService/Play", {kDriver}, {kReward}},
 
       // Every role may check a process's health and list its services.
       {"/grpc.health.v1.Health/Check",

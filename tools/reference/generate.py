@@ -24,7 +24,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 NOTE = "<!-- Written by tools/reference/generate.py. -->\n"
 # Prefixes by which a metric's name is recognised among the literals in the code.
-GROUPS = ("actor|async|checkpoint|critic|experts|fleet|perf|prompt_length|response_length|reward|"
+GROUPS = ("actor|async|checkpoint|critic|environment|experts|fleet|perf|prompt_length|response_length|reward|"
           "rollout|rollout_corr|timing_s|train|training|update_weights|val|val-core")
 
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/config/summary.h"
 #include "services/trainer/algorithm/preference_loss.h"
 
 namespace tandem::trainer {
@@ -133,7 +134,7 @@ TrainingStepOptions MakeTrainingStepOptions(const config::v1::RunConfig& config)
   out.mini_batch.aggregation = AggregationOf(actor.loss_agg_mode());
   out.mini_batch.loss_scale = actor.loss_scale_factor() > 0
                                   ? actor.loss_scale_factor()
-                                  : static_cast<double>(config.rollout().max_tokens());
+                                  : static_cast<double>(config::LongestCompletion(config));
   out.mini_batch.max_tokens_per_micro_batch = config.trainer().max_tokens_per_micro_batch();
   out.epochs = std::max<int64_t>(1, actor.ppo_epochs());
   return out;

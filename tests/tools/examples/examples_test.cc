@@ -155,6 +155,61 @@ TEST_F(ExamplesTest, ARewardServiceOfOnesOwnJudgesARun) {
   }
 }
 
+TEST_F(ExamplesTest, AnEnvironmentOfOnesOwnPlaysARun) {
+  auto service = rpc::ChildProcess::Start(
+      {.argv = {"/bin/sh", "-c", "exec \"$0\" \"$@\" > \"" + (folder_ / "environment") + "\"",
+                Tools("python"), Tools("examples/07_environment.py"), "127.0.0.1:0"},
+       .log_path = folder_ / "environment.log"});
+  ASSERT_TRUE(service.ok()) << service.status();
+  const auto endpoint =
+      rpc::WaitForReadyFile(folder_ / "environment", **service, absl::Seconds(300));
+  if (!endpoint.ok() && (*service)->ExitDescription() == "exited with 77") {
+    GTEST_SKIP() << testing::ReadWhole(folder_ / "environment.log");
+  }
+  ASSERT_TRUE(endpoint.ok()) << endpoint.status()
+                             << testing::ReadWhole(folder_ / "environment.log");
+
+  const ProgramResult run =
+      testing::RunProgram("tandem", {"train",
+                                     "--config",
+                                     config_,
+                                     "--set",
+                                     "trainer.endpoint=" + trainer_address_,
+                                     "--set",
+                                     "trainer.ranks=1",
+                                     "--set",
+                                     "rollout.replicas=1",
+                                     "--set",
+                                     "rollout.endpoints=[\"" + rollout_address_ + "\"]",
+                                     "--set",
+                                     "environment.name=service",
+                                     "--set",
+                                     "environment.endpoint=" + *endpoint,
+                                     "--set",
+                                     "environment.max_turns=3",
+                                     "--set",
+                                     "environment.max_tokens=40",
+                                     "--set",
+                                     "reward.name=environment",
+                                     "--set",
+                                     "trainer.test_freq=0"});
+
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  // A guess that is right ends the game with a point; anything else costs nothing, or a tenth.
+  int num_right = 0;
+  for (const auto& sample : JsonLines(testing::ReadWhole(folder_ / "run/rollouts/1.jsonl"))) {
+    double sum = 0;
+    for (const auto& segment : sample["segments"]) {
+      const double reward = segment.value("reward", 0.0);
+      EXPECT_TRUE(reward == 0 || reward == 1 || reward == -0.1) << sample;
+      num_right += reward == 1;
+      sum += reward;
+    }
+    EXPECT_NEAR(sample["rewards"].get<double>(), sum, 1e-9);
+  }
+  EXPECT_GT(num_right, 0);
+}
+
 // As a user would who installs the package and copies one example.
 class CopiedExamplesTest : public ExamplesTest {
  protected:
@@ -207,6 +262,9 @@ TEST_F(CopiedExamplesTest, EachRunsAloneWithTheWheelOfTheStubs) {
   const ProgramResult reward = Run("05_reward_service.py", {"no-such-host.invalid:1"});
   EXPECT_THAT(reward.err, AllOf(HasSubstr(folder_ / "site/tandem/channels.py"),
                                 Not(HasSubstr("ModuleNotFoundError"))));
+  const ProgramResult environment = Run("07_environment.py", {"no-such-host.invalid:1"});
+  EXPECT_THAT(environment.err, AllOf(HasSubstr(folder_ / "site/tandem/channels.py"),
+                                     Not(HasSubstr("ModuleNotFoundError"))));
 }
 
 }  // namespace

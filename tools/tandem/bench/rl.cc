@@ -38,12 +38,16 @@ absl::Status RunRl(const RlOptions& options) {
   RETURN_IF_ERROR(
       (*rewarder)->Check(driver::kRewardServiceWait, [&session] { return session.interrupted(); }));
   ASSIGN_OR_RETURN(auto tokenizer, driver::LoadTokenizerIfAny(config.model().path()));
+  ASSIGN_OR_RETURN(const auto episodes, driver::Episodes::Create(config, tokenizer.get()));
+  RETURN_IF_ERROR(
+      episodes->Check(driver::kEnvironmentWait, [&session] { return session.interrupted(); }));
+  driver::RowNeeds needs = {.answer = driver::NeedsAnswer(config.reward()),
+                            .check_answer = driver::AnswerCheckOf(config.reward())};
+  episodes->AddNeeds(needs);
   ASSIGN_OR_RETURN(driver::PromptSource source,
                    driver::PromptSource::Load(
                        {config.data().train_files().begin(), config.data().train_files().end()},
-                       config.data(), tokenizer.get(), config.seed(),
-                       {.answer = driver::NeedsAnswer(config.reward()),
-                        .check_answer = driver::AnswerCheckOf(config.reward())}));
+                       config.data(), tokenizer.get(), config.seed(), needs));
   ASSIGN_OR_RETURN(driver::RunFolder folder, driver::RunFolder::Create(config));
   RETURN_IF_ERROR(session.Explain(
       session.Open(config, {.local = run.local || config.trainer().endpoint().empty()})));
@@ -56,6 +60,7 @@ absl::Status RunRl(const RlOptions& options) {
       .trainer = session.trainer(),
       .fleet = session.fleet_or_null(),
       .rewarder = rewarder->get(),
+      .episodes = episodes.get(),
       .train = source,
       .test = nullptr,
       .folder = folder,

@@ -5,10 +5,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/io/json_text.h"
+#include "common/io/model_config.h"
+#include "common/model/model_spec.h"
 #include "common/status/status_macros.h"
 #include "common/text/count.h"
 #include "nlohmann/json.hpp"
 #include "tools/tandem/commands/command.h"
+#include "tools/tandem/commands/run_checks.h"
 #include "tools/tandem/commands/run_options.h"
 #include "tools/tandem/commands/session.h"
 #include "tools/tandem/driver/evaluator.h"
@@ -57,12 +60,19 @@ absl::Status RunEval(const EvalOptions& options) {
   RETURN_IF_ERROR(
       (*rewarder)->Check(driver::kRewardServiceWait, [&session] { return session.interrupted(); }));
   ASSIGN_OR_RETURN(auto tokenizer, driver::LoadTokenizerIfAny(config.model().path()));
+  ASSIGN_OR_RETURN(const io::ModelConfig model, io::ReadModelConfig(config.model().path()));
+  ASSIGN_OR_RETURN(const model::ModelSpec spec, model::ParseModelSpec(model.json, model.path));
+  ASSIGN_OR_RETURN(const auto episodes, driver::Episodes::Create(config, tokenizer.get(),
+                                                                 LongestSequence(config, spec)));
+  RETURN_IF_ERROR(
+      episodes->Check(driver::kEnvironmentWait, [&session] { return session.interrupted(); }));
+  driver::RowNeeds needs_of_rows = {.answer = driver::NeedsAnswer(config.reward()),
+                                    .check_answer = driver::AnswerCheckOf(config.reward())};
+  episodes->AddNeeds(needs_of_rows);
   ASSIGN_OR_RETURN(const driver::PromptSource source,
                    driver::PromptSource::Load(
                        {config.data().test_files().begin(), config.data().test_files().end()},
-                       config.data(), tokenizer.get(), config.seed(),
-                       {.answer = driver::NeedsAnswer(config.reward()),
-                        .check_answer = driver::AnswerCheckOf(config.reward())}));
+                       config.data(), tokenizer.get(), config.seed(), needs_of_rows));
   SessionOptions session_options;
   // Rollouts that are up serve what they serve; otherwise the model's folder is served here.
   session_options.local = options.run.local || (config.rollout().endpoints().empty() &&
@@ -71,7 +81,8 @@ absl::Status RunEval(const EvalOptions& options) {
   session_options.rollout_model = config.model().path();
   RETURN_IF_ERROR(session.Explain(session.Open(config, session_options)));
   absl::StatusOr<driver::EvalResult> result =
-      driver::Evaluate(config, source, session.fleet(), **rewarder);
+      driver::Evaluate(config, source, session.fleet(), **rewarder,
+                       /*while_waiting=*/nullptr, episodes.get());
   RETURN_IF_ERROR(session.Explain(result.status()));
   if (!options.run.quiet) {
     absl::FPrintF(stderr, "%s: mean %s %.4f over %s x %s, temperature %g\n", config.model().path(),

@@ -70,8 +70,12 @@ absl::Status CheckRecordingFits(const RunOptions& options, const config::v1::Run
   for (const auto& step : recording.steps) {
     samples = std::max(samples, step.size());
     for (const common::v1::Sample& sample : step) {
+      int after_prompt = 0;
+      for (int i = 1; i < sample.segments_size(); ++i) {
+        after_prompt += sample.segments(i).token_ids_size();
+      }
       prompt = std::max(prompt, sample.segments(0).token_ids_size());
-      completion = std::max(completion, sample.segments(1).token_ids_size());
+      completion = std::max(completion, after_prompt);
     }
   }
   config::v1::RunConfig recorded = config;
@@ -79,6 +83,7 @@ absl::Status CheckRecordingFits(const RunOptions& options, const config::v1::Run
   recorded.mutable_data()->set_max_prompt_length(prompt);
   recorded.mutable_data()->set_train_batch_size((static_cast<int64_t>(samples) + n - 1) / n);
   recorded.mutable_rollout()->set_max_tokens(completion);
+  recorded.clear_environment();
   return CheckMachine(options,
                       {.config = recorded,
                        .places = places,
@@ -183,8 +188,8 @@ void AddReplay(CLI::App& app, Runner& runner) {
   AddForceOption(*command, options->run);
   command
       ->add_option("--input", options->input,
-                   "JSONL of prompt_ids, response_ids, rewards or advantages, logprobs, step, "
-                   "group, index, the format of run_dir/rollouts; or that folder")
+                   "JSONL of prompt_ids, response_ids (or segments), rewards or advantages, "
+                   "logprobs, step, group, index, the format of run_dir/rollouts; or that folder")
       ->required();
   command->callback([&runner, options] { runner = [options] { return RunReplay(*options); }; });
 }

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/config/scalar.h"
+#include "common/config/summary.h"
 #include "common/model/rotary_frequencies.h"
 #include "common/status/status_macros.h"
 #include "common/text/count.h"
@@ -24,10 +25,8 @@ using text::Count;
 constexpr int64_t kMostProcessesPerCore = 16;
 
 void CheckLengths(const CheckedRun& run, std::vector<std::string>& warnings) {
-  const int64_t max_tokens = run.config.rollout().max_tokens();
-  const int64_t stated = run.config.rollout().max_model_len();
-  const int64_t most = model::LongestGeneration(run.spec);
-  const int64_t positions = stated > 0 ? std::min(stated, most) : most;
+  const int64_t max_tokens = config::LongestCompletion(run.config);
+  const int64_t positions = LongestSequence(run.config, run.spec);
   int64_t longest = run.reinforcement ? LongestPrompt(run.train) : 0;
   if (run.rewards_test()) longest = std::max(longest, LongestPrompt(*run.test));
   const int64_t room = positions - longest;
@@ -117,6 +116,12 @@ bool ComparesSamples(config::v1::AdvEstimator estimator) {
     default:
       return false;
   }
+}
+
+int64_t LongestSequence(const config::v1::RunConfig& config, const model::ModelSpec& spec) {
+  const int64_t stated = config.rollout().max_model_len();
+  const int64_t most = model::LongestGeneration(spec);
+  return stated > 0 ? std::min(stated, most) : most;
 }
 
 int64_t LongestPrompt(const driver::PromptSource& source) {

@@ -37,6 +37,9 @@ absl::StatusOr<std::vector<std::string>> CheckRun(const CheckedRun& run);
 // AdvantageKind::compares_samples.
 bool ComparesSamples(config::v1::AdvEstimator estimator);
 
+// The longest sequence that the rollouts take: rollout.max_model_len, or what the model allows.
+int64_t LongestSequence(const config::v1::RunConfig& config, const model::ModelSpec& spec);
+
 // The number of tokens of the longest prompt.
 int64_t LongestPrompt(const driver::PromptSource& source);
 

@@ -24,6 +24,7 @@
 #include "tools/tandem/commands/run_report.h"
 #include "tools/tandem/commands/run_start.h"
 #include "tools/tandem/commands/session.h"
+#include "tools/tandem/driver/episodes.h"
 #include "tools/tandem/driver/otlp_export.h"
 #include "tools/tandem/driver/reward_parts.h"
 #include "tools/tandem/driver/rewarder.h"
@@ -60,6 +61,7 @@ struct RunInputs {
   std::optional<driver::PromptSource> train;
   std::optional<driver::PromptSource> test;
   std::unique_ptr<driver::Rewarder> rewarder;
+  std::unique_ptr<driver::Episodes> episodes;
 };
 
 // The ids that end a completion: the tokenizer's end of sequence, then the model's.
@@ -115,6 +117,9 @@ absl::StatusOr<RunInputs> ReadInputs(Kind kind, const RunOptions& options, Sessi
                                      .check_answer = driver::AnswerCheckOf(config.reward()),
                                      .given = GivenOf(kind),
                                      .generation = kind == Kind::kReinforcement};
+  ASSIGN_OR_RETURN(inputs.episodes, driver::Episodes::Create(config, inputs.tokenizer.get(),
+                                                             LongestSequence(config, inputs.spec)));
+  inputs.episodes->AddNeeds(needs_of_train);
   if (kind != Kind::kReinforcement) {
     ASSIGN_OR_RETURN(needs_of_train.end_ids,
                      EndIds(config.model().path(), inputs.tokenizer.get(), model_config));
@@ -146,6 +151,9 @@ absl::StatusOr<RunInputs> ReadInputs(Kind kind, const RunOptions& options, Sessi
     inputs.rewarder = *std::move(rewarder);
     RETURN_IF_ERROR(
         inputs.rewarder->Check(options.dry_run ? kDryRunRewardWait : driver::kRewardServiceWait,
+                               [&session] { return session.interrupted(); }));
+    RETURN_IF_ERROR(
+        inputs.episodes->Check(options.dry_run ? kDryRunRewardWait : driver::kEnvironmentWait,
                                [&session] { return session.interrupted(); }));
   }
   SetStepsOfEpochs(*inputs.train, inputs.config);
@@ -268,6 +276,7 @@ absl::Status RunTraining(Kind kind, const RunOptions& options, DryRunOptions dry
       .trainer = session.trainer(),
       .fleet = session.fleet_or_null(),
       .rewarder = inputs.rewarder.get(),
+      .episodes = inputs.episodes.get(),
       .train = *inputs.train,
       .test = evaluates ? &*inputs.test : nullptr,
       .folder = start.folder,

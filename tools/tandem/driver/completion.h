@@ -23,6 +23,13 @@ struct TokenRun {
 // A sequence that the data set gives whole: prompt and completion, over several turns.
 using GivenSequence = std::vector<TokenRun>;
 
+// What the chat template rendered a prompt from, for later turns of an episode.
+struct ChatPrompt {
+  nlohmann::ordered_json messages;
+  nlohmann::ordered_json tools;      // schemas, or null
+  nlohmann::ordered_json variables;  // of the template, or null
+};
+
 struct Prompt {
   int64_t row = 0;                  // line of the data set, from 0, over all files
   std::vector<uint32_t> token_ids;  // what the model sees; empty: the rollout tokenises `text`
@@ -31,10 +38,39 @@ struct Prompt {
   nlohmann::json fields;  // the whole row
   // Supervised training: the row's sequences. Preferences: the chosen and the rejected one.
   std::vector<GivenSequence> given;
+  // Runs of episodes only: set if the chat template rendered the prompt.
+  std::optional<ChatPrompt> chat;
+};
+
+// A run of a completion's tokens of one origin, in an episode of several turns.
+struct EpisodeSegment {
+  enum class Kind {
+    kSampled,      // a turn of the policy, or a part of one
+    kObservation,  // what the environment said
+    kPrompt,       // the conversation so far, where the chat template rewrote it: a new sequence
+  };
+  Kind kind = Kind::kSampled;
+  int64_t num_tokens = 0;
+  double reward = 0;  // what the environment gave; kSampled only
+
+  friend bool operator==(const EpisodeSegment&, const EpisodeSegment&) = default;
+};
+
+// Counts of an episode of several turns, for metrics.
+struct EpisodeFacts {
+  int64_t num_turns = 0;  // 0: no episode
+  int64_t num_tool_calls = 0;
+  int64_t num_malformed_calls = 0;
+  // Of the requests after the first: tokens of their prompts, and those found in the cache.
+  int64_t num_prompt_tokens = 0;
+  int64_t num_cached_tokens = 0;
+  double environment_seconds = 0;  // waited for the environment
 };
 
 struct Completion {
-  std::vector<uint32_t> token_ids;        // sampled, the stop id included
+  // Sampled, the stop id included; in an episode all that follows the prompt. The lists beside it are
+  // as long, with 0 for tokens that were not sampled, and version_spans leave these out.
+  std::vector<uint32_t> token_ids;
   std::vector<float> logprobs;            // raw: from the unscaled logits
   std::vector<float> processed_logprobs;  // from logits / temperature: training compares with these
   std::string text;
@@ -47,15 +83,24 @@ struct Completion {
   double reward = 0;  // trained on: the score plus the overlong penalty
   // The part of the score that each token earned, from the rewarder; empty: all of it on the last.
   std::vector<double> token_rewards;
+  // The origins of token_ids, in order; empty: all were sampled in one turn.
+  std::vector<EpisodeSegment> segments;
+  EpisodeFacts facts;
+  // Of the request that sampled it.
+  int64_t num_prompt_tokens = 0;
+  int64_t num_cached_tokens = 0;
+  std::string replica;  // its id
 };
 
-// "stop", "length" or "aborted", as in the run's files.
+// "stop", "length", "max_turns" or "aborted", as in the run's files.
 inline const char* FinishReasonName(common::v1::FinishReason reason) {
   switch (reason) {
     case common::v1::FINISH_REASON_STOP:
       return "stop";
     case common::v1::FINISH_REASON_LENGTH:
       return "length";
+    case common::v1::FINISH_REASON_MAX_TURNS:
+      return "max_turns";
     default:
       return "aborted";
   }

@@ -9,11 +9,16 @@ class SingleTurnEpisode : public Episode {
  public:
   explicit SingleTurnEpisode(const Prompt& prompt) : prompt_(prompt) {}
 
-  absl::StatusOr<std::optional<Turn>> NextTurn(std::optional<Completion> last) override {
-    if (!last.has_value()) return Turn{prompt_.token_ids, prompt_.text};
-    completion_ = *std::move(last);
-    return std::nullopt;
+  absl::StatusOr<Turn> FirstTurn() override {
+    return Turn{.token_ids = prompt_.token_ids, .text = prompt_.text, .stop = {}, .replica = ""};
   }
+
+  bool Continue(Completion completion, std::function<void()> /*ready*/) override {
+    completion_ = std::move(completion);
+    return true;
+  }
+
+  absl::StatusOr<std::optional<Turn>> NextTurn() override { return std::nullopt; }
 
   Completion Take() override { return std::move(completion_); }
 
@@ -24,7 +29,8 @@ class SingleTurnEpisode : public Episode {
 
 }  // namespace
 
-std::unique_ptr<Episode> MakeSingleTurnEpisode(const Prompt& prompt) {
+std::unique_ptr<Episode> MakeSingleTurnEpisode(const Prompt& prompt,
+                                               const EpisodeNumber& /*number*/) {
   return std::make_unique<SingleTurnEpisode>(prompt);
 }
 

@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/config/summary.h"
 #include "common/status/status_macros.h"
+#include "tools/tandem/driver/play_groups.h"
 
 namespace tandem::driver {
 namespace {
@@ -54,14 +56,20 @@ std::string EvaluationMetric(const config::v1::RunConfig& config, const std::str
 
 absl::StatusOr<EvalResult> Evaluate(const config::v1::RunConfig& config, const PromptSource& source,
                                     RolloutFleet& fleet, Rewarder& rewarder,
-                                    std::function<absl::Status()> while_waiting) {
+                                    std::function<absl::Status()> while_waiting,
+                                    const Episodes* episodes) {
   std::vector<Prompt> prompts = source.prompts();
   const int64_t limit = config.data().test_limit();
   if (limit > 0 && limit < static_cast<int64_t>(prompts.size())) prompts.resize(limit);
   EvalResult result;
-  ASSIGN_OR_RETURN(result.groups,
-                   fleet.Generate(std::move(prompts), {.sampling = EvalSampling(config),
-                                                       .while_waiting = std::move(while_waiting)}));
+  const RolloutFleet::GenerateOptions options = {.sampling = EvalSampling(config),
+                                                 .while_waiting = std::move(while_waiting)};
+  if (episodes != nullptr && config::PlaysEpisodes(config)) {
+    ASSIGN_OR_RETURN(result.groups,
+                     PlayGroups(std::move(prompts), fleet, options, episodes->factory()));
+  } else {
+    ASSIGN_OR_RETURN(result.groups, fleet.Generate(std::move(prompts), options));
+  }
   RETURN_IF_ERROR(rewarder.Judge(result.groups));
   for (const Group& group : result.groups) result.mean_reward += group.mean_reward();
   result.mean_reward /= static_cast<double>(result.groups.size());

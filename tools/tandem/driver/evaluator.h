@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "tandem/config/v1/run_config.pb.h"
 #include "tandem/rollout/v1/sampling.pb.h"
+#include "tools/tandem/driver/episodes.h"
 #include "tools/tandem/driver/prompt_source.h"
 #include "tools/tandem/driver/rewarder.h"
 #include "tools/tandem/driver/rollout_fleet.h"
@@ -31,10 +32,11 @@ struct EvalResult {
 };
 
 // Evaluates all prompts of `source`, or its first data.test_limit. `while_waiting`: see
-// RolloutFleet::GenerateOptions.
+// RolloutFleet::GenerateOptions. `episodes` plays them; null: completions of a single turn.
 absl::StatusOr<EvalResult> Evaluate(const config::v1::RunConfig& config, const PromptSource& source,
                                     RolloutFleet& fleet, Rewarder& rewarder,
-                                    std::function<absl::Status()> while_waiting = nullptr);
+                                    std::function<absl::Status()> while_waiting = nullptr,
+                                    const Episodes* episodes = nullptr);
 
 }  // namespace tandem::driver
 

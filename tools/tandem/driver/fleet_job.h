@@ -21,6 +21,7 @@ struct RolloutFleet::Job {
   absl::Time deadline;
   std::function<void(int64_t)> on_tokens;
   std::function<void(absl::Status, PartialGroup&)> done;
+  std::string preferred;  // replica id, or empty
   // Guarded by the fleet's lock.
   std::shared_ptr<Link> link;  // of the replica that runs its call
   std::shared_ptr<grpc::ClientContext> context;

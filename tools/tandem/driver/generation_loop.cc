@@ -5,23 +5,29 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "common/config/summary.h"
 #include "common/status/exceptions.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/trace.h"
+#include "tools/tandem/driver/episode_metrics.h"
 #include "tools/tandem/driver/evaluator.h"
 #include "tools/tandem/driver/group_filter.h"
 #include "tools/tandem/driver/overlong_penalty.h"
 #include "tools/tandem/driver/part_scores.h"
 #include "tools/tandem/driver/poll_interval.h"
 #include "tools/tandem/driver/reward_source.h"
+#include "tools/tandem/environment/environment.h"
 
 namespace tandem::driver {
 namespace {
 
-// Threads that judge groups and play turns of environments. They mostly wait, so up to this many
+// Threads that judge groups and advance episodes. They mostly wait for rewards, so up to this many
 // slow groups delay nothing else. With more, calls to a RewardService that judges one completion
 // at a time would spend their deadline in its queue.
 constexpr int64_t kMaxJudgingThreads = 32;
+
+// Beyond this something is wrong with the environment, not with an episode.
+constexpr int64_t kMaxDroppedInARow = 64;
 
 RolloutFleet::GenerateOptions GroupSampling(const config::v1::RunConfig& config,
                                             const GroupSeed& seed) {
@@ -83,10 +89,10 @@ GenerationLoop::GenerationLoop(Options options)
       queue_(MakeGroupQueue(options_.config, options_.first_step, options_.num_batches)),
       next_place_(first_place_),
       trace_(options_.trace),
-      pool_(kMaxJudgingThreads, [this](absl::Status error) {
+      pool_(std::make_shared<TaskPool>(kMaxJudgingThreads, [this](absl::Status error) {
         absl::MutexLock lock(&mu_);
         Fail(std::move(error));
-      }) {
+      })) {
   if (options_.restored != nullptr) {
     {
       absl::MutexLock lock(&mu_);
@@ -123,7 +129,7 @@ GenerationLoop::~GenerationLoop() {
     runs.swap(runs_);
   }
   for (const auto& [place, run] : runs) run->Cancel();
-  pool_.Stop();
+  pool_->Stop();
   // Every request is cancelled and has a deadline, so this wait ends.
   absl::MutexLock lock(&mu_);
   const auto all_ended = [this] {
@@ -200,16 +206,16 @@ std::shared_ptr<GroupRun> GenerationLoop::MakeRun(int64_t place, Prompt prompt,
                                                   const std::shared_ptr<Wave>& wave) {
   RolloutFleet::GenerateOptions sampling = GroupSampling(options_.config, seed);
   sampling.on_tokens = options_.on_tokens;
-  return std::make_shared<GroupRun>(
-      GroupRun::Options{.prompt = std::move(prompt),
-                        .place = seed.place,
-                        .sampling = std::move(sampling),
-                        .make_episode = options_.make_episode,
-                        .sampler = sampler_,
-                        .pool = pool_,
-                        .done = [this, place, wave](absl::StatusOr<Group> group) {
-                          OnPlayed(place, *wave, std::move(group));
-                        }});
+  return std::make_shared<GroupRun>(GroupRun::Options{
+      .prompt = std::move(prompt),
+      .place = seed.place,
+      .sampling = std::move(sampling),
+      .make_episode = options_.make_episode,
+      .sampler = sampler_,
+      .pool = pool_,
+      .done = [this, place,
+               wave](absl::StatusOr<Group> group) { OnPlayed(place, *wave, std::move(group)); },
+      .on_lost = [this](const LostEpisode& episode) { OnLost(episode); }});
 }
 
 absl::Status GenerationLoop::Restore(int64_t place, Prompt prompt, const v1::FinishedGroup& saved,
@@ -225,7 +231,7 @@ absl::Status GenerationLoop::Restore(int64_t place, Prompt prompt, const v1::Fin
   group.prompt = std::move(prompt);
   group.version_shift = version_shift_;
   ++num_judging_;
-  pool_.Add([this, place, trace, group = std::move(group)]() mutable {
+  pool_->Add([this, place, trace, group = std::move(group)]() mutable {
     Judge(place, std::move(group), trace);
   });
   return absl::OkStatus();
@@ -251,8 +257,11 @@ void GenerationLoop::OnPlayed(int64_t place, Wave& wave, absl::StatusOr<Group> g
     if (is_complete) {
       finished_[place] = *std::move(finished);
       ++num_judging_;
+      num_dropped_in_a_row_ = 0;
     } else {
-      if (!group.ok()) {
+      if (environment::LossOf(group.status()) != environment::Loss::kNone) {
+        DropGroup(place, group.status());
+      } else if (!group.ok()) {
         Fail(group.status());
       } else if (!stays_open) {
         queue_->Abort(place);
@@ -262,6 +271,31 @@ void GenerationLoop::OnPlayed(int64_t place, Wave& wave, absl::StatusOr<Group> g
   }
   // A complete group arrives on a thread of the pool.
   if (is_complete) Judge(place, *std::move(group), wave.step);
+}
+
+void GenerationLoop::OnLost(const LostEpisode& episode) {
+  absl::MutexLock lock(&mu_);
+  if (episode.is_played_again) ++num_retried_episodes_;
+  num_discarded_tokens_ += episode.num_tokens;
+}
+
+void GenerationLoop::DropGroup(int64_t place, const absl::Status& error) {
+  ++num_dropped_groups_;
+  queue_->Drop(place);
+  if (++num_dropped_in_a_row_ < kMaxDroppedInARow) return;
+  Fail(absl::AbortedError(absl::StrFormat(
+      "the environment lost %d groups one after another, the last one: %s; see its log",
+      num_dropped_in_a_row_, error.message())));
+}
+
+void GenerationLoop::AddLossMetrics(Metrics& metrics) {
+  if (!config::PlaysEpisodes(options_.config)) return;
+  metrics["environment/retried_episodes"] =
+      static_cast<double>(std::exchange(num_retried_episodes_, 0));
+  metrics["environment/dropped_groups"] =
+      static_cast<double>(std::exchange(num_dropped_groups_, 0));
+  metrics["environment/discarded_tokens"] =
+      static_cast<double>(std::exchange(num_discarded_tokens_, 0));
 }
 
 void GenerationLoop::Judge(int64_t place, Group group, const telemetry::TraceContext& trace) {
@@ -337,6 +371,8 @@ absl::StatusOr<StepBatch> GenerationLoop::Take(int64_t step, int64_t version,
           AddOverlongMetrics(batch->groups, batch->metrics);
         }
         AddPartScoreMetrics(batch->groups, batch->metrics);
+        AddEpisodeMetrics(batch->groups, batch->metrics);
+        AddLossMetrics(batch->metrics);
         return *std::move(batch);
       }
       AwaitChange();

@@ -10,7 +10,8 @@
 // A group passes through four hands. When the queue has room, the loop's thread draws a prompt and
 // begins its episodes. The sampler's threads deliver completions. A thread of a pool asks the
 // episodes for later turns and judges the group. The queue keeps it until Take(). So a slow reward
-// or environment delays only its own group, as long as the pool has a free thread.
+// delays only its own group, as long as the pool has a free thread; a slow environment delays only
+// its own, for no thread waits for it.
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_GENERATION_LOOP_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_GENERATION_LOOP_H_
 
@@ -73,7 +74,10 @@ class GenerationLoop {
   // Waits for the batch of step `step`, for a trainer at `version`. While it waits it calls `look`
   // periodically; an error of `look` ends the wait. Adds to the queue's metrics timing_s/reward,
   // the seconds in which groups were judged and none was sampled, and those of
-  // AddOverlongMetrics() and AddPartScoreMetrics(). Errors: of the sampler, the episodes, the rewarder and the queue;
+  // AddOverlongMetrics(), AddPartScoreMetrics() and AddEpisodeMetrics(), and in runs of several turns
+  // environment/{retried_episodes,dropped_groups,discarded_tokens} since the last batch. Errors: of the
+  // sampler, the episodes, the rewarder and the queue; ABORTED if the environment loses many groups
+  // one after another;
   // FAILED_PRECONDITION if the restored state belongs to other data. A group's error fails the
   // Take() that follows it.
   absl::StatusOr<StepBatch> Take(int64_t step, int64_t version,
@@ -108,6 +112,10 @@ class GenerationLoop {
                        const telemetry::TraceContext& trace) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnPlayed(int64_t place, Wave& wave, absl::StatusOr<Group> group);
   void Judge(int64_t place, Group group, const telemetry::TraceContext& trace);
+  void OnLost(const LostEpisode& episode);
+  // An episode of the group at `place` is lost for good.
+  void DropGroup(int64_t place, const absl::Status& error) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void AddLossMetrics(Metrics& metrics) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Keeps the first error.
   void Fail(absl::Status error) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Call before a change of num_playing_ or num_judging_.
@@ -141,7 +149,13 @@ class GenerationLoop {
   bool is_ending_ ABSL_GUARDED_BY(mu_) = false;
   double judging_seconds_ ABSL_GUARDED_BY(mu_) = 0;  // since the last batch
   absl::Time counted_until_ ABSL_GUARDED_BY(mu_) = absl::Now();
-  TaskPool pool_;
+  // Since the last batch.
+  int64_t num_retried_episodes_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t num_discarded_tokens_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t num_dropped_groups_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t num_dropped_in_a_row_ ABSL_GUARDED_BY(mu_) = 0;
+  // Shared with the groups: an environment may answer an episode after the loop has ended.
+  const std::shared_ptr<TaskPool> pool_;
   std::thread thread_;
 };
 

@@ -57,6 +57,8 @@ class GroupQueue {
   virtual void Finish(int64_t place, Group group, bool differs) = 0;
   // A completion of the group was aborted.
   virtual void Abort(int64_t place) = 0;
+  // The environment lost an episode of the group. It does not train, and another may begin.
+  virtual void Drop(int64_t place) = 0;
 
   // Returns the batch of the open step, for a trainer at `version`; nullopt if it is not complete
   // yet. Every batch has rollout/judged_reward/mean: the mean over all judged groups. Errors:

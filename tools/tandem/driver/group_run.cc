@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status/status_macros.h"
+#include "tools/tandem/environment/environment.h"
 
 namespace tandem::driver {
 
@@ -21,8 +22,10 @@ Sampler FleetSampler(RolloutFleet& fleet) {
 GroupRun::GroupRun(Options options)
     : options_(std::move(options)),
       episodes_(options_.sampling.sampling.n() + (has_baseline() ? 1 : 0)),
-      num_turns_(episodes_.size(), 0),
-      completions_(episodes_.size()) {}
+      num_requests_(episodes_.size(), 0),
+      num_retries_(episodes_.size(), 0),
+      completions_(episodes_.size()),
+      num_tokens_(episodes_.size(), 0) {}
 
 void GroupRun::Begin() {
   const absl::StatusOr<Turn> first = FirstTurn();
@@ -35,18 +38,26 @@ void GroupRun::Begin() {
 
 absl::StatusOr<Turn> GroupRun::FirstTurn() {
   std::optional<Turn> first;
-  for (std::unique_ptr<Episode>& episode : episodes_) {
-    episode = options_.make_episode(options_.prompt);
-    ASSIGN_OR_RETURN(std::optional<Turn> turn, episode->NextTurn(std::nullopt));
-    if (!turn.has_value() || (first.has_value() && *turn != *first)) {
-      return absl::InternalError(absl::StrCat(
-          "row ", options_.prompt.row + 1,
-          " of the data set: expected episodes that begin with one ",
-          "turn, the same for all, found ", turn.has_value() ? "different first turns" : "none"));
+  for (size_t i = 0; i < episodes_.size(); ++i) {
+    episodes_[i] = MakeEpisode(i);
+    ASSIGN_OR_RETURN(Turn turn, episodes_[i]->FirstTurn());
+    if (first.has_value() && turn != *first) {
+      return absl::InternalError(absl::StrCat("row ", options_.prompt.row + 1,
+                                              " of the data set: expected episodes with the same ",
+                                              "first turn, found different ones"));
     }
     first = std::move(turn);
   }
   return *std::move(first);
+}
+
+std::unique_ptr<Episode> GroupRun::MakeEpisode(size_t episode) const {
+  // One seed for the group: its samples play the same game.
+  const uint64_t seed = options_.sampling.sampling.seed() +
+                        static_cast<uint64_t>(options_.place + 1) * 0x9E3779B97F4A7C15ULL;
+  return options_.make_episode(
+      options_.prompt,
+      {.seed = seed, .sample = static_cast<int64_t>(episode), .attempt = num_retries_[episode]});
 }
 
 void GroupRun::Sample(const Turn& turn, std::optional<size_t> episode,
@@ -58,8 +69,16 @@ void GroupRun::Sample(const Turn& turn, std::optional<size_t> episode,
     request = next_request_++;
     open_[request] = nullptr;
   }
+  RolloutFleet::GenerateOptions options = sampling;
+  options.replica = turn.replica;
+  for (rollout::v1::SamplingParams* params :
+       {&options.sampling, options.baseline.has_value() ? &*options.baseline : nullptr}) {
+    if (params == nullptr) continue;
+    if (turn.max_tokens > 0) params->set_max_tokens(turn.max_tokens);
+    for (const std::string& stop : turn.stop) params->add_stop(stop);
+  }
   std::function<void()> cancel = options_.sampler(
-      turn, options_.place, sampling,
+      turn, options_.place, options,
       [self = shared_from_this(), request, episode](absl::StatusOr<Group> sampled) {
         {
           absl::MutexLock lock(&self->mu_);
@@ -70,7 +89,7 @@ void GroupRun::Sample(const Turn& turn, std::optional<size_t> episode,
           return;
         }
         // Not on this thread, which is the sampler's: an episode may wait for its environment.
-        self->options_.pool.Add([self, episode, group = *std::move(sampled)]() mutable {
+        self->options_.pool->Add([self, episode, group = *std::move(sampled)]() mutable {
           self->OnSampled(episode, std::move(group));
         });
       });
@@ -102,21 +121,66 @@ void GroupRun::OnSampled(std::optional<size_t> episode, Group sampled) {
 }
 
 void GroupRun::Continue(size_t episode, Completion completion) {
-  ++num_turns_[episode];
+  const auto num_tokens = static_cast<int64_t>(completion.token_ids.size());
+  bool is_too_late = false;
+  {
+    absl::MutexLock lock(&mu_);
+    is_too_late = has_ended_;
+    num_tokens_[episode] += num_tokens;
+  }
+  if (is_too_late) {
+    if (options_.on_lost) options_.on_lost({num_tokens, /*is_played_again=*/false, ""});
+    return;
+  }
+  ++num_requests_[episode];
   // An episode cannot continue from part of a turn: the whole group counts as aborted.
   if (completion.finish_reason == common::v1::FINISH_REASON_ABORTED) {
     Finish(episode, std::move(completion));
     return;
   }
-  const absl::StatusOr<std::optional<Turn>> turn =
-      episodes_[episode]->NextTurn(std::move(completion));
-  if (!turn.ok()) {
+  const bool is_ready =
+      episodes_[episode]->Continue(std::move(completion), [self = shared_from_this(), episode] {
+        self->options_.pool->Add([self, episode] { self->Proceed(episode); });
+      });
+  if (is_ready) Proceed(episode);
+}
+
+void GroupRun::Proceed(size_t episode) {
+  {
+    absl::MutexLock lock(&mu_);
+    if (has_ended_) return;
+  }
+  const absl::StatusOr<std::optional<Turn>> turn = episodes_[episode]->NextTurn();
+  if (turn.ok() && turn->has_value()) {
+    Sample(**turn, episode, LaterSampling(episode));
+  } else if (turn.ok()) {
+    Finish(episode, episodes_[episode]->Take());
+  } else if (environment::LossOf(turn.status()) == environment::Loss::kPlayAgain &&
+             num_retries_[episode] < kMaxEpisodeRetries) {
+    PlayAgain(episode, turn.status());
+  } else {
     End(StatusBuilder(turn.status()) << "row " << options_.prompt.row + 1 << " of the data set",
         /*report=*/true);
-  } else if (turn->has_value()) {
-    Sample(**turn, episode, LaterSampling(episode));
+  }
+}
+
+void GroupRun::PlayAgain(size_t episode, const absl::Status& error) {
+  int64_t num_tokens = 0;
+  {
+    absl::MutexLock lock(&mu_);
+    if (has_ended_) return;
+    num_tokens = std::exchange(num_tokens_[episode], 0);
+  }
+  if (options_.on_lost) {
+    options_.on_lost({num_tokens, /*is_played_again=*/true, std::string(error.message())});
+  }
+  ++num_retries_[episode];
+  episodes_[episode] = MakeEpisode(episode);
+  const absl::StatusOr<Turn> first = episodes_[episode]->FirstTurn();
+  if (!first.ok()) {
+    End(first.status(), /*report=*/true);
   } else {
-    Finish(episode, episodes_[episode]->Take());
+    Sample(*first, episode, LaterSampling(episode));
   }
 }
 
@@ -139,16 +203,24 @@ void GroupRun::Finish(size_t episode, Completion completion) {
 
 void GroupRun::End(absl::Status error, bool report) {
   std::map<int64_t, std::function<void()>> open;
+  std::vector<int64_t> num_tokens;
   {
     absl::MutexLock lock(&mu_);
     if (has_ended_) return;
     has_ended_ = true;
     open = open_;
+    num_tokens = num_tokens_;
   }
   for (const auto& [request, cancel] : open) {
     if (cancel != nullptr) cancel();
   }
-  if (report) options_.done(std::move(error));
+  if (!report) return;
+  if (options_.on_lost && environment::LossOf(error) != environment::Loss::kNone) {
+    for (const int64_t count : num_tokens) {
+      options_.on_lost({count, /*is_played_again=*/false, std::string(error.message())});
+    }
+  }
+  options_.done(std::move(error));
 }
 
 RolloutFleet::GenerateOptions GroupRun::LaterSampling(size_t episode) const {
@@ -160,7 +232,7 @@ RolloutFleet::GenerateOptions GroupRun::LaterSampling(size_t episode) const {
     // One seed per episode and turn; the sampler mixes in the prompt's place.
     out.sampling.set_seed(out.sampling.seed() +
                           static_cast<uint64_t>(episode + 1) * 0xA0761D6478BD642FULL +
-                          static_cast<uint64_t>(num_turns_[episode]) * 0xE7037ED1A0B428DBULL);
+                          static_cast<uint64_t>(num_requests_[episode]) * 0xE7037ED1A0B428DBULL);
   }
   return out;
 }

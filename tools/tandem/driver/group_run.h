@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -34,9 +35,21 @@ using Sampler = std::function<std::function<void()>(
 // Samples with `fleet`, which must outlive the sampler's requests.
 Sampler FleetSampler(RolloutFleet& fleet);
 
+// An episode that does not become a sample.
+struct LostEpisode {
+  int64_t num_tokens = 0;  // sampled
+  bool is_played_again = false;
+  std::string error;
+};
+
+// Times that an episode is played again before its group is dropped.
+inline constexpr int kMaxEpisodeRetries = 2;
+
 // Thread-safe. The first turn is one request for all samples of the group, so that the rollout
 // computes the prompt once; later turns are a request of each episode. The episodes are asked for
-// their later turns in `pool`. Held by its requests and tasks until they end.
+// their later turns in `pool`, which has no thread waiting for an environment. An episode that the
+// environment lost (environment::LossOf()) is played again from its first turn, or ends the run of
+// the group with the error. Held by its requests, tasks and waiting episodes until they end.
 class GroupRun : public std::enable_shared_from_this<GroupRun> {
  public:
   struct Options {
@@ -44,11 +57,14 @@ class GroupRun : public std::enable_shared_from_this<GroupRun> {
     int64_t place = 0;  // goes to the sampler, which mixes it into the seed
     RolloutFleet::GenerateOptions sampling;
     EpisodeFactory make_episode;
-    const Sampler& sampler;  // outlives the run
-    TaskPool& pool;          // likewise
+    const Sampler& sampler;  // used until the run ends
+    std::shared_ptr<TaskPool> pool;
     // Called once, from any thread: with the group, perhaps aborted, from `pool`; or with the first
     // error, which cancels the group's other requests. Not called after Cancel().
     std::function<void(absl::StatusOr<Group>)> done;
+    // Receives the number of sampled tokens of an episode that is played again, or that is lost with
+    // its group. May be null.
+    std::function<void(const LostEpisode&)> on_lost = nullptr;
   };
 
   explicit GroupRun(Options options);
@@ -62,23 +78,30 @@ class GroupRun : public std::enable_shared_from_this<GroupRun> {
   void Sample(const Turn& turn, std::optional<size_t> episode,
               const RolloutFleet::GenerateOptions& sampling);
   void OnSampled(std::optional<size_t> episode, Group sampled);
-  // Hands an episode its completion: it asks for another turn, or ends.
+  // Hands an episode its completion.
   void Continue(size_t episode, Completion completion);
+  // Asks the episode for its next turn, or ends it.
+  void Proceed(size_t episode);
+  void PlayAgain(size_t episode, const absl::Status& error);
   void Finish(size_t episode, Completion completion);
   // Cancels the open requests. Only the first call has an effect.
   void End(absl::Status error, bool report);
   absl::StatusOr<Turn> FirstTurn();
+  std::unique_ptr<Episode> MakeEpisode(size_t episode) const;
   RolloutFleet::GenerateOptions LaterSampling(size_t episode) const;
   bool has_baseline() const { return options_.sampling.baseline.has_value(); }
 
   Options options_;
   // One for each sample; the baseline's is the last.
   std::vector<std::unique_ptr<Episode>> episodes_;
-  std::vector<int64_t> num_turns_;  // of each episode, sampled by now
+  std::vector<int64_t> num_requests_;  // of each episode, sampled by now, over all its attempts
+  std::vector<int> num_retries_;       // of each episode
 
   absl::Mutex mu_;
   std::vector<Completion> completions_ ABSL_GUARDED_BY(mu_);  // of the episodes that have ended
   size_t num_ended_ ABSL_GUARDED_BY(mu_) = 0;
+  // Of each episode's present attempt: tokens sampled by now.
+  std::vector<int64_t> num_tokens_ ABSL_GUARDED_BY(mu_);
   std::map<int64_t, std::function<void()>> open_ ABSL_GUARDED_BY(mu_);  // cancels a request
   int64_t next_request_ ABSL_GUARDED_BY(mu_) = 0;
   bool has_ended_ ABSL_GUARDED_BY(mu_) = false;

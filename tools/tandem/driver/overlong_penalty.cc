@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "common/config/summary.h"
+
 namespace tandem::driver {
 
 double OverlongPenalty(int64_t num_tokens, int64_t max_tokens,
@@ -18,7 +20,7 @@ void AddOverlongPenalty(const config::v1::RunConfig& config, std::vector<Group>&
     for (Completion* completion : group.judged()) {
       completion->reward =
           completion->score + OverlongPenalty(static_cast<int64_t>(completion->token_ids.size()),
-                                              config.rollout().max_tokens(), buffer);
+                                              config::LongestCompletion(config), buffer);
     }
   }
 }

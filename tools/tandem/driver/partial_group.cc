@@ -136,6 +136,10 @@ absl::Status PartialGroup::Append(const GenerateResponse& response) {
     }
   }
   completion.finish_reason = response.finish_reason();
+  if (response.num_prompt_tokens() > 0) {
+    completion.num_prompt_tokens = response.num_prompt_tokens();
+    completion.num_cached_tokens = response.num_cached_tokens();
+  }
   // The values that the server chose apply to the rest as well.
   if (!request_.sampling().has_seed() && response.num_prompt_tokens() > 0) {
     request_.mutable_sampling()->set_seed(response.seed());

@@ -4,6 +4,7 @@
 #define TANDEM_TOOLS_TANDEM_DRIVER_PARTIAL_GROUP_H_
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -38,6 +39,11 @@ class PartialGroup {
   int64_t num_partial_tokens() const;
   // The most tokens that a replica still computes for it, the prompt included.
   int64_t cost() const;
+
+  // Notes which replica sampled last.
+  void SetReplica(const std::string& id) {
+    for (Completion& completion : completions_) completion.replica = id;
+  }
 
   std::vector<Completion> Take() { return std::move(completions_); }
 

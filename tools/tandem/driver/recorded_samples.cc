@@ -55,10 +55,10 @@ absl::StatusOr<std::vector<double>> NumberOrList(const io::JsonFields& row, cons
 
 // Checks versions of spans, [version, begin, end], or of tokens. Recorded samples train with any
 // version, but an invalid version shows that the file is wrong.
-absl::Status CheckVersions(const io::JsonFields& row) {
-  if (!row.Has("policy_versions")) return absl::OkStatus();
-  const json& list = row.json()["policy_versions"];
-  if (!list.is_array()) return row.Error("policy_versions", "expected a list");
+absl::Status CheckVersions(const io::JsonFields& row, const std::string& key) {
+  if (!row.Has(key)) return absl::OkStatus();
+  const json& list = row.json()[key];
+  if (!list.is_array()) return row.Error(key, "expected a list");
   for (size_t i = 0; i < list.size(); ++i) {
     const json& entry = list[i];
     const json& version = entry.is_array() && !entry.empty() ? entry[0] : entry;
@@ -67,10 +67,22 @@ absl::Status CheckVersions(const io::JsonFields& row) {
         version.is_number_unsigned() &&
         version.get<uint64_t>() <= static_cast<uint64_t>(rpc::kMaxPolicyVersion);
     if (!is_version) {
-      return row.Error("policy_versions",
-                       absl::StrCat("[", i, "]: expected a policy version, 0 to ",
-                                    rpc::kMaxPolicyVersion, ", found ", version.dump()));
+      return row.Error(key, absl::StrCat("[", i, "]: expected a policy version, 0 to ",
+                                         rpc::kMaxPolicyVersion, ", found ", version.dump()));
     }
+  }
+  return absl::OkStatus();
+}
+
+// Reads which tokens of a segment are trained on.
+absl::Status ReadMask(const io::JsonFields& row, const std::string& key, Segment& segment) {
+  const json& mask = row.json()[key];
+  if (!mask.is_array() || mask.size() != static_cast<size_t>(segment.token_ids_size())) {
+    return row.Error(key, absl::StrCat("expected a list of ", segment.token_ids_size(),
+                                       " entries, one for each token"));
+  }
+  for (const json& entry : mask) {
+    segment.add_loss_mask(entry.is_boolean() ? entry.get<bool>() : entry != 0);
   }
   return absl::OkStatus();
 }
@@ -119,22 +131,56 @@ absl::Status ReadRewardParts(const io::JsonFields& row, Sample& sample) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Sample> ReadSample(const io::JsonFields& row) {
-  Sample sample;
-  sample.set_sample_id(row.place());
+absl::StatusOr<common::v1::SegmentKind> KindOf(const io::JsonFields& segment) {
+  ASSIGN_OR_RETURN(const std::string kind, segment.String("kind"));
+  if (kind == "prompt") return common::v1::SEGMENT_KIND_PROMPT;
+  if (kind == "sampled") return common::v1::SEGMENT_KIND_SAMPLED;
+  if (kind == "observation") return common::v1::SEGMENT_KIND_ENVIRONMENT;
+  return segment.Error("kind",
+                       absl::StrCat("expected prompt, sampled or observation, found ", kind));
+}
+
+// Reads the segments of an episode of several turns.
+absl::Status ReadSegments(const io::JsonFields& row, Sample& sample) {
+  const json& list = row.json()["segments"];
+  if (!list.is_array() || list.empty()) {
+    return row.Error("segments", "expected a list of segments");
+  }
+  for (size_t i = 0; i < list.size(); ++i) {
+    if (!list[i].is_object()) {
+      return row.Error("segments", absl::StrCat("[", i, "]: expected an object"));
+    }
+    const io::JsonFields segment(list[i], absl::StrCat(row.place(), ": segments[", i, "]"));
+    ASSIGN_OR_RETURN(const common::v1::SegmentKind kind, KindOf(segment));
+    RETURN_IF_ERROR(AddIds(segment, "ids", kind, sample));
+    if (kind != common::v1::SEGMENT_KIND_SAMPLED) continue;
+    Segment& added = *sample.mutable_segments()->rbegin();
+    const size_t num_tokens = added.token_ids_size();
+    if (segment.Has("mask")) {
+      RETURN_IF_ERROR(ReadMask(segment, "mask", added));
+    }
+    if (segment.Has("logprobs")) {
+      ASSIGN_OR_RETURN(const auto values, NumberOrList(segment, "logprobs", num_tokens));
+      added.mutable_logprobs()->Add(values.begin(), values.end());
+    }
+    if (segment.Has("token_rewards")) {
+      ASSIGN_OR_RETURN(const auto values, TokenList(segment, "token_rewards", num_tokens));
+      added.mutable_token_rewards()->Add(values.begin(), values.end());
+    }
+    RETURN_IF_ERROR(CheckVersions(segment, "versions"));
+  }
+  ASSIGN_OR_RETURN(const double reward, row.Double("rewards"));
+  sample.set_reward(reward);
+  return absl::OkStatus();
+}
+
+absl::Status ReadTurn(const io::JsonFields& row, Sample& sample) {
   RETURN_IF_ERROR(AddIds(row, "prompt_ids", common::v1::SEGMENT_KIND_PROMPT, sample));
   RETURN_IF_ERROR(AddIds(row, "response_ids", common::v1::SEGMENT_KIND_SAMPLED, sample));
   Segment& response = *sample.mutable_segments(1);
   const size_t num_tokens = response.token_ids_size();
   if (row.Has("response_mask")) {
-    const json& mask = row.json()["response_mask"];
-    if (!mask.is_array() || mask.size() != num_tokens) {
-      return row.Error("response_mask", absl::StrCat("expected a list of ", num_tokens,
-                                                     " entries, one for each of response_ids"));
-    }
-    for (const json& entry : mask) {
-      response.add_loss_mask(entry.is_boolean() ? entry.get<bool>() : entry != 0);
-    }
+    RETURN_IF_ERROR(ReadMask(row, "response_mask", response));
   }
   if (row.Has("rewards")) {
     RETURN_IF_ERROR(ReadRewards(row, sample));
@@ -144,6 +190,21 @@ absl::StatusOr<Sample> ReadSample(const io::JsonFields& row) {
   } else {
     return row.Error("rewards", "expected rewards or advantages");
   }
+  if (row.Has("logprobs")) {
+    ASSIGN_OR_RETURN(const std::vector<double> values, NumberOrList(row, "logprobs", num_tokens));
+    response.mutable_logprobs()->Add(values.begin(), values.end());
+  }
+  return CheckVersions(row, "policy_versions");
+}
+
+absl::StatusOr<Sample> ReadSample(const io::JsonFields& row) {
+  Sample sample;
+  sample.set_sample_id(row.place());
+  if (row.Has("segments")) {
+    RETURN_IF_ERROR(ReadSegments(row, sample));
+  } else {
+    RETURN_IF_ERROR(ReadTurn(row, sample));
+  }
   if (row.Has("scores")) {
     RETURN_IF_ERROR(ReadRewardParts(row, sample));
   }
@@ -151,11 +212,6 @@ absl::StatusOr<Sample> ReadSample(const io::JsonFields& row) {
     ASSIGN_OR_RETURN(const double baseline, row.Double("baseline_reward"));
     sample.set_baseline_reward(baseline);
   }
-  if (row.Has("logprobs")) {
-    ASSIGN_OR_RETURN(const std::vector<double> values, NumberOrList(row, "logprobs", num_tokens));
-    response.mutable_logprobs()->Add(values.begin(), values.end());
-  }
-  RETURN_IF_ERROR(CheckVersions(row));
   if (row.Has("group")) {
     const json& group = row.json()["group"];
     sample.set_group_id(group.is_string() ? group.get<std::string>() : group.dump());
@@ -165,8 +221,9 @@ absl::StatusOr<Sample> ReadSample(const io::JsonFields& row) {
   ASSIGN_OR_RETURN(const double temperature, row.DoubleOr("temperature", 1.0));
   sample.set_temperature(temperature);
   ASSIGN_OR_RETURN(const std::string reason, row.StringOr("finish_reason", "stop"));
-  sample.set_finish_reason(reason == "length" ? common::v1::FINISH_REASON_LENGTH
-                                              : common::v1::FINISH_REASON_STOP);
+  sample.set_finish_reason(reason == "length"      ? common::v1::FINISH_REASON_LENGTH
+                           : reason == "max_turns" ? common::v1::FINISH_REASON_MAX_TURNS
+                                                   : common::v1::FINISH_REASON_STOP);
   ASSIGN_OR_RETURN(const int64_t index, row.IntOr("index", 0));
   sample.set_index(static_cast<int32_t>(index));
   return sample;

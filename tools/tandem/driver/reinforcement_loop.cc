@@ -111,6 +111,7 @@ class ReinforcementLoop : public StepLoop {
                                     .policy_version = version_,
                                     .interrupted = c_.interrupted};
     if (resumed() && c_.resume->state.has_ahead()) options.restored = &c_.resume->state.ahead();
+    if (c_.episodes != nullptr) options.make_episode = c_.episodes->factory();
     // In mode async a group begins before its training step is known.
     if (!is_async()) options.trace = next_trace_;
     options.on_tokens = [this](int64_t tokens) { c_.progress.AddTokens(tokens); };
@@ -160,6 +161,7 @@ class ReinforcementLoop : public StepLoop {
   // Adds the batch's metrics, and how long the step waited for generation and for rewards.
   void AddWaitMetrics(double waited, const Metrics& of_batch, Metrics& metrics) const {
     metrics.insert(of_batch.begin(), of_batch.end());
+    if (c_.episodes != nullptr) c_.episodes->AddMetrics(metrics);
     if (is_async()) metrics["async/wait_s"] = waited;
     metrics["timing_s/reward"] = std::min(waited, of_batch.at("timing_s/reward"));
     metrics["timing_s/gen"] = waited - metrics["timing_s/reward"];

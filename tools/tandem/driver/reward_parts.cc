@@ -88,6 +88,7 @@ reward::AnswerCheck AnswerCheckOf(const config::v1::RewardConfig& config) {
 absl::Status CheckRewardNames(const config::v1::RewardConfig& config) {
   std::vector<std::string> known = reward::RewardNames();
   known.push_back(kServiceName);
+  known.push_back(kEnvironmentReward);
   if (config.rewards().empty()) known.push_back(kNoReward);
   for (const RewardPart& part : RewardParts(config)) {
     if (part.name.empty() || std::find(known.begin(), known.end(), part.name) != known.end()) {

@@ -13,6 +13,8 @@ namespace tandem::driver {
 
 // reward.name of a run that rewards nothing.
 inline constexpr char kNoReward[] = "none";
+// reward.name: what the EnvironmentService gave.
+inline constexpr char kEnvironmentReward[] = "environment";
 
 struct RewardPart {
   std::string key;    // of the configuration: "reward", "reward.rewards[1]"

@@ -49,6 +49,8 @@ absl::StatusOr<std::unique_ptr<RewardSource>> MakeBuiltInReward(const std::strin
 // Connects with the first call, which has the deadline `timeout` as all have.
 std::unique_ptr<RewardSource> MakeServiceReward(const std::string& endpoint,
                                                 absl::Duration timeout);
+// The rewards that the environment gave for the turns of an episode.
+std::unique_ptr<RewardSource> MakeEnvironmentReward();
 std::unique_ptr<RewardSource> MakePythonReward(reward::PythonReward::Options options);
 
 // For errors: "row 3 of the data set".

@@ -110,6 +110,13 @@ absl::StatusOr<std::unique_ptr<RewardSource>> MakeSource(const RewardPart& part,
         part.key, ".name: expected a reward, found ", kNoReward,
         ", which is only for tandem sft and tandem dpo, whose evaluations can do with the loss"));
   }
+  if (part.name == kEnvironmentReward) {
+    if (config.environment().name() != config::v1::ENVIRONMENT_NAME_SERVICE) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          part.key, ".name: environment needs environment.name service, whose rewards it takes"));
+    }
+    return MakeEnvironmentReward();
+  }
   if (!part.name.empty()) return MakeBuiltInReward(part.name, part.pattern);
   if (part.endpoint.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(part.key,

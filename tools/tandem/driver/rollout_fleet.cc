@@ -148,6 +148,7 @@ std::shared_ptr<RolloutFleet::Run> RolloutFleet::Start(
     auto job = std::make_shared<Job>(std::move(request));
     job->deadline = deadline;
     job->on_tokens = options.on_tokens;
+    job->preferred = options.replica;
     job->done = [run, is_baseline](absl::Status status, PartialGroup& partial) {
       absl::StatusOr<Group> outcome = Group{};
       {
@@ -204,6 +205,7 @@ std::shared_ptr<RolloutFleet::Link> RolloutFleet::Pick(const Job& job) {
     const bool is_ready =
         options_.replicas_may_change ? replica->takes_requests() : !job.failed_on.contains(id);
     if (!is_ready) continue;
+    if (id == job.preferred) return link;
     if (best == nullptr || link->outstanding_tokens < best->outstanding_tokens) best = link;
   }
   return best;
@@ -264,6 +266,7 @@ void RolloutFleet::OnCallDone(const std::shared_ptr<Job>& job, absl::Status stat
     if (job->is_cancelled) {
       status = absl::CancelledError("the request is no longer needed");
     } else if (status.ok()) {
+      job->group.SetReplica(id);
       retries = job->group.aborted() && !is_aborting_;
     } else {
       if (IsForeign(status)) ++foreign_answers_;

@@ -62,6 +62,9 @@ class RolloutFleet {
     // at the same time as the others, so it adds no wait.
     std::optional<rollout::v1::SamplingParams> baseline;
     bool return_text = true;
+    // Id of the replica that should take the request if it can: its cache may hold the prompt. Empty:
+    // the one with the fewest outstanding tokens.
+    std::string replica;
     // Receives the number of newly sampled tokens, from gRPC's threads.
     std::function<void(int64_t)> on_tokens;
     // Generate(): called periodically on the calling thread; its error ends the call.

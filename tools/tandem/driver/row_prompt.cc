@@ -186,6 +186,7 @@ class RowPrompts::Builder {
     ASSIGN_OR_RETURN(const ordered_json* row, Ordered());
     ASSIGN_OR_RETURN(
         options_, dataset::ReadChatOptions(*row, form_.tools_key, config_.chat_template_kwargs()));
+    if (options_.tools.is_null()) options_.tools = needs_.tools;
     return absl::OkStatus();
   }
 
@@ -233,6 +234,9 @@ class RowPrompts::Builder {
       options.add_generation_prompt = true;
       ASSIGN_OR_RETURN(prompt_.text, tokenizer_->RenderChat(context, options));
       ASSIGN_OR_RETURN(ids, tokenizer_->Encode(prompt_.text, /*add_special_tokens=*/false));
+      if (needs_.keeps_chat) {
+        prompt_.chat = ChatPrompt{std::move(context), options_.tools, options_.extra};
+      }
     } else {
       prompt_.text = absl::StrCat(config_.prompt_prefix(), value_->get<std::string>(),
                                   config_.prompt_suffix());

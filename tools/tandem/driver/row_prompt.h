@@ -31,6 +31,10 @@ struct RowNeeds {
   bool given_is_optional = false;  // a row without it gives nothing
   // The prompt is sampled from. Unset: it only precedes what is given.
   bool generation = true;
+  // Keeps what the chat template rendered, for episodes of several turns.
+  bool keeps_chat = false;
+  // Schemas of tools for rows that give none; null: none.
+  nlohmann::ordered_json tools;
   // Ids that end a completion. The first is added to a completion that has none.
   std::vector<uint32_t> end_ids;
 };

@@ -16,6 +16,7 @@
 #include "common/io/atomic_folder.h"
 #include "common/status/status_macros.h"
 #include "tools/tandem/driver/run_id.h"
+#include "tools/tandem/driver/sample_lines.h"
 
 namespace tandem::driver {
 namespace {
@@ -30,47 +31,6 @@ nlohmann::json MetricsLine(int64_t step, const Metrics& metrics) {
   line["training/global_step"] = step;
   for (const auto& [name, value] : metrics) line[name] = value;
   return line;
-}
-
-// One line per sample, in the format that `tandem replay` reads.
-std::string SampleLines(int64_t step, const std::vector<Group>& groups, double temperature,
-                        int64_t version_shift) {
-  std::string text;
-  for (size_t g = 0; g < groups.size(); ++g) {
-    const Group& group = groups[g];
-    for (size_t i = 0; i < group.completions.size(); ++i) {
-      const Completion& completion = group.completions[i];
-      nlohmann::json spans = nlohmann::json::array();
-      for (const auto& span : completion.version_spans) {
-        const int64_t version = span.policy_version() + group.version_shift - version_shift;
-        // Not below 0: a checkpoint of an older release may lack the group's shift.
-        spans.push_back({std::max<int64_t>(0, version), span.begin(), span.end()});
-      }
-      nlohmann::json line = {{"step", step},
-                             {"group", absl::StrCat(step, "/", g)},
-                             {"row", group.prompt.row},
-                             {"index", i},
-                             {"prompt", group.prompt.text},
-                             {"completion", completion.text},
-                             {"answer", group.prompt.answer},
-                             {"rewards", completion.reward},
-                             {"finish_reason", FinishReasonName(completion.finish_reason)},
-                             {"prompt_ids", group.prompt.token_ids},
-                             {"response_ids", completion.token_ids},
-                             {"logprobs", completion.processed_logprobs},
-                             {"temperature", temperature},
-                             {"policy_versions", spans}};
-      if (completion.score != completion.reward) line["score"] = completion.score;
-      if (!completion.token_rewards.empty()) line["token_rewards"] = completion.token_rewards;
-      if (!completion.part_scores.empty()) {
-        line["scores"] = completion.part_scores;
-        line["score_weights"] = completion.part_weights;
-      }
-      if (group.baseline.has_value()) line["baseline_reward"] = group.baseline->reward;
-      text += io::ToJsonLine(line);
-    }
-  }
-  return text;
 }
 
 // Throws fs::filesystem_error. A folder that does not exist has nothing to remove.

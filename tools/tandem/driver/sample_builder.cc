@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "tools/tandem/driver/episode_sequences.h"
 
 namespace tandem::driver {
 namespace {
@@ -33,35 +34,47 @@ Sample GivenSample(const std::string& sample_id, const std::string& group_id,
   return sample;
 }
 
+void AddFacts(const Group& group, const Completion& completion, double temperature,
+              Sample& sample) {
+  sample.set_reward(completion.reward);
+  if (group.baseline.has_value()) sample.set_baseline_reward(group.baseline->reward);
+  for (const auto& [label, score] : completion.part_scores) {
+    common::v1::RewardPart& part = *sample.add_reward_parts();
+    part.set_name(label);
+    part.set_value(score);
+    part.set_weight(completion.part_weights.at(label));
+  }
+  sample.set_temperature(temperature);
+  sample.set_finish_reason(completion.finish_reason);
+}
+
+void AddPart(const SequencePart& part, Sample& sample) {
+  Segment* segment = AddSegment(
+      sample,
+      part.is_sampled ? common::v1::SEGMENT_KIND_SAMPLED : common::v1::SEGMENT_KIND_ENVIRONMENT,
+      part.token_ids);
+  segment->mutable_logprobs()->Add(part.logprobs.begin(), part.logprobs.end());
+  segment->mutable_token_rewards()->Add(part.token_rewards.begin(), part.token_rewards.end());
+  for (const auto& span : part.version_spans) *segment->add_version_spans() = span;
+}
+
 }  // namespace
 
 std::vector<Sample> ToSamples(int64_t step, const std::vector<Group>& groups, double temperature) {
   std::vector<Sample> samples;
   for (size_t g = 0; g < groups.size(); ++g) {
     const Group& group = groups[g];
-    for (size_t i = 0; i < group.completions.size(); ++i) {
-      const Completion& completion = group.completions[i];
-      Sample& sample = samples.emplace_back();
-      sample.set_group_id(absl::StrCat(step, "/", g));
-      sample.set_sample_id(absl::StrCat(step, "/", g, "/", i));
-      sample.set_index(static_cast<int32_t>(i));
-      sample.set_reward(completion.reward);
-      if (group.baseline.has_value()) sample.set_baseline_reward(group.baseline->reward);
-      for (const auto& [label, score] : completion.part_scores) {
-        common::v1::RewardPart& part = *sample.add_reward_parts();
-        part.set_name(label);
-        part.set_value(score);
-        part.set_weight(completion.part_weights.at(label));
+    int32_t index = 0;
+    for (const Completion& completion : group.completions) {
+      for (const EpisodeSequence& sequence : SequencesOf(group.prompt.token_ids, completion)) {
+        Sample& sample = samples.emplace_back();
+        sample.set_group_id(absl::StrCat(step, "/", g));
+        sample.set_sample_id(absl::StrCat(step, "/", g, "/", index));
+        sample.set_index(index++);
+        AddFacts(group, completion, temperature, sample);
+        AddSegment(sample, common::v1::SEGMENT_KIND_PROMPT, sequence.prompt_ids);
+        for (const SequencePart& part : sequence.parts) AddPart(part, sample);
       }
-      sample.set_temperature(temperature);
-      sample.set_finish_reason(completion.finish_reason);
-      AddSegment(sample, common::v1::SEGMENT_KIND_PROMPT, group.prompt.token_ids);
-      Segment* sampled = AddSegment(sample, common::v1::SEGMENT_KIND_SAMPLED, completion.token_ids);
-      sampled->mutable_logprobs()->Add(completion.processed_logprobs.begin(),
-                                       completion.processed_logprobs.end());
-      sampled->mutable_token_rewards()->Add(completion.token_rewards.begin(),
-                                            completion.token_rewards.end());
-      for (const auto& span : completion.version_spans) *sampled->add_version_spans() = span;
     }
   }
   return samples;

@@ -60,6 +60,11 @@ void StalenessQueue::Abort(int64_t place) {
   if (error_.ok()) error_ = absl::CancelledError("the rollouts' requests were aborted");
 }
 
+void StalenessQueue::Drop(int64_t place) {
+  running_.erase(place);
+  due_.erase(place);
+}
+
 absl::StatusOr<std::optional<StepBatch>> StalenessQueue::Take(int64_t version) {
   if (!error_.ok()) return error_;
   if (options_.drops_stale) DropStale(version);

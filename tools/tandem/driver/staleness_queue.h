@@ -45,6 +45,7 @@ class StalenessQueue : public GroupQueue {
   void Finish(int64_t place, Group group, bool differs) override;
   // Take() fails: requests are only aborted when the run ends.
   void Abort(int64_t place) override;
+  void Drop(int64_t place) override;
 
   // Takes the `batch_size` ready groups with the smallest places. With drops_stale it first drops
   // those that lag behind `version` by more than max_staleness; otherwise these train too. Metrics,

@@ -33,6 +33,8 @@ class StepQueue : public GroupQueue {
   void Finish(int64_t place, Group group, bool differs) override;
   // Drops the group: only complete groups train.
   void Abort(int64_t place) override;
+  // The batch is smaller by one group, or with dynamic sampling lacks one more.
+  void Drop(int64_t place) override { Abort(place); }
 
   // Takes the step's groups that differ, in the order of their places, and closes the step. Surplus
   // groups, those with the largest places, are dropped and counted, as in verl: the next step would

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "tandem/config/v1/run_config.pb.h"
+#include "tools/tandem/driver/episodes.h"
 #include "tools/tandem/driver/evaluator.h"
 #include "tools/tandem/driver/progress.h"
 #include "tools/tandem/driver/prompt_source.h"
@@ -28,6 +29,7 @@ struct LoopContext {
   TrainerClient& trainer;
   RolloutFleet* fleet;  // null: no rollouts (sft and dpo that sample nothing)
   Rewarder* rewarder;   // null likewise
+  Episodes* episodes;   // null: completions of a single turn
   PromptSource& train;
   PromptSource* test;  // null: no evaluation
   RunFolder& folder;

@@ -18,7 +18,7 @@ BatchPlan PlanBatch(const config::v1::RunConfig& config, const comm::MeshShape& 
   plan.data_ranks = mesh.num_data_ranks();
   // Nothing depends on the last token, so the model does not process it.
   plan.longest_sequence =
-      std::max<int64_t>(1, config.data().max_prompt_length() + config.rollout().max_tokens() - 1);
+      std::max<int64_t>(1, config.data().max_prompt_length() + config::LongestCompletion(config) - 1);
   plan.samples_per_rank = CeilDivide(plan.mini_batch_samples, plan.data_ranks);
   const int64_t limit = config.trainer().max_tokens_per_micro_batch();
   plan.micro_batch_samples = std::clamp<int64_t>(limit / plan.longest_sequence, 1,
@@ -36,11 +36,11 @@ RankWorkload WorkloadOf(const config::v1::RunConfig& config, const BatchPlan& ba
   work.tokens = std::min(limit, batch.samples_per_rank * batch.longest_sequence);
   work.longest_sequence = batch.longest_sequence;
   work.sequences = CeilDivide(work.tokens, batch.longest_sequence);
-  work.rows = std::min(work.tokens, work.sequences * config.rollout().max_tokens());
+  work.rows = std::min(work.tokens, work.sequences * config::LongestCompletion(config));
   work.micro_batches = batch.micro_batches;
   const int64_t step_samples = CeilDivide(batch.samples, batch.data_ranks);
   work.step_tokens = step_samples * batch.longest_sequence;
-  work.step_rows = step_samples * config.rollout().max_tokens();
+  work.step_rows = step_samples * config::LongestCompletion(config);
   const config::v1::RolloutCorrectionConfig& correction = config.algorithm().rollout_correction();
   const config::v1::AdvEstimator estimator = config.algorithm().adv_estimator();
   work.computes_old_logprobs = estimator == config::v1::ADV_ESTIMATOR_OPTIMAL_TOKEN_BASELINE ||

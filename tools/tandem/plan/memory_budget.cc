@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/config/summary.h"
 #include "common/text/count.h"
 #include "tools/tandem/plan/ceil_divide.h"
 
@@ -125,7 +126,7 @@ MemoryBudget BudgetOf(const config::v1::RunConfig& config, const Hardware& hardw
     budget.problem = absl::StrCat(
         "rollout.kv_cache_megabytes: ", rollout.kv_cache >> 20,
         " MiB cannot hold one sequence of data.max_prompt_length + rollout.max_tokens = ",
-        config.data().max_prompt_length() + config.rollout().max_tokens(), " tokens");
+        config.data().max_prompt_length() + config::LongestCompletion(config), " tokens");
   }
   return budget;
 }

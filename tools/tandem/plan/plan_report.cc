@@ -7,6 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/config/summary.h"
 #include "common/text/count.h"
 #include "nlohmann/json.hpp"
 #include "tools/tandem/plan/mesh_fit.h"
@@ -80,7 +81,7 @@ std::string RolloutTable(const RunPlan& plan) {
   text += Row("together", plan.rollout.total(), whole);
   text += absl::StrFormat(
       "  the cache holds %s of %s\n", Count(plan.rollout.sequences, "sequence"),
-      Count(plan.config.data().max_prompt_length() + rollout.max_tokens(), "token"));
+      Count(plan.config.data().max_prompt_length() + config::LongestCompletion(plan.config), "token"));
   return text;
 }
 

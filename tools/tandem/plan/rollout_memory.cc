@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "common/config/summary.h"
 #include "common/model/cache_groups.h"
 #include "common/model/gpu_memory.h"
 #include "common/model/parameter_table.h"
@@ -24,7 +25,7 @@ int64_t SequencesInCache(const config::v1::RunConfig& config, const model::Model
                               model::ModelCacheElementsPerToken(spec, tp, on_gpu, latents) /
                               static_cast<int64_t>(windows.size());
   const int64_t num_blocks = cache_bytes / block_bytes;
-  const int64_t longest = config.data().max_prompt_length() + rollout.max_tokens();
+  const int64_t longest = config.data().max_prompt_length() + config::LongestCompletion(config);
   const auto blocks_at_once = [&](int64_t step_tokens) {
     return model::MaxBlocksAtOnce(windows, longest, step_tokens, block_size);
   };

@@ -20,6 +20,7 @@
 #include "common/io/read_file.h"
 #include "common/io/whole_lines.h"
 #include "common/status/status_macros.h"
+#include "tools/tandem/view/flat_sample.h"
 
 namespace tandem::view {
 namespace {
@@ -200,6 +201,7 @@ absl::StatusOr<json> RunReader::Samples(SampleSet set, int64_t step, int64_t off
       return false;
     }
     end += static_cast<int64_t>(line.size()) + 1;
+    FlattenSample(sample);
     TokenTexts texts = Texts(Ids(sample, "response_ids"));
     sample["tokens"] = std::move(texts.texts);
     sample["special"] = std::move(texts.special);
@@ -219,8 +221,10 @@ absl::StatusOr<std::vector<int32_t>> RunReader::SampleIds(const SampleKey& key) 
       path,
       [&](const io::JsonFields& row) {
         if (count++ == key.sample) {
-          ids = Ids(row.json(), "prompt_ids");
-          for (const int32_t id : Ids(row.json(), "response_ids")) ids.push_back(id);
+          json sample = row.json();
+          FlattenSample(sample);
+          ids = Ids(sample, "prompt_ids");
+          for (const int32_t id : Ids(sample, "response_ids")) ids.push_back(id);
         }
         return absl::OkStatus();
       },

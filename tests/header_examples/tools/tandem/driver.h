@@ -15,7 +15,24 @@ extern int64_t step, version;
 namespace tandem::driver::episode_example {
 extern Prompt prompt;
 Completion Sample(const Turn& turn);
+void Wake();
+inline constexpr header_examples::AnyFunction WaitUntilWoken;
 }  // namespace tandem::driver::episode_example
+
+namespace tandem::driver::episode_sequences_example {
+extern Prompt prompt;
+extern Completion completion;
+inline constexpr header_examples::AnyFunction Write;
+}  // namespace tandem::driver::episode_sequences_example
+
+namespace tandem::driver::episodes_example {
+using namespace driver_names;
+extern const tokenizer::Tokenizer* tokenizer;
+extern RowNeeds needs_of_rows;
+extern absl::Duration timeout;
+extern std::function<bool()> interrupted;
+extern GenerationLoop::Options options;
+}  // namespace tandem::driver::episodes_example
 
 namespace tandem::driver::fleet_membership_example {
 using namespace driver_names;

@@ -7,10 +7,14 @@
 
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_folder.h"
+#include "tools/tandem/driver/sample_builder.h"
+#include "tools/tandem/driver/sample_lines.h"
 
 namespace tandem::driver {
 namespace {
 
+using common::v1::Sample;
+using common::v1::Segment;
 using ::tandem::testing::StatusIs;
 using ::tandem::testing::TempFolder;
 using ::testing::ElementsAre;
@@ -138,6 +142,70 @@ TEST(RecordedSamples, AStepOnSomeLinesOnlyIsRefused) {
 
   EXPECT_THAT(ReadRecording(path, 1),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("samples.jsonl:2: step")));
+}
+
+TEST(RecordedSamples, ReadsBackTheEpisodesThatARunWrites) {
+  Completion completion;
+  completion.token_ids = {4, 0, 9, 5, 0, 1, 2, 6};
+  completion.processed_logprobs = {-0.1f, -0.2f, 0, -0.3f, -0.4f, 0, 0, -1.0f / 3};
+  completion.token_rewards = {0, 0.25, 0, 0, 0.5, 0, 0, 1.0 / 3};
+  completion.reward = 1.5;
+  completion.finish_reason = common::v1::FINISH_REASON_MAX_TURNS;
+  using Kind = EpisodeSegment::Kind;
+  completion.segments = {{Kind::kSampled, 2, 0.25},
+                         {Kind::kObservation, 1, 0},
+                         {Kind::kSampled, 2, 0.5},
+                         {Kind::kPrompt, 2, 0},
+                         {Kind::kSampled, 1, 0.75}};
+  common::v1::VersionSpan& span = completion.version_spans.emplace_back();
+  span.set_policy_version(3);
+  span.set_end(2);
+  Group group;
+  group.prompt.token_ids = {7};
+  group.completions = {completion, completion};
+  const TempFolder folder;
+
+  ASSERT_OK_AND_ASSIGN(
+      const Recording recording,
+      ReadRecording(folder.Write("1.jsonl", SampleLines(1, {group}, 0.5, /*version_shift=*/0)), 1));
+
+  // Two sequences of each completion, as the run itself trained on them.
+  const std::vector<Sample> expected = ToSamples(1, {group}, 0.5);
+  ASSERT_EQ(recording.steps.size(), 1u);
+  ASSERT_EQ(recording.steps[0].size(), 4u);
+  EXPECT_THAT(GroupSizes(recording), ElementsAre(ElementsAre(4)));
+  for (size_t i = 0; i < 4; ++i) {
+    const Sample& found = recording.steps[0][i];
+    EXPECT_EQ(found.reward(), 1.5);
+    EXPECT_EQ(found.index(), static_cast<int>(i));
+    EXPECT_EQ(found.finish_reason(), common::v1::FINISH_REASON_MAX_TURNS);
+    ASSERT_EQ(found.segments_size(), expected[i].segments_size());
+    for (int s = 0; s < found.segments_size(); ++s) {
+      Segment segment = found.segments(s);
+      Segment wanted = expected[i].segments(s);
+      for (const bool is_trained : segment.loss_mask()) EXPECT_TRUE(is_trained);
+      segment.clear_loss_mask();     // all of it: the same as none
+      wanted.clear_version_spans();  // only checked
+      EXPECT_EQ(segment.SerializeAsString(), wanted.SerializeAsString()) << i << ", " << s;
+    }
+  }
+}
+
+TEST(RecordedSamples, ASegmentThatIsWrongNamesLineAndKey) {
+  const TempFolder folder;
+  const auto read = [&](const std::string& segments) {
+    return ReadRecording(
+               folder.Write("a.jsonl", R"({"rewards": 1, "segments": )" + segments + "}\n"), 1)
+        .status();
+  };
+  EXPECT_THAT(read(R"([{"kind": "spoken", "ids": [1]}])"),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("segments[0]: kind: expected prompt, sampled or observation")));
+  EXPECT_THAT(read(R"([{"kind": "sampled", "ids": [1], "logprobs": [-1, -2]}])"),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("segments[0]: logprobs")));
+  EXPECT_THAT(read(R"([{"kind": "sampled", "ids": [1], "mask": [1, 1]}])"),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("segments[0]: mask")));
+  EXPECT_THAT(read("[]"), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("segments")));
 }
 
 }  // namespace

@@ -118,6 +118,35 @@ TEST_F(ViewTest, ServesThePageAndNothingElse) {
   EXPECT_EQ(Get("/api/samples?run=1&set=rollouts&step=3&offset=0").code, 404);
 }
 
+TEST_F(ViewTest, ShowsTheTurnsOfAnEpisodeAsOneSequence) {
+  Start(testing::WriteTinyModel(folder_));
+  const json sampled = {{"kind", "sampled"},         {"ids", {4, 0}},           {"mask", {1, 1}},
+                        {"logprobs", {-1., -2.}},    {"versions", {{7, 0, 2}}}, {"reward", 0.5},
+                        {"token_rewards", {0., 0.5}}};
+  json last = sampled;
+  last["versions"] = {{8, 0, 2}};
+  folder_.Write("run/rollouts/3.jsonl",
+                json{{"group", 4},
+                     {"rewards", 1.0},
+                     {"segments",
+                      {{{"kind", "prompt"}, {"ids", {3, 13}}, {"mask", {0, 0}}},
+                       sampled,
+                       {{"kind", "observation"}, {"ids", {9}}, {"mask", {0}}},
+                       last}}}
+                        .dump() +
+                    "\n");
+
+  const json sample = GetJson("/api/samples?run=0&set=rollouts&step=3&offset=0")["samples"][0];
+
+  EXPECT_EQ(sample["prompt_ids"], json({3, 13}));
+  EXPECT_EQ(sample["response_ids"], json({4, 0, 9, 4, 0}));
+  EXPECT_EQ(sample["logprobs"], json({-1., -2., nullptr, -1., -2.}));
+  EXPECT_EQ(sample["token_rewards"], json({0., 0.5, 0, 0., 0.5}));
+  EXPECT_EQ(sample["policy_versions"], (json{{7, 0, 2}, {8, 3, 5}}));
+  EXPECT_EQ(sample["observed"], (json::array({json::array({2, 3})})));
+  EXPECT_EQ(sample["tokens"].size(), 5u);
+}
+
 TEST_F(ViewTest, FollowsARunThatGoesOn) {
   Start(testing::WriteTinyModel(folder_));
   const auto status = [&] { return GetJson("/api/runs")["runs"][0]; };

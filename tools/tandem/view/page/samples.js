@@ -29,7 +29,7 @@ function toGroups(samples) {
     sample.position = index;
     sample.address = `run=${state.run}&set=${state.set}&step=${state.step}&sample=${index}&generation=${state.generation}`;
     sample.length = sample.response_ids.length;
-    sample.meanLogprob = mean(sample.logprobs);
+    sample.meanLogprob = mean(sample.logprobs.filter((value) => value !== null));
     if (!byGroup.has(sample.group)) byGroup.set(sample.group, []);
     byGroup.get(sample.group).push(sample);
   });
@@ -114,13 +114,17 @@ function valueOf(sample, i, colouring) {
   return entropies ? entropies[sample.prompt_ids.length - 1 + i] : null;
 }
 
+// Whether the environment said the token.
+const isObserved = (sample, i) => (sample.observed || []).some(([begin, end]) => i >= begin && i < end);
+
 function tokenSpans(sample) {
   const colouring = $("colour").value;
   const special = new Set(sample.special);
   return sample.tokens.map((text, i) => {
-    const value = valueOf(sample, i, colouring);
+    const observed = isObserved(sample, i);
+    const value = observed ? null : valueOf(sample, i, colouring);
     return make("span", {
-      class: text === "" || special.has(i) ? "special" : "",
+      class: [text === "" || special.has(i) ? "special" : "", observed ? "observed" : ""].join(" ").trim(),
       style: value === null || value === undefined ? "" : `background:${kColourings[colouring].paint(value)}`,
       onmousemove: (event) => tip({x: event.clientX, y: event.clientY}, tokenText(sample, i, colouring, value)),
       onmouseleave: () => tip(null)
@@ -129,6 +133,7 @@ function tokenSpans(sample) {
 }
 
 function tokenText(sample, i, colouring, value) {
+  if (isObserved(sample, i)) return `token ${i}: id ${sample.response_ids[i]}\nsaid by the environment, not trained on`;
   return [
     `token ${i}: id ${sample.response_ids[i]}`,
     `log-prob ${show(sample.logprobs[i])} (${show(100 * Math.exp(sample.logprobs[i]))} %)`,
@@ -158,6 +163,7 @@ function card(sample, low, high) {
       ...parts,
       ...(sample.advantage === null ? [] : [make("span", {}, `advantage ${show(sample.advantage)}`)]),
       make("span", {}, `${sample.length} tokens`),
+      ...(sample.observed ? [make("span", {class: "muted"}, `${sample.observed.length + 1} turns`)] : []),
       make("span", {class: "muted"}, sample.finish_reason),
       make("span", {class: "muted", title: "mean log-prob of its tokens"}, `log-prob ${show(sample.meanLogprob)}`),
       make("button", {class: "right", onclick: () => readAttention(sample)}, "attention")),

@@ -1,0 +1,17 @@
+// What the usage examples in tools/tandem/environment leave to the reader.
+#ifndef TANDEM_TESTS_HEADER_EXAMPLES_TOOLS_TANDEM_ENVIRONMENT_H_
+#define TANDEM_TESTS_HEADER_EXAMPLES_TOOLS_TANDEM_ENVIRONMENT_H_
+
+#include <string>
+
+namespace tandem::environment::environment_example {
+std::unique_ptr<Environment> MakeCalculator(bool in_chat);
+}  // namespace tandem::environment::environment_example
+
+namespace tandem::environment::environment_client_example {
+extern std::string endpoint;
+extern v1::PlayRequest request;
+inline constexpr header_examples::AnyFunction Use;
+}  // namespace tandem::environment::environment_client_example
+
+#endif  // TANDEM_TESTS_HEADER_EXAMPLES_TOOLS_TANDEM_ENVIRONMENT_H_

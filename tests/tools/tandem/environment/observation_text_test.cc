@@ -1,0 +1,139 @@
+// Observations in real chat templates, compared with what the template writes of the whole
+// conversation.
+#include "tools/tandem/environment/observation_text.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "common/tokenizer/tokenizer.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/temp_folder.h"
+#include "tests/support/tiny_model.h"
+
+namespace tandem::environment {
+namespace {
+
+using nlohmann::ordered_json;
+using ::tandem::testing::TempFolder;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+ordered_json Message(const std::string& role, const std::string& content) {
+  return {{"role", role}, {"content", content}};
+}
+
+std::unique_ptr<tokenizer::Tokenizer> LoadReal(const std::string& name) {
+  const char* data = std::getenv("TANDEM_DATA");
+  auto tokenizer = tokenizer::Tokenizer::Load(
+      absl::StrCat(data == nullptr ? "../shared/data" : data, "/tokenizers/", name));
+  EXPECT_OK(tokenizer.status());
+  return *std::move(tokenizer);
+}
+
+// The tiny tokenizer with a template.
+std::unique_ptr<tokenizer::Tokenizer> LoadTiny(const TempFolder& folder, const std::string& text) {
+  const std::string model = testing::WriteTinyModel(folder);
+  folder.Write("model/chat_template.jinja", text);
+  auto tokenizer = tokenizer::Tokenizer::Load(model);
+  EXPECT_OK(tokenizer.status());
+  return *std::move(tokenizer);
+}
+
+TEST(ObservationText, IsWhatQwensTemplateAddsAfterTheEndOfTurn) {
+  const auto tokenizer = LoadReal("qwen2.5");
+  ordered_json conversation = ordered_json::array({Message("user", "How much is 48/2?")});
+  const ordered_json observation = ordered_json::array({Message("tool", "24")});
+  ASSERT_OK_AND_ASSIGN(const std::string prompt,
+                       tokenizer->RenderChat(conversation, {.add_generation_prompt = true}));
+  const std::string turn = "<tool_call>\n{\"name\": \"calculator\"}\n</tool_call>";
+  conversation.push_back(Message("assistant", turn));
+
+  ASSERT_OK_AND_ASSIGN(
+      const ObservationText found,
+      RenderObservation(conversation, observation, prompt, "<|im_end|>", {}, *tokenizer));
+
+  EXPECT_FALSE(found.mismatch.has_value());
+  EXPECT_EQ(found.text,
+            "\n<|im_start|>user\n<tool_response>\n24\n</tool_response><|im_end|>\n"
+            "<|im_start|>assistant\n");
+  // Prompt, turn and observation are what the template writes of the whole.
+  EXPECT_EQ(prompt + turn + "<|im_end|>" + found.text, found.with_all);
+}
+
+TEST(ObservationText, EndsATurnThatAStopStringEnded) {
+  const auto tokenizer = LoadReal("qwen2.5");
+  ordered_json conversation = ordered_json::array({Message("user", "1+1?")});
+  ASSERT_OK_AND_ASSIGN(const std::string prompt,
+                       tokenizer->RenderChat(conversation, {.add_generation_prompt = true}));
+  conversation.push_back(Message("assistant", "two"));
+  ASSERT_OK_AND_ASSIGN(
+      const ObservationText found,
+      RenderObservation(conversation, ordered_json::array({Message("user", "Sure?")}), prompt, "",
+                        {}, *tokenizer));
+  EXPECT_EQ(found.text, "<|im_end|>\n<|im_start|>user\nSure?<|im_end|>\n<|im_start|>assistant\n");
+}
+
+TEST(ObservationText, NamesTheTextThatATemplateRewrites) {
+  // Qwen3 removes the reasoning of earlier turns when a user speaks.
+  const auto tokenizer = LoadReal("qwen3");
+  ordered_json conversation = ordered_json::array({Message("user", "1+1?")});
+  ASSERT_OK_AND_ASSIGN(const std::string prompt,
+                       tokenizer->RenderChat(conversation, {.add_generation_prompt = true}));
+  conversation.push_back(Message("assistant", "<think>\nEasy.\n</think>\n\n2"));
+
+  ASSERT_OK_AND_ASSIGN(
+      const ObservationText after_user,
+      RenderObservation(conversation, ordered_json::array({Message("user", "Sure?")}), prompt,
+                        "<|im_end|>", {}, *tokenizer));
+  ASSERT_OK_AND_ASSIGN(const ObservationText after_tool,
+                       RenderObservation(conversation, ordered_json::array({Message("tool", "2")}),
+                                         prompt, "<|im_end|>", {}, *tokenizer));
+
+  ASSERT_TRUE(after_user.mismatch.has_value());
+  EXPECT_THAT(*after_user.mismatch,
+              AllOf(HasSubstr("rewrites the past when it adds the observation"),
+                    HasSubstr("expected \"im_start|>assistant\\n<think>\\nEasy."),
+                    HasSubstr("found \"im_start|>assistant\\n2<|im_end|>")));
+  EXPECT_FALSE(after_tool.mismatch.has_value());  // it keeps those of the turns since the user's
+  EXPECT_THAT(after_tool.text, HasSubstr("<tool_response>\n2\n</tool_response>"));
+}
+
+TEST(ObservationText, FindsATemplateThatWritesATurnAfterAnotherText) {
+  const TempFolder folder;
+  // The header of a new turn is "9", but a finished turn has none.
+  const auto tokenizer = LoadTiny(folder,
+                                  "{% for m in messages %}{{ m.content }}<eos>{% endfor %}"
+                                  "{% if add_generation_prompt %}9{% endif %}");
+  ASSERT_OK_AND_ASSIGN(
+      const ObservationText found,
+      RenderObservation(ordered_json::array({Message("user", "1"), Message("assistant", "2")}),
+                        ordered_json::array({Message("tool", "3")}), "1<eos>9", "<eos>", {},
+                        *tokenizer));
+  ASSERT_TRUE(found.mismatch.has_value());
+  EXPECT_THAT(*found.mismatch,
+              AllOf(HasSubstr("when it adds the policy's turn: at byte 6"),
+                    HasSubstr("expected \"1<eos>9\""), HasSubstr("found \"1<eos>2<eos>\"")));
+}
+
+TEST(ObservationText, KeepsATemplateThatTrimsItsMessages) {
+  const TempFolder folder;
+  const auto tokenizer =
+      LoadTiny(folder,
+               "{% for m in messages %}{% if m.role == 'assistant' %}={% endif %}"
+               "{{ m.content | trim }}<eos>,{% endfor %}"
+               "{% if add_generation_prompt %}={% endif %}");
+  ASSERT_OK_AND_ASSIGN(
+      const ObservationText found,
+      RenderObservation(ordered_json::array({Message("user", "1"), Message("assistant", " 2 ")}),
+                        ordered_json::array({Message("tool", "3")}), "1<eos>,=", "<eos>", {},
+                        *tokenizer));
+  EXPECT_FALSE(found.mismatch.has_value());
+  EXPECT_EQ(found.text, ",3<eos>,=");
+}
+
+}  // namespace
+}  // namespace tandem::environment

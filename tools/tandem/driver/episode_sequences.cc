@@ -1,0 +1,78 @@
+#include "tools/tandem/driver/episode_sequences.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace tandem::driver {
+namespace {
+
+// values[begin, end), or nothing if there are no values.
+template <typename T>
+std::vector<T> Slice(const std::vector<T>& values, int64_t begin, int64_t end) {
+  if (values.empty()) return {};
+  return {values.begin() + begin, values.begin() + end};
+}
+
+// The spans within [begin, end), counted from begin.
+std::vector<common::v1::VersionSpan> SpansOf(const Completion& completion, int64_t begin,
+                                             int64_t end) {
+  std::vector<common::v1::VersionSpan> out;
+  for (common::v1::VersionSpan span : completion.version_spans) {
+    span.set_begin(std::max(begin, span.begin()) - begin);
+    span.set_end(std::min(end, span.end()) - begin);
+    if (span.begin() < span.end()) out.push_back(std::move(span));
+  }
+  return out;
+}
+
+// Adds the rewards of tokens that are not sampled to the last sampled one.
+void PassRewards(const std::vector<double>& rewards, EpisodeSequence& sequence) {
+  const double sum = std::accumulate(rewards.begin(), rewards.end(), 0.0);
+  const auto last = std::find_if(
+      sequence.parts.rbegin(), sequence.parts.rend(),
+      [](const SequencePart& part) { return part.is_sampled && !part.token_rewards.empty(); });
+  if (last != sequence.parts.rend()) last->token_rewards.back() += sum;
+}
+
+}  // namespace
+
+std::vector<EpisodeSequence> SequencesOf(const std::vector<uint32_t>& prompt_ids,
+                                         const Completion& completion) {
+  std::vector<EpisodeSequence> out = {{prompt_ids, {}}};
+  std::vector<EpisodeSegment> segments = completion.segments;
+  if (segments.empty()) {
+    segments = {
+        {EpisodeSegment::Kind::kSampled, static_cast<int64_t>(completion.token_ids.size()), 0}};
+  }
+  int64_t begin = 0;
+  for (const EpisodeSegment& segment : segments) {
+    const int64_t end = begin + segment.num_tokens;
+    std::vector<uint32_t> ids = Slice(completion.token_ids, begin, end);
+    switch (segment.kind) {
+      case EpisodeSegment::Kind::kPrompt:
+        PassRewards(Slice(completion.token_rewards, begin, end), out.back());
+        out.push_back({std::move(ids), {}});
+        break;
+      case EpisodeSegment::Kind::kObservation:
+        PassRewards(Slice(completion.token_rewards, begin, end), out.back());
+        out.back().parts.push_back({.is_sampled = false,
+                                    .token_ids = std::move(ids),
+                                    .logprobs = {},
+                                    .token_rewards = {},
+                                    .version_spans = {}});
+        break;
+      case EpisodeSegment::Kind::kSampled:
+        out.back().parts.push_back({.is_sampled = true,
+                                    .token_ids = std::move(ids),
+                                    .reward = segment.reward,
+                                    .logprobs = Slice(completion.processed_logprobs, begin, end),
+                                    .token_rewards = Slice(completion.token_rewards, begin, end),
+                                    .version_spans = SpansOf(completion, begin, end)});
+        break;
+    }
+    begin = end;
+  }
+  return out;
+}
+
+}  // namespace tandem::driver

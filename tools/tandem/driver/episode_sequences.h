@@ -1,0 +1,38 @@
+// The token sequences of a completion: one, or, where a chat template rewrote the past of an episode,
+// several, each of which is a sample of its own.
+//
+//   for (const EpisodeSequence& sequence : SequencesOf(prompt.token_ids, completion)) Write(sequence);
+#ifndef TANDEM_TOOLS_TANDEM_DRIVER_EPISODE_SEQUENCES_H_
+#define TANDEM_TOOLS_TANDEM_DRIVER_EPISODE_SEQUENCES_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "tools/tandem/driver/completion.h"
+
+namespace tandem::driver {
+
+// A run of tokens: sampled, or an observation.
+struct SequencePart {
+  bool is_sampled = true;
+  std::vector<uint32_t> token_ids;
+  double reward = 0;  // what the environment gave; sampled parts only
+  // Of sampled parts only, one for each token, or none.
+  std::vector<float> logprobs;
+  std::vector<double> token_rewards;
+  std::vector<common::v1::VersionSpan> version_spans;  // counted from the part's first token
+};
+
+struct EpisodeSequence {
+  std::vector<uint32_t> prompt_ids;
+  std::vector<SequencePart> parts;
+};
+
+// Parts without tokens are left out, but for the only part of a completion of one turn. The rewards
+// of an observation's tokens pass to the sampled token before them.
+std::vector<EpisodeSequence> SequencesOf(const std::vector<uint32_t>& prompt_ids,
+                                         const Completion& completion);
+
+}  // namespace tandem::driver
+
+#endif  // TANDEM_TOOLS_TANDEM_DRIVER_EPISODE_SEQUENCES_H_
