@@ -228,6 +228,13 @@ absl::StatusOr<std::string> Tokenizer::RenderChat(const nlohmann::ordered_json& 
   return text;
 }
 
+const std::string* Tokenizer::chat_template(bool with_tools) const {
+  const auto& templates = config_.chat_templates;
+  auto found = with_tools ? templates.find("tool_use") : templates.end();
+  if (found == templates.end()) found = templates.find("default");
+  return found == templates.end() ? nullptr : &found->second;
+}
+
 absl::StatusOr<std::vector<int32_t>> Tokenizer::EncodeChat(const nlohmann::ordered_json& messages,
                                                            const ChatOptions& options) const {
   ASSIGN_OR_RETURN(const std::string text, RenderChat(messages, options));

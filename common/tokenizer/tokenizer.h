@@ -76,6 +76,8 @@ class Tokenizer {
   absl::StatusOr<std::vector<int32_t>> EncodeChat(const nlohmann::ordered_json& messages,
                                                   const ChatOptions& options) const;
   bool has_chat_template() const { return !templates_.empty(); }
+  // The text of the template that RenderChat() takes; null without one.
+  const std::string* chat_template(bool with_tools) const;
 
   // Number of tokens, added ones included.
   size_t vocab_size() const;

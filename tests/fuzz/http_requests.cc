@@ -11,6 +11,7 @@
 #include "services/rollout/engine/limits.h"
 #include "services/rollout/openai/api_error.h"
 #include "services/rollout/openai/completion_request.h"
+#include "services/rollout/openai/generate_request.h"
 #include "services/rollout/openai/json_body.h"
 #include "tests/support/tiny_model.h"
 
@@ -54,8 +55,14 @@ const tandem::tokenizer::Tokenizer& Tokenizer() {
 void Complete(const std::string& body, bool chat) {
   namespace openai = tandem::rollout::openai;
   const auto json = openai::ParseJsonBody(body);
-  const auto request =
-      json.ok() ? openai::ParseCompletionRequest(*json, chat, &Tokenizer()) : json.status();
+  const openai::ParseOptions options{.tool_call_format = &tandem::tool_calls::Hermes()};
+  if (json.ok()) {
+    const auto tokens = openai::ParseGenerateRequest(*json, options);
+    if (!tokens.ok()) Require(openai::HttpCode(tokens.status()) == 400);
+  }
+  const auto request = json.ok()
+                           ? openai::ParseCompletionRequest(*json, chat, &Tokenizer(), options)
+                           : json.status();
   if (!request.ok()) {
     const int code = openai::ErrorResponse(request.status()).code;
     Require(code >= 400 && code < 500);

@@ -146,7 +146,8 @@ void Engine::Step() {
     for (int32_t i = 0; i < sample.num_samples; ++i) {
       SampleState* target = sample.num_samples > 1 ? request.samples[i].get() : &sample;
       const double uniform = Uniform(request.seed, target->index, sample.num_sampled());
-      rows.push_back({logits_row, request.spec.filter, uniform});
+      rows.push_back({logits_row, request.spec.filter, uniform,
+                      target->adjustments.has_value() ? &*target->adjustments : nullptr});
       sampled.push_back(target);
     }
     ++logits_row;
@@ -169,9 +170,9 @@ void Engine::Step() {
   tokens.assign(rows.size(), {});
   if (computed.ok() && !rows.empty()) {
     const telemetry::ScopedSpan span("sample", {{"rows", rows.size()}});
-    const bool wants_others = std::any_of(
-        sampled.begin(), sampled.end(),
-        [](const SampleState* sample) { return sample->request->spec.num_top_logprobs > 0; });
+    const bool wants_others =
+        std::any_of(sampled.begin(), sampled.end(),
+                    [](const SampleState* sample) { return sample->request->spec.wants_logits(); });
     computed = runner_->Sample(rows, wants_others, *output, absl::MakeSpan(tokens));
   }
   if (!computed.ok() && options_.ranks != nullptr) {
@@ -197,7 +198,7 @@ void Engine::Step() {
   }
   const int64_t vocab_size = model_.spec().vocab_size;
   for (size_t i = 0; i < sampled.size(); ++i) {
-    if (sampled[i]->request->spec.num_top_logprobs > 0) {
+    if (sampled[i]->request->spec.wants_logits()) {
       AddTopLogprobs(*sampled[i], tokens[i],
                      output->logits.const_data_ptr<float>() + rows[i].row * vocab_size, vocab_size);
     }

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "services/rollout/sampler/filter_params.h"
+#include "services/rollout/sampler/logit_adjustments.h"
 #include "services/rollout/sampler/top_logprobs.h"
 
 namespace tandem::rollout {
@@ -27,6 +28,7 @@ struct GenerationRequest {
   std::string id;  // for Abort()
   std::vector<int32_t> prompt_ids;
   FilterParams filter;           // temperature, top_k, top_p, min_p
+  PenaltyParams penalties;       // and biases of tokens
   std::optional<uint64_t> seed;  // unset: random
   int32_t n = 1;
   std::optional<int64_t> max_tokens;  // unset: the rest of the context
@@ -35,12 +37,18 @@ struct GenerationRequest {
   std::vector<std::string> stop;
   bool ignore_eos = false;
   bool return_text = false;
-  int32_t num_top_logprobs = 0;  // top tokens per position, besides the sampled one
-  bool stream = false;           // a chunk per step; else one per finished sample
-  int32_t priority = 0;          // higher is admitted first
-  std::string client_id;         // clients of equal priority share fairly
+  bool show_special_tokens = false;     // in the text; stop strings then match them too
+  int32_t num_top_logprobs = 0;         // top tokens per position, besides the sampled one
+  bool processed_top_logprobs = false;  // the top tokens of the processed logits, not the raw ones
+  bool return_ranks = false;            // of the sampled tokens, among the same logits
+  bool stream = false;                  // a chunk per step; else one per finished sample
+  int32_t priority = 0;                 // higher is admitted first
+  std::string client_id;                // clients of equal priority share fairly
   // Samples to resume, or already complete; each index once.
   std::vector<BegunSample> begun;
+
+  // Whether the logits are needed on the host besides what the sampler returns.
+  bool wants_logits() const { return num_top_logprobs > 0 || return_ranks; }
 };
 
 // The weights that sampled the tokens [begin, end) of a chunk.
@@ -55,14 +63,23 @@ struct VersionSpan {
   }
 };
 
+// Bytes [begin, end) of a text.
+struct TextSpan {
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
 // New tokens of one sample.
 struct SampleChunk {
   int32_t index = 0;
   std::vector<int32_t> token_ids;
   std::vector<float> logprobs;                          // raw
-  std::vector<float> processed_logprobs;                // of logits / temperature
+  std::vector<float> processed_logprobs;                // of logits with penalties, / temperature
   std::vector<std::vector<TokenLogprob>> top_logprobs;  // one list per token, if requested
-  std::string text;                                     // complete characters
+  std::vector<int64_t> ranks;     // 1 for the likeliest token; one per token, if requested
+  std::string text;               // complete characters
+  std::vector<TextSpan> special;  // the special tokens in it, if they are shown
+  std::string stop_string;        // that ended the sample
   std::vector<VersionSpan> version_spans;
   FinishReason finish_reason = FinishReason::kNone;  // set in a sample's last chunk
   bool first = false;                                // a sample's first chunk

@@ -43,6 +43,34 @@ absl::Status CheckTemperature(double temperature, absl::string_view field, bool 
                   temperature);
 }
 
+absl::Status CheckPenalties(const PenaltyParams& penalties, const RequestLimits& limits) {
+  const auto within = [](double value, double most) { return value >= -most && value <= most; };
+  if (!within(penalties.presence, 2.0)) {
+    return Expected("sampling.presence_penalty", "a number in [-2, 2]", penalties.presence);
+  }
+  if (!within(penalties.frequency, 2.0)) {
+    return Expected("sampling.frequency_penalty", "a number in [-2, 2]", penalties.frequency);
+  }
+  // Beyond it, products with logits leave the range of float32.
+  if (!(penalties.repetition >= 1e-6 && penalties.repetition <= 1e6)) {
+    return Expected("sampling.repetition_penalty", "a number above 0, of 1e-6 to 1e6",
+                    penalties.repetition);
+  }
+  if (penalties.logit_bias.size() > kMaxLogitBiases) {
+    return Expected("sampling.logit_bias", absl::StrCat("at most ", kMaxLogitBiases, " tokens"),
+                    penalties.logit_bias.size());
+  }
+  for (const auto& [id, bias] : penalties.logit_bias) {
+    const std::string field = absl::StrCat("sampling.logit_bias[", static_cast<uint32_t>(id), "]");
+    if (id < 0 || id >= limits.vocab_size) {
+      return Expected(field, absl::StrCat("an id below the vocabulary's size ", limits.vocab_size),
+                      static_cast<uint32_t>(id));
+    }
+    if (!within(bias, 100.0)) return Expected(field, "a bias in [-100, 100]", bias);
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status CheckRequest(const GenerationRequest& request, const RequestLimits& limits) {
@@ -60,6 +88,7 @@ absl::Status CheckRequest(const GenerationRequest& request, const RequestLimits&
   if (!(request.filter.min_p >= 0.0 && request.filter.min_p <= 1.0)) {
     return Expected("sampling.min_p", "a number in [0, 1]", request.filter.min_p);
   }
+  RETURN_IF_ERROR(CheckPenalties(request.penalties, limits));
   if (request.n < 1 || request.n > kMaxSamples) {
     return Expected("sampling.n", absl::StrCat("1 to ", kMaxSamples), request.n);
   }

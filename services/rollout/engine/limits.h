@@ -14,6 +14,9 @@ inline constexpr int32_t kMaxSamples = 4096;
 // Maximum top log-probs per position.
 inline constexpr int32_t kMaxTopLogprobs = 20;
 
+// Maximum tokens with a bias.
+inline constexpr size_t kMaxLogitBiases = 4096;
+
 struct RequestLimits {
   int64_t vocab_size = 0;
   int64_t max_model_len = 0;  // tokens of prompt and completion that the context and the cache hold

@@ -5,6 +5,7 @@
 
 #include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
+#include "common/model/kernels/log_probs.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
 
@@ -13,6 +14,10 @@ namespace tandem::rollout {
 void MakeSamples(ActiveRequest& request, const tokenizer::Tokenizer* tokenizer) {
   const GenerationRequest& spec = request.spec;
   const bool wants_text = spec.return_text || !spec.stop.empty();
+  std::shared_ptr<const AdjustmentBase> base;
+  if (spec.penalties.any()) {
+    base = std::make_shared<const AdjustmentBase>(spec.penalties, spec.prompt_ids);
+  }
   for (int32_t index = 0; index < spec.n; ++index) {
     auto sample = std::make_unique<SampleState>();
     sample->arrival = request.arrival;
@@ -23,7 +28,10 @@ void MakeSamples(ActiveRequest& request, const tokenizer::Tokenizer* tokenizer) 
     sample->num_prompt_tokens = static_cast<int64_t>(spec.prompt_ids.size());
     sample->chunk.index = index;
     sample->chunk.first = true;
-    if (wants_text && tokenizer != nullptr) sample->text.emplace(*tokenizer, spec.stop);
+    if (wants_text && tokenizer != nullptr) {
+      sample->text.emplace(*tokenizer, spec.stop, spec.show_special_tokens);
+    }
+    if (base != nullptr) sample->adjustments.emplace(base);
     request.samples.push_back(std::move(sample));
   }
   request.num_unfinished = spec.n;
@@ -70,8 +78,9 @@ absl::StatusOr<FinishReason> EndsWith(SampleState& sample, int32_t id, int64_t n
 
 absl::StatusOr<FinishReason> ReplayBegun(SampleState& sample) {
   for (int64_t i = 1; i <= sample.num_sampled(); ++i) {
-    ASSIGN_OR_RETURN(const FinishReason reason,
-                     EndsWith(sample, sample.tokens[sample.num_prompt_tokens + i - 1], i));
+    const int32_t id = sample.tokens[sample.num_prompt_tokens + i - 1];
+    if (sample.adjustments.has_value()) sample.adjustments->Count(id);
+    ASSIGN_OR_RETURN(const FinishReason reason, EndsWith(sample, id, i));
     if (reason == FinishReason::kNone) continue;
     if (i == sample.num_sampled()) return reason;
     return rpc::InvalidField(
@@ -85,6 +94,7 @@ absl::StatusOr<FinishReason> AddToken(SampleState& sample, const SampledToken& t
                                       int64_t policy_version, int64_t incarnation) {
   SampleChunk& chunk = sample.chunk;
   sample.tokens.push_back(token.id);
+  if (sample.adjustments.has_value()) sample.adjustments->Count(token.id);
   chunk.token_ids.push_back(token.id);
   chunk.logprobs.push_back(token.logprob);
   chunk.processed_logprobs.push_back(token.processed_logprob);
@@ -98,12 +108,39 @@ absl::StatusOr<FinishReason> AddToken(SampleState& sample, const SampledToken& t
   return EndsWith(sample, token.id, sample.num_sampled());
 }
 
+namespace {
+
+// The logits that the sampler draws from, before its filters.
+std::vector<float> ProcessedLogits(const SampleState& sample, const float* logits,
+                                   int64_t vocab_size) {
+  std::vector<float> out(logits, logits + vocab_size);
+  if (sample.adjustments.has_value()) sample.adjustments->Apply(out.data(), vocab_size);
+  const double temperature = sample.request->spec.filter.temperature;
+  if (temperature == 0.0 || temperature == 1.0) return out;
+  const float scale = model::kernels::InverseTemperature(temperature);
+  for (float& logit : out) logit *= scale;
+  return out;
+}
+
+}  // namespace
+
 void AddTopLogprobs(SampleState& sample, const SampledToken& token, const float* logits,
                     int64_t vocab_size) {
   const ActiveRequest& request = *sample.request;
-  if (request.spec.num_top_logprobs == 0 || request.done || token.id < 0) return;
-  sample.chunk.top_logprobs.push_back(
-      TopLogprobs(logits, vocab_size, request.spec.num_top_logprobs, {token.id, token.logprob}));
+  const GenerationRequest& spec = request.spec;
+  if (!spec.wants_logits() || request.done || token.id < 0) return;
+  TokenLogprob known{token.id, token.logprob};
+  std::vector<float> processed;
+  if (spec.processed_top_logprobs) {
+    processed = ProcessedLogits(sample, logits, vocab_size);
+    logits = processed.data();
+    known.logprob = token.processed_logprob;
+  }
+  if (spec.num_top_logprobs > 0) {
+    sample.chunk.top_logprobs.push_back(
+        TopLogprobs(logits, vocab_size, spec.num_top_logprobs, known));
+  }
+  if (spec.return_ranks) sample.chunk.ranks.push_back(RankOf(logits, vocab_size, token.id));
 }
 
 SampleChunk TakeChunk(SampleState& sample, FinishReason reason) {
@@ -119,8 +156,13 @@ SampleChunk TakeChunk(SampleState& sample, FinishReason reason) {
   if (sample.text.has_value()) {
     // Text that does not decode is left out; its tokens are there.
     if (reason != FinishReason::kNone) sample.text->Finish().IgnoreError();
-    std::string text = sample.text->Take();
-    if (request.spec.return_text) out.text = std::move(text);
+    std::string text = sample.text->Take(out.special);
+    if (request.spec.return_text) {
+      out.text = std::move(text);
+    } else {
+      out.special.clear();
+    }
+    if (reason == FinishReason::kStop) out.stop_string = sample.text->stop_string();
   }
   return out;
 }

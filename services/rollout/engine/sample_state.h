@@ -25,6 +25,7 @@ struct SampleState : Sequence {
   bool finished = false;
   SampleChunk chunk;
   std::optional<TextOutput> text;
+  std::optional<LogitAdjustments> adjustments;  // if the request has penalties or biases
 };
 
 struct ActiveRequest {
@@ -63,8 +64,8 @@ absl::StatusOr<FinishReason> ReplayBegun(SampleState& sample);
 absl::StatusOr<FinishReason> AddToken(SampleState& sample, const SampledToken& token,
                                       int64_t policy_version, int64_t incarnation);
 
-// Stores the top log-probs from the logits [vocab_size], if the request wants them. Call before
-// AddToken().
+// Stores the top log-probs and the token's rank from the logits [vocab_size], if the request wants
+// them. Call before AddToken().
 void AddTopLogprobs(SampleState& sample, const SampledToken& token, const float* logits,
                     int64_t vocab_size);
 

@@ -3,12 +3,17 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::rollout {
 
-TextOutput::TextOutput(const tokenizer::Tokenizer& tokenizer, std::vector<std::string> stops)
-    : decoder_(tokenizer, /*skip_special_tokens=*/true), stops_(std::move(stops)) {
+TextOutput::TextOutput(const tokenizer::Tokenizer& tokenizer, std::vector<std::string> stops,
+                       bool show_special_tokens)
+    : tokenizer_(tokenizer),
+      show_special_tokens_(show_special_tokens),
+      decoder_(tokenizer, /*skip_special_tokens=*/!show_special_tokens),
+      stops_(std::move(stops)) {
   for (const std::string& stop : stops_) longest_stop_ = std::max(longest_stop_, stop.size());
 }
 
@@ -17,14 +22,30 @@ absl::StatusOr<bool> TextOutput::Push(int32_t id, bool may_stop) {
   // A stop string ends within the new piece.
   const size_t from = text_.size() + 1 > longest_stop_ ? text_.size() + 1 - longest_stop_ : 0;
   text_ += piece;
+  if (show_special_tokens_ && tokenizer_.IsSpecial(id)) {
+    // Text that was held back within a character may stand before it.
+    const size_t size = tokenizer_.IdToToken(id)->size();
+    if (absl::EndsWith(piece, *tokenizer_.IdToToken(id))) {
+      const auto end = static_cast<int64_t>(text_.size());
+      special_.push_back({end - static_cast<int64_t>(size), end});
+    }
+  }
   return may_stop && Match(from);
 }
 
 bool TextOutput::Match(size_t from) {
   size_t first = std::string::npos;
-  for (const std::string& stop : stops_) first = std::min(first, text_.find(stop, from));
+  for (const std::string& stop : stops_) {
+    const size_t found = text_.find(stop, from);
+    if (found >= first) continue;
+    first = found;
+    stop_string_ = stop;
+  }
   if (first == std::string::npos) return false;
   text_.resize(first);
+  const auto end = static_cast<int64_t>(first);
+  std::erase_if(special_, [&](const TextSpan& span) { return span.begin >= end; });
+  if (!special_.empty()) special_.back().end = std::min(special_.back().end, end);
   ended_ = true;
   return true;
 }
@@ -37,7 +58,7 @@ absl::Status TextOutput::Finish() {
   return absl::OkStatus();
 }
 
-std::string TextOutput::Take() {
+std::string TextOutput::Take(std::vector<TextSpan>& special) {
   size_t held = 0;
   if (!ended_) {
     for (const std::string& stop : stops_) {
@@ -49,8 +70,20 @@ std::string TextOutput::Take() {
       }
     }
   }
-  std::string out = text_.substr(0, text_.size() - held);
-  text_.erase(0, text_.size() - held);
+  // A special token is taken in one piece.
+  auto size = static_cast<int64_t>(text_.size() - held);
+  for (const TextSpan& span : special_) {
+    if (span.begin < size && span.end > size) size = span.begin;
+  }
+  std::string out = text_.substr(0, size);
+  text_.erase(0, size);
+  for (const TextSpan& span : std::exchange(special_, {})) {
+    if (span.end <= size) {
+      special.push_back(span);
+    } else {
+      special_.push_back({span.begin - size, span.end - size});
+    }
+  }
   return out;
 }
 

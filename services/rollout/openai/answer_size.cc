@@ -20,13 +20,14 @@ int64_t AnswerBytes(const CompletionRequest& request, const std::vector<SampleCh
       request.num_logprobs.has_value()
           ? kLogprobBytes + kTopTokenBytes * static_cast<int64_t>(*request.num_logprobs)
           : 0;
-  const int64_t id_bytes = request.return_token_ids ? kIdBytes : 0;
+  const int64_t id_bytes =
+      request.return_token_ids || request.route == Route::kGenerate ? kIdBytes : 0;
   int64_t bytes = 0;
   for (const CompletionPrompt& prompt : request.prompts) {
     const int64_t num_ids = Size(prompt.ids.size());
     int64_t choice = kChoiceBytes;
     if (request.echo) choice += Size(prompt.text.size()) + num_ids * token_bytes;
-    if (!request.chat) choice += num_ids * id_bytes;
+    if (!request.chat()) choice += num_ids * id_bytes;
     bytes += choice * request.generation.n;
   }
   for (const SampleChunk& chunk : chunks) {

@@ -19,7 +19,14 @@ std::string Reason(const absl::Status& status) {
 }
 
 // The engine names the fields of GenerateRequest.
-std::string FieldOfRequest(absl::string_view field) {
+std::string FieldOfRequest(absl::string_view field, FieldNames names) {
+  if (names == FieldNames::kGenerate) {
+    if (field == "top_logprobs") return "sampling_params.logprobs";
+    if (field == "n") return "sampling_params.n";
+    if (absl::ConsumePrefix(&field, "token_ids.ids")) return absl::StrCat("token_ids", field);
+    if (absl::ConsumePrefix(&field, "sampling.")) return absl::StrCat("sampling_params.", field);
+    return field == "client_id" ? "user" : std::string(field);
+  }
   absl::ConsumePrefix(&field, "sampling.");
   if (absl::StartsWith(field, "token_ids") || field == "text") return "prompt";
   if (field == "client_id") return "user";
@@ -79,7 +86,7 @@ int HttpCode(const absl::Status& status) {
 
 bool MayRetry(int http_code) { return http_code == 429 || http_code == 503; }
 
-nlohmann::ordered_json ErrorBody(const absl::Status& status) {
+nlohmann::ordered_json ErrorBody(const absl::Status& status, FieldNames names) {
   const auto bad = rpc::GetDetail<common::v1::BadField>(status);
   const std::string reason = Reason(status);
   nlohmann::ordered_json error;
@@ -87,7 +94,7 @@ nlohmann::ordered_json ErrorBody(const absl::Status& status) {
   error["type"] = TypeOf(HttpCode(status));
   error["param"] = nullptr;
   if (bad.has_value()) {
-    const std::string field = FieldOfRequest(bad->field());
+    const std::string field = FieldOfRequest(bad->field(), names);
     error["param"] = field;
     error["message"] = absl::StrCat(field, ": ", bad->description());
   }
@@ -101,8 +108,8 @@ nlohmann::ordered_json ErrorBody(const absl::Status& status) {
   return {{"error", error}};
 }
 
-http::Response ErrorResponse(const absl::Status& status) {
-  return ToResponse(HttpCode(status), ErrorBody(status));
+http::Response ErrorResponse(const absl::Status& status, FieldNames names) {
+  return ToResponse(HttpCode(status), ErrorBody(status, names));
 }
 
 http::Response ErrorResponse(const http::Error& error) {

@@ -27,12 +27,17 @@ int HttpCode(const absl::Status& status);
 // True if a client should retry, because the same request may succeed later.
 bool MayRetry(int http_code);
 
+// Which names the fields of GenerateRequest have: those of OpenAI's requests, or those of
+// /inference/v1/generate.
+enum class FieldNames { kOpenAi, kGenerate };
+
 // `param` is the field name in the HTTP request.
-nlohmann::ordered_json ErrorBody(const absl::Status& status);
+nlohmann::ordered_json ErrorBody(const absl::Status& status,
+                                 FieldNames names = FieldNames::kOpenAi);
 
 // The complete response to a status, or to an error from the HTTP server, with the headers that its
 // code requires.
-http::Response ErrorResponse(const absl::Status& status);
+http::Response ErrorResponse(const absl::Status& status, FieldNames names = FieldNames::kOpenAi);
 http::Response ErrorResponse(const http::Error& error);
 
 // JSON text; replaces invalid UTF-8 bytes by U+FFFD.

@@ -1,6 +1,7 @@
 #include "services/rollout/openai/completion_call.h"
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -8,12 +9,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "common/rpc/new_uuid.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
 #include "services/rollout/openai/answer_size.h"
 #include "services/rollout/openai/api_error.h"
 #include "services/rollout/openai/completion_format.h"
 #include "services/rollout/openai/completion_request.h"
+#include "services/rollout/openai/generate_format.h"
+#include "services/rollout/openai/generate_request.h"
 #include "services/rollout/openai/generation_calls.h"
 #include "services/rollout/openai/prompt_scores.h"
 
@@ -29,19 +33,20 @@ class Call {
       : context_(context), exchange_(exchange), deadline_(absl::Now() + context.timeout) {}
 
   // An error, where nothing was answered yet.
-  absl::Status Run(bool chat);
+  absl::Status Run(Route route);
 
  private:
   // Reads the body into request_. What the body took is free when it returns.
-  absl::Status Parse(bool chat);
+  absl::Status Parse(Route route);
   absl::Status Submit(GenerationCalls& calls) const;
   absl::StatusOr<std::vector<ScoreResult>> Score();
+  std::unique_ptr<AnswerFormat> MakeFormat(std::vector<ScoreResult> scores) const;
   // Until `next` has something; ends with the client, the deadline or the server.
   absl::Status CheckOn() const;
   absl::StatusOr<GenerationCalls::News> Next(GenerationCalls& calls);
-  absl::Status ReplyWhole(GenerationCalls& calls, CompletionFormat& format);
-  absl::Status ReplyStream(GenerationCalls& calls, CompletionFormat& format);
-  HttpExchange::Headers Headers(const CompletionFormat& format) const {
+  absl::Status ReplyWhole(GenerationCalls& calls, AnswerFormat& format);
+  absl::Status ReplyStream(GenerationCalls& calls, AnswerFormat& format);
+  HttpExchange::Headers Headers(const AnswerFormat& format) const {
     return {{kPolicyVersionHeader, absl::StrCat(format.policy_version())},
             {kIncarnationHeader, absl::StrCat(format.incarnation())}};
   }
@@ -54,8 +59,8 @@ class Call {
   CompletionRequest request_;
 };
 
-absl::Status Call::Run(bool chat) {
-  RETURN_IF_ERROR(Parse(chat));
+absl::Status Call::Run(Route route) {
+  RETURN_IF_ERROR(Parse(route));
   RETURN_IF_ERROR(CheckModel(context_, request_.model));
   // Before the engine works for an answer that is too large.
   if (!request_.stream) {
@@ -65,25 +70,42 @@ absl::Status Call::Run(bool chat) {
   if (request_.echo && request_.num_logprobs.has_value()) {
     ASSIGN_OR_RETURN(scores, Score());
   }
-  const EngineInfo info = context_.engine->Info();
-  CompletionFormat format(request_, context_.tokenizer, context_.model_names.front(),
-                          std::move(scores), info.policy_version,
-                          info.policy_version < 0 ? 0 : info.incarnation);
+  const std::unique_ptr<AnswerFormat> format = MakeFormat(std::move(scores));
   GenerationCalls calls(*context_.engine, context_.metrics);
   if (request_.generates) {
     RETURN_IF_ERROR(Submit(calls));
   }
-  return request_.stream ? ReplyStream(calls, format) : ReplyWhole(calls, format);
+  return request_.stream ? ReplyStream(calls, *format) : ReplyWhole(calls, *format);
 }
 
-absl::Status Call::Parse(bool chat) {
+absl::Status Call::Parse(Route route) {
   const auto check = [this] { return CheckOn(); };
   ASSIGN_OR_RETURN(const ByteBudget::Share share,
                    context_.parse_budget->Take(exchange_.request().body.size(), check));
   ASSIGN_OR_RETURN(const nlohmann::ordered_json body, exchange_.TakeJson());
-  ASSIGN_OR_RETURN(request_, ParseCompletionRequest(body, chat, context_.tokenizer,
-                                                    {context_.text_limits, check}));
+  const ParseOptions options{.text = context_.text_limits,
+                             .check = check,
+                             .tool_call_format = context_.tool_call_format,
+                             .processed_logprobs = context_.processed_logprobs};
+  if (route == Route::kGenerate) {
+    ASSIGN_OR_RETURN(request_, ParseGenerateRequest(body, options));
+    if (request_.generation.id.empty()) request_.generation.id = rpc::NewUuid();
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(
+      request_, ParseCompletionRequest(body, route == Route::kChat, context_.tokenizer, options));
   return absl::OkStatus();
+}
+
+std::unique_ptr<AnswerFormat> Call::MakeFormat(std::vector<ScoreResult> scores) const {
+  const EngineInfo info = context_.engine->Info();
+  const int64_t incarnation = info.policy_version < 0 ? 0 : info.incarnation;
+  const std::string& model = context_.model_names.front();
+  if (request_.route == Route::kGenerate) {
+    return std::make_unique<GenerateFormat>(request_, model, info.policy_version, incarnation);
+  }
+  return std::make_unique<CompletionFormat>(request_, context_.tokenizer, model, std::move(scores),
+                                            info.policy_version, incarnation);
 }
 
 absl::Status Call::Submit(GenerationCalls& calls) const {
@@ -135,7 +157,7 @@ std::vector<SampleChunk> Call::EmptyChunks() const {
   return chunks;
 }
 
-absl::Status Call::ReplyWhole(GenerationCalls& calls, CompletionFormat& format) {
+absl::Status Call::ReplyWhole(GenerationCalls& calls, AnswerFormat& format) {
   std::vector<SampleChunk> chunks = EmptyChunks();
   for (bool done = !request_.generates; !done;) {
     ASSIGN_OR_RETURN(GenerationCalls::News news, Next(calls));
@@ -152,7 +174,7 @@ absl::Status Call::ReplyWhole(GenerationCalls& calls, CompletionFormat& format) 
   return absl::OkStatus();
 }
 
-absl::Status Call::ReplyStream(GenerationCalls& calls, CompletionFormat& format) {
+absl::Status Call::ReplyStream(GenerationCalls& calls, AnswerFormat& format) {
   std::vector<SampleChunk> ready = request_.generates ? std::vector<SampleChunk>() : EmptyChunks();
   bool done = !request_.generates;
   // Until the first tokens arrive, an error still sets the HTTP status.
@@ -170,11 +192,11 @@ absl::Status Call::ReplyStream(GenerationCalls& calls, CompletionFormat& format)
       if (news->chunk.has_value()) ready.push_back(*std::move(news->chunk));
     }
     for (const SampleChunk& chunk : std::exchange(ready, {})) {
-      const std::optional<nlohmann::ordered_json> event = format.Event(chunk);
-      if (!event.has_value()) continue;
-      if (!std::exchange(begun, true)) exchange_.BeginEvents(Headers(format));
-      // The requests end with the calls.
-      if (!exchange_.SendEvent(Dump(*event))) return absl::OkStatus();
+      for (const nlohmann::ordered_json& event : format.Events(chunk)) {
+        if (!std::exchange(begun, true)) exchange_.BeginEvents(Headers(format));
+        // The requests end with the calls.
+        if (!exchange_.SendEvent(Dump(event))) return absl::OkStatus();
+      }
     }
     if (done) break;
   }
@@ -199,9 +221,11 @@ absl::Status CheckModel(const CallContext& context, const std::string& name) {
       "MODEL_NOT_FOUND");
 }
 
-void ServeCompletion(const CallContext& context, bool chat, HttpExchange& exchange) {
-  const absl::Status status = Call(context, exchange).Run(chat);
-  if (!status.ok()) exchange.ReplyError(status);
+void ServeCompletion(const CallContext& context, Route route, HttpExchange& exchange) {
+  const absl::Status status = Call(context, exchange).Run(route);
+  if (status.ok()) return;
+  exchange.ReplyError(status,
+                      route == Route::kGenerate ? FieldNames::kGenerate : FieldNames::kOpenAi);
 }
 
 }  // namespace tandem::rollout::openai

@@ -1,4 +1,5 @@
-// Serves one POST to /v1/completions or /v1/chat/completions, from body to end of response.
+// Serves one POST to /v1/completions, /v1/chat/completions or /inference/v1/generate, from body to end
+// of response.
 #ifndef TANDEM_SERVICES_ROLLOUT_OPENAI_COMPLETION_CALL_H_
 #define TANDEM_SERVICES_ROLLOUT_OPENAI_COMPLETION_CALL_H_
 
@@ -10,6 +11,7 @@
 #include "absl/time/time.h"
 #include "common/tokenizer/tokenizer.h"
 #include "services/rollout/engine/engine.h"
+#include "services/rollout/openai/completion_request.h"
 #include "services/rollout/openai/http_exchange.h"
 #include "services/rollout/requests/byte_budget.h"
 #include "services/rollout/requests/rollout_metrics.h"
@@ -33,6 +35,8 @@ struct CallContext {
   absl::Duration timeout;          // per request
   std::function<bool()> stopping;  // true when the server stops: calls must end
   // Set by the server.
+  const tool_calls::Format* tool_call_format = nullptr;  // the model's; null: calls stay text
+  bool processed_logprobs = false;
   TextLimits text_limits;
   ByteBudget* parse_budget = nullptr;   // bodies that are parsed and tokenized
   ByteBudget* answer_budget = nullptr;  // complete responses that are put together
@@ -42,7 +46,7 @@ struct CallContext {
 absl::Status CheckModel(const CallContext& context, const std::string& name);
 
 // Sends the response, also for errors. Cancels the engine's requests if the client disconnects.
-void ServeCompletion(const CallContext& context, bool chat, HttpExchange& exchange);
+void ServeCompletion(const CallContext& context, Route route, HttpExchange& exchange);
 
 }  // namespace tandem::rollout::openai
 

@@ -14,20 +14,6 @@ namespace {
 
 using nlohmann::ordered_json;
 
-ordered_json NameOf(FinishReason reason) {
-  switch (reason) {
-    case FinishReason::kStop:
-      return "stop";
-    case FinishReason::kLength:
-      return "length";
-    case FinishReason::kAborted:
-      return "abort";  // as vLLM says it
-    case FinishReason::kNone:
-      break;
-  }
-  return nullptr;
-}
-
 // The text's bytes; null where it only stands for a part of a character.
 ordered_json Bytes(const std::string& text, const tokenizer::Tokenizer* tokenizer, int32_t id) {
   if (tokenizer == nullptr) return nullptr;
@@ -44,33 +30,15 @@ CompletionFormat::CompletionFormat(const CompletionRequest& request,
                                    const tokenizer::Tokenizer* tokenizer, std::string model,
                                    std::vector<ScoreResult> scores, int64_t policy_version,
                                    int64_t incarnation)
-    : request_(request),
+    : AnswerFormat(request, policy_version, incarnation),
       tokenizer_(tokenizer),
       model_(std::move(model)),
       scores_(std::move(scores)),
-      id_(absl::StrCat(request.chat ? "chatcmpl-" : "cmpl-", rpc::NewUuid())),
-      created_(absl::ToUnixSeconds(absl::Now())),
-      policy_version_(policy_version),
-      incarnation_(incarnation) {
-  for (const CompletionPrompt& prompt : request.prompts) {
-    num_prompt_tokens_ += static_cast<int64_t>(prompt.ids.size());
-  }
-}
+      id_(absl::StrCat(request.chat() ? "chatcmpl-" : "cmpl-", rpc::NewUuid())),
+      created_(absl::ToUnixSeconds(absl::Now())) {}
 
 std::string CompletionFormat::Name(int32_t id) const {
   return TokenText(request_.return_tokens_as_token_ids ? nullptr : tokenizer_, id);
-}
-
-void CompletionFormat::Count(const SampleChunk& chunk) {
-  num_completion_tokens_ += static_cast<int64_t>(chunk.token_ids.size());
-  // A prompt is computed once for all its samples.
-  if (chunk.first && chunk.index % request_.generation.n == 0) {
-    num_cached_tokens_ += chunk.num_cached_tokens;
-  }
-  if (!chunk.version_spans.empty()) {
-    policy_version_ = chunk.version_spans.back().policy_version;
-    incarnation_ = chunk.version_spans.back().incarnation;
-  }
 }
 
 ordered_json CompletionFormat::Head(const char* object) const {
@@ -79,43 +47,98 @@ ordered_json CompletionFormat::Head(const char* object) const {
   out["object"] = object;
   out["created"] = created_;
   out["model"] = model_;
-  out["system_fingerprint"] = absl::StrCat("policy_version:", policy_version_);
-  out["policy_version"] = policy_version_;
+  out["system_fingerprint"] = absl::StrCat("policy_version:", policy_version());
+  out["policy_version"] = policy_version();
   return out;
 }
 
-ordered_json CompletionFormat::Usage() const {
-  return {{"prompt_tokens", num_prompt_tokens_},
-          {"completion_tokens", num_completion_tokens_},
-          {"total_tokens", num_prompt_tokens_ + num_completion_tokens_},
-          {"prompt_tokens_details", {{"cached_tokens", num_cached_tokens_}}}};
+CompletionFormat::ChoiceState& CompletionFormat::Add(const SampleChunk& chunk) {
+  Count(chunk);
+  ChoiceState& state = choices_[chunk.index];
+  if (request_.tool_calling.format == nullptr) return state;
+  if (!state.answer.has_value()) state.answer.emplace(request_.tool_calling);
+  state.answer->Push(chunk);
+  return state;
+}
+
+std::string CompletionFormat::TextOf(const SampleChunk& chunk, bool first) const {
+  if (!first || !request_.echo) return chunk.text;
+  return request_.prompts[chunk.index / request_.generation.n].text + chunk.text;
 }
 
 ordered_json CompletionFormat::Whole(const std::vector<SampleChunk>& chunks) {
   ordered_json choices = ordered_json::array();
   for (const SampleChunk& chunk : chunks) {
-    Count(chunk);
-    choices.push_back(Choice(chunk, /*whole=*/true));
+    const ChoiceState& state = Add(chunk);
+    if (!request_.chat()) {
+      choices.push_back(Choice(chunk, "text", TextOf(chunk, /*first=*/true), /*first=*/true));
+      continue;
+    }
+    ordered_json message =
+        state.answer.has_value()
+            ? state.answer->Message()
+            : ordered_json{{"role", "assistant"}, {"content", chunk.text}, {"refusal", nullptr}};
+    choices.push_back(Choice(chunk, "message", std::move(message), /*first=*/true));
   }
-  ordered_json out = Head(request_.chat ? "chat.completion" : "text_completion");
+  ordered_json out = Head(request_.chat() ? "chat.completion" : "text_completion");
   out["choices"] = std::move(choices);
   out["usage"] = Usage();
-  if (request_.chat && request_.return_token_ids) {
+  if (request_.chat() && request_.return_token_ids) {
     out["prompt_token_ids"] = request_.prompts.front().ids;
   }
   return out;
 }
 
-std::optional<ordered_json> CompletionFormat::Event(const SampleChunk& chunk) {
-  Count(chunk);
-  const bool begun = choices_[chunk.index].begun;
-  const bool tells = chunk.finish_reason != FinishReason::kNone || !chunk.text.empty() || !begun ||
+std::vector<ordered_json> CompletionFormat::Events(const SampleChunk& chunk) {
+  ChoiceState& state = Add(chunk);
+  if (state.answer.has_value()) return ToolEvents(chunk, state);
+  const bool first = !state.begun;
+  const bool tells = chunk.finish_reason != FinishReason::kNone || !chunk.text.empty() || first ||
                      request_.num_logprobs.has_value() || request_.return_token_ids;
-  if (!tells) return std::nullopt;
-  ordered_json choice = Choice(chunk, /*whole=*/false);
-  ordered_json out = Head(request_.chat ? "chat.completion.chunk" : "text_completion");
+  if (!tells) return {};
+  state.begun = true;
+  ordered_json choice;
+  if (request_.chat()) {
+    choice = Choice(chunk, "delta",
+                    first ? ordered_json{{"role", "assistant"}, {"content", chunk.text}}
+                          : ordered_json{{"content", chunk.text}},
+                    first);
+  } else {
+    choice = Choice(chunk, "text", TextOf(chunk, first), first);
+  }
+  return {Wrap(std::move(choice), first)};
+}
+
+std::vector<ordered_json> CompletionFormat::ToolEvents(const SampleChunk& chunk,
+                                                       ChoiceState& state) {
+  std::vector<ordered_json> deltas = state.answer->TakeDeltas();
+  const bool first = !std::exchange(state.begun, true);
+  const bool tells = chunk.finish_reason != FinishReason::kNone || first ||
+                     request_.num_logprobs.has_value() || request_.return_token_ids;
+  if (deltas.empty() && tells) deltas.push_back(ordered_json::object());
+  if (first) {
+    ordered_json opening = {{"role", "assistant"}};
+    if (!deltas.front().contains("content")) opening["content"] = nullptr;
+    opening.update(deltas.front());
+    deltas.front() = std::move(opening);
+  }
+  // The chunk's tokens come with its first event, its end with its last one.
+  std::vector<ordered_json> out;
+  SampleChunk part = chunk;
+  for (size_t i = 0; i < deltas.size(); ++i) {
+    part.finish_reason = i + 1 == deltas.size() ? chunk.finish_reason : FinishReason::kNone;
+    out.push_back(
+        Wrap(Choice(part, "delta", std::move(deltas[i]), first && i == 0), first && i == 0));
+    part = SampleChunk();
+    part.index = chunk.index;
+  }
+  return out;
+}
+
+ordered_json CompletionFormat::Wrap(ordered_json choice, bool first) const {
+  ordered_json out = Head(request_.chat() ? "chat.completion.chunk" : "text_completion");
   out["choices"] = ordered_json::array({std::move(choice)});
-  if (request_.chat && request_.return_token_ids && !begun) {
+  if (request_.chat() && request_.return_token_ids && first) {
     out["prompt_token_ids"] = request_.prompts.front().ids;
   }
   if (request_.include_usage) out["usage"] = nullptr;
@@ -123,32 +146,29 @@ std::optional<ordered_json> CompletionFormat::Event(const SampleChunk& chunk) {
 }
 
 ordered_json CompletionFormat::UsageEvent() const {
-  ordered_json out = Head(request_.chat ? "chat.completion.chunk" : "text_completion");
+  ordered_json out = Head(request_.chat() ? "chat.completion.chunk" : "text_completion");
   out["choices"] = ordered_json::array();
   out["usage"] = Usage();
   return out;
 }
 
-ordered_json CompletionFormat::Choice(const SampleChunk& chunk, bool whole) {
+ordered_json CompletionFormat::Choice(const SampleChunk& chunk, const char* name, ordered_json text,
+                                      bool first) {
   ChoiceState& state = choices_[chunk.index];
-  const bool first = !std::exchange(state.begun, true);
-  const bool echoes = first && request_.echo;
-  const CompletionPrompt& prompt = request_.prompts[chunk.index / request_.generation.n];
   ordered_json choice;
   choice["index"] = chunk.index;
-  if (!request_.chat) {
-    choice["text"] = echoes ? prompt.text + chunk.text : chunk.text;
-  } else if (whole) {
-    choice["message"] = {{"role", "assistant"}, {"content", chunk.text}, {"refusal", nullptr}};
-  } else {
-    choice["delta"] = first ? ordered_json{{"role", "assistant"}, {"content", chunk.text}}
-                            : ordered_json{{"content", chunk.text}};
-  }
+  choice[name] = std::move(text);
   choice["logprobs"] = nullptr;
   if (request_.num_logprobs.has_value()) {
-    choice["logprobs"] = request_.chat ? ChatLogprobs(chunk) : Logprobs(chunk, echoes, state);
+    choice["logprobs"] =
+        request_.chat() ? ChatLogprobs(chunk) : Logprobs(chunk, first && request_.echo, state);
   }
   choice["finish_reason"] = NameOf(chunk.finish_reason);
+  if (state.answer.has_value() && chunk.finish_reason != FinishReason::kNone) {
+    choice["finish_reason"] = state.answer->FinishReasonOf(chunk);
+    ordered_json problems = state.answer->Problems();
+    if (!problems.empty()) choice["tool_call_problems"] = std::move(problems);
+  }
   if (!request_.return_token_ids) return choice;
   choice["token_ids"] = chunk.token_ids;
   ordered_json spans = ordered_json::array();
@@ -157,7 +177,9 @@ ordered_json CompletionFormat::Choice(const SampleChunk& chunk, bool whole) {
         {{"policy_version", span.policy_version}, {"begin", span.begin}, {"end", span.end}});
   }
   choice["version_spans"] = std::move(spans);
-  if (!request_.chat && first) choice["prompt_token_ids"] = prompt.ids;
+  if (!request_.chat() && first) {
+    choice["prompt_token_ids"] = request_.prompts[chunk.index / request_.generation.n].ids;
+  }
   return choice;
 }
 
@@ -198,7 +220,7 @@ ordered_json CompletionFormat::Logprobs(const SampleChunk& chunk, bool echoes, C
     }
   }
   for (size_t i = 0; i < chunk.token_ids.size(); ++i) {
-    add(chunk.token_ids[i], &chunk.logprobs[i], top_of(chunk.top_logprobs, i));
+    add(chunk.token_ids[i], &LogprobsOf(chunk)[i], top_of(chunk.top_logprobs, i));
   }
   ordered_json out;
   out["tokens"] = std::move(tokens);
@@ -216,7 +238,7 @@ ordered_json CompletionFormat::ChatLogprobs(const SampleChunk& chunk) const {
   };
   ordered_json content = ordered_json::array();
   for (size_t i = 0; i < chunk.token_ids.size(); ++i) {
-    ordered_json token = entry(chunk.token_ids[i], chunk.logprobs[i]);
+    ordered_json token = entry(chunk.token_ids[i], LogprobsOf(chunk)[i]);
     token["top_logprobs"] = ordered_json::array();
     if (i < chunk.top_logprobs.size()) {
       for (const TokenLogprob& top : chunk.top_logprobs[i]) {

@@ -7,15 +7,14 @@
 #include "common/status/status_macros.h"
 #include "services/rollout/engine/limits.h"
 #include "services/rollout/engine/prompt_length.h"
-#include "services/rollout/openai/request_fields.h"
+#include "services/rollout/openai/chat_messages.h"
+#include "services/rollout/openai/sampling_fields.h"
 
 namespace tandem::rollout::openai {
 namespace {
 
 using nlohmann::ordered_json;
 
-// Default of max_tokens for completions.
-constexpr int64_t kDefaultMaxTokens = 16;
 // Choices of one request at most: each costs memory before the engine is asked.
 constexpr size_t kMaxChoices = 16384;
 // Text that is tokenized between two looks at the client.
@@ -31,13 +30,13 @@ absl::Status NeedsTokenizer(const std::string& field) {
 class PromptReader {
  public:
   PromptReader(const CompletionRequest& request, const tokenizer::Tokenizer* tokenizer,
-               const ParseLimits& limits)
-      : request_(request), tokenizer_(tokenizer), limits_(limits) {}
+               const ParseOptions& options)
+      : request_(request), tokenizer_(tokenizer), options_(options) {}
 
   absl::StatusOr<CompletionPrompt> Text(const std::string& text, const std::string& field,
                                         bool add_special_tokens) {
     if (tokenizer_ == nullptr) return NeedsTokenizer(field);
-    RETURN_IF_ERROR(limits_.text.CheckText(text, field));
+    RETURN_IF_ERROR(options_.text.CheckText(text, field));
     RETURN_IF_ERROR(LookAtClient(text.size()));
     auto ids = tokenizer_->Encode(text, add_special_tokens);
     if (!ids.ok()) return rpc::InvalidField(field, ids.status().message());
@@ -60,38 +59,24 @@ class PromptReader {
  private:
   // The engine checks the prompts that it is given; those that are only echoed end here.
   absl::Status CheckLength(size_t num_tokens) const {
-    return CheckPromptLength(static_cast<int64_t>(num_tokens), limits_.text.max_model_len,
+    return CheckPromptLength(static_cast<int64_t>(num_tokens), options_.text.max_model_len,
                              request_.generates);
   }
 
   absl::Status LookAtClient(size_t bytes) {
     bytes_since_look_ += bytes;
-    if (bytes_since_look_ < kBytesBetweenChecks || limits_.check == nullptr) {
+    if (bytes_since_look_ < kBytesBetweenChecks || options_.check == nullptr) {
       return absl::OkStatus();
     }
     bytes_since_look_ = 0;
-    return limits_.check();
+    return options_.check();
   }
 
   const CompletionRequest& request_;
   const tokenizer::Tokenizer* const tokenizer_;
-  const ParseLimits& limits_;
+  const ParseOptions& options_;
   size_t bytes_since_look_ = 0;
 };
-
-// Each choice is a sample of the engine, or, of a prompt that is only echoed, of the answer. Checked
-// before the first prompt is tokenized.
-absl::Status CheckNumChoices(const CompletionRequest& request, size_t num_prompts) {
-  if (request.generation.n < 1 || request.generation.n > kMaxSamples) {
-    return rpc::InvalidField(
-        "n", absl::StrCat("expected 1 to ", kMaxSamples, ", found ", request.generation.n));
-  }
-  const size_t num_choices = num_prompts * request.generation.n;
-  if (num_choices <= kMaxChoices) return absl::OkStatus();
-  return rpc::InvalidField(
-      "prompt", absl::StrCat("expected at most ", kMaxChoices, " choices (prompts times n), found ",
-                             num_choices, "; send several requests"));
-}
 
 // A string, a list of strings, token ids, or a list of lists of them.
 absl::Status ReadPrompts(RequestFields& fields, PromptReader& reader, CompletionRequest& request) {
@@ -127,68 +112,36 @@ absl::Status ReadPrompts(RequestFields& fields, PromptReader& reader, Completion
   return absl::OkStatus();
 }
 
-// Content as text: templates know strings, clients also send lists of parts.
-absl::StatusOr<ordered_json> PlainMessage(const ordered_json& message, const std::string& field) {
-  if (!message.is_object() || !message.contains("role") || !message["role"].is_string()) {
-    return rpc::InvalidField(field, "expected an object with a role and content");
-  }
-  ordered_json plain = message;
-  const auto content = plain.find("content");
-  if (content == plain.end() || content->is_string() || content->is_null()) return plain;
-  if (!content->is_array()) {
-    return rpc::InvalidField(
-        field + ".content",
-        absl::StrCat("expected a string or a list of text parts, found ", DescribeValue(*content)));
-  }
-  std::string text;
-  for (const ordered_json& part : *content) {
-    const bool is_text = part.is_object() && part.value("type", ordered_json()) == "text" &&
-                         part.contains("text") && part["text"].is_string();
-    if (!is_text) {
-      return rpc::InvalidField(field + ".content",
-                               R"(expected parts {"type": "text", "text": ...} only)");
-    }
-    text += part["text"].get<std::string>();
-  }
-  *content = text;
-  return plain;
-}
-
 absl::Status ReadMessages(RequestFields& fields, const tokenizer::Tokenizer* tokenizer,
-                          PromptReader& reader, CompletionRequest& request) {
+                          const ParseOptions& options, PromptReader& reader,
+                          CompletionRequest& request) {
   RETURN_IF_ERROR(CheckNumChoices(request, 1));
   const ordered_json* messages = fields.Find("messages");
   if (messages == nullptr || !messages->is_array() || messages->empty()) {
     return fields.Error("messages", "a list of messages");
   }
   if (tokenizer == nullptr) return NeedsTokenizer("messages");
-  ordered_json plain = ordered_json::array();
-  for (size_t i = 0; i < messages->size(); ++i) {
-    ASSIGN_OR_RETURN(ordered_json message,
-                     PlainMessage((*messages)[i], absl::StrCat("messages[", i, "]")));
-    plain.push_back(std::move(message));
-  }
-  tokenizer::ChatOptions options;
-  options.add_generation_prompt = true;
-  RETURN_IF_ERROR(fields.Read("add_generation_prompt", options.add_generation_prompt));
-  if (const ordered_json* tools = fields.Find("tools"); tools != nullptr && !tools->empty()) {
-    options.tools = *tools;
-  }
+  tokenizer::ChatOptions chat;
+  chat.add_generation_prompt = true;
+  RETURN_IF_ERROR(fields.Read("add_generation_prompt", chat.add_generation_prompt));
+  ASSIGN_OR_RETURN(request.tool_calling,
+                   ReadToolCalling(fields, options.tool_call_format, chat.tools));
   if (const ordered_json* extra = fields.Find("chat_template_kwargs"); extra != nullptr) {
     if (!extra->is_object()) return fields.Error("chat_template_kwargs", "an object");
-    options.extra = *extra;
+    chat.extra = *extra;
   }
-  auto text = tokenizer->RenderChat(plain, options);
-  if (!text.ok()) return rpc::InvalidField("messages", text.status().message());
+  ASSIGN_OR_RETURN(std::string text, RenderMessages(*messages, chat, *tokenizer));
+  text += request.tool_calling.forced_text;
   ASSIGN_OR_RETURN(CompletionPrompt prompt,
-                   reader.Text(*text, "messages", /*add_special_tokens=*/false));
+                   reader.Text(text, "messages", /*add_special_tokens=*/false));
   request.prompts.push_back(std::move(prompt));
-  // Calls of tools are text here, for the client to read.
-  return fields.ExpectNeutral("tool_choice", {"auto", "none"});
+  // The marks of calls are special tokens in many models.
+  request.generation.show_special_tokens = request.tool_calling.format != nullptr;
+  return absl::OkStatus();
 }
 
 absl::Status ReadLogprobs(RequestFields& fields, CompletionRequest& request) {
-  if (request.chat) {
+  if (request.chat()) {
     bool wanted = false;
     int32_t top = 0;
     RETURN_IF_ERROR(fields.Read("logprobs", wanted));
@@ -200,30 +153,15 @@ absl::Status ReadLogprobs(RequestFields& fields, CompletionRequest& request) {
   } else {
     RETURN_IF_ERROR(fields.Read("logprobs", request.num_logprobs));
   }
-  request.generation.num_top_logprobs = request.num_logprobs.value_or(0);
   return absl::OkStatus();
 }
 
-absl::Status ReadSampling(RequestFields& fields, CompletionRequest& request) {
+absl::Status ReadGeneration(RequestFields& fields, CompletionRequest& request) {
   GenerationRequest& generation = request.generation;
-  RETURN_IF_ERROR(fields.Read("temperature", generation.filter.temperature));
-  RETURN_IF_ERROR(fields.Read("top_p", generation.filter.top_p));
-  RETURN_IF_ERROR(fields.Read("top_k", generation.filter.top_k));
-  if (generation.filter.top_k == -1) generation.filter.top_k = 0;  // vLLM's word for all
-  RETURN_IF_ERROR(fields.Read("min_p", generation.filter.min_p));
-  std::optional<int64_t> seed;
-  RETURN_IF_ERROR(fields.Read("seed", seed));
-  if (seed.has_value()) generation.seed = static_cast<uint64_t>(*seed);
-  RETURN_IF_ERROR(fields.Read("n", generation.n));
-  RETURN_IF_ERROR(fields.ReadStrings("stop", generation.stop));
-  RETURN_IF_ERROR(fields.ReadIds("stop_token_ids", generation.stop_token_ids));
-  RETURN_IF_ERROR(fields.Read("min_tokens", generation.min_tokens));
-  RETURN_IF_ERROR(fields.Read("ignore_eos", generation.ignore_eos));
+  RETURN_IF_ERROR(ReadSampling(fields, generation));
   RETURN_IF_ERROR(fields.Read("priority", generation.priority));
   RETURN_IF_ERROR(fields.Read("user", generation.client_id));
-
-  RETURN_IF_ERROR(fields.Read("max_tokens", generation.max_tokens));
-  if (request.chat) {
+  if (request.chat()) {
     RETURN_IF_ERROR(fields.Read("max_completion_tokens", generation.max_tokens));
   } else if (!generation.max_tokens.has_value()) {
     generation.max_tokens = kDefaultMaxTokens;
@@ -237,49 +175,71 @@ absl::Status ReadSampling(RequestFields& fields, CompletionRequest& request) {
 
 }  // namespace
 
+// Each choice is a sample of the engine, or, of a prompt that is only echoed, of the answer. Checked
+// before the first prompt is tokenized.
+absl::Status CheckNumChoices(const CompletionRequest& request, size_t num_prompts) {
+  if (request.generation.n < 1 || request.generation.n > kMaxSamples) {
+    return rpc::InvalidField(
+        "n", absl::StrCat("expected 1 to ", kMaxSamples, ", found ", request.generation.n));
+  }
+  const size_t num_choices = num_prompts * request.generation.n;
+  if (num_choices <= kMaxChoices) return absl::OkStatus();
+  return rpc::InvalidField(
+      "prompt", absl::StrCat("expected at most ", kMaxChoices, " choices (prompts times n), found ",
+                             num_choices, "; send several requests"));
+}
+
+absl::Status ReadStreaming(RequestFields& fields, CompletionRequest& request) {
+  RETURN_IF_ERROR(fields.Read("stream", request.stream));
+  const ordered_json* options = fields.Find("stream_options");
+  if (options == nullptr) return absl::OkStatus();
+  if (!options->is_object()) return fields.Error("stream_options", "an object");
+  RequestFields inner(*options, "stream_options.");
+  RETURN_IF_ERROR(inner.Read("include_usage", request.include_usage));
+  inner.Ignore({"include_obfuscation"});
+  RETURN_IF_ERROR(inner.ExpectNeutral("continuous_usage_stats", {false}));
+  return inner.ExpectAllKnown();
+}
+
+void FinishLogprobs(const ParseOptions& options, CompletionRequest& request) {
+  request.generation.num_top_logprobs = request.num_logprobs.value_or(0);
+  request.processed_logprobs = options.processed_logprobs;
+  request.generation.processed_top_logprobs = options.processed_logprobs;
+}
+
 absl::StatusOr<CompletionRequest> ParseCompletionRequest(const ordered_json& body, bool chat,
                                                          const tokenizer::Tokenizer* tokenizer,
-                                                         const ParseLimits& limits) {
+                                                         const ParseOptions& options) {
   RequestFields fields(body);
   CompletionRequest request;
-  request.chat = chat;
+  request.route = chat ? Route::kChat : Route::kCompletion;
   RETURN_IF_ERROR(fields.Read("model", request.model));
-  RETURN_IF_ERROR(fields.Read("stream", request.stream));
-  if (const ordered_json* options = fields.Find("stream_options"); options != nullptr) {
-    if (!options->is_object()) return fields.Error("stream_options", "an object");
-    RequestFields inner(*options, "stream_options.");
-    RETURN_IF_ERROR(inner.Read("include_usage", request.include_usage));
-    inner.Ignore({"include_obfuscation"});
-    RETURN_IF_ERROR(inner.ExpectNeutral("continuous_usage_stats", {false}));
-    RETURN_IF_ERROR(inner.ExpectAllKnown());
-  }
+  RETURN_IF_ERROR(ReadStreaming(fields, request));
   RETURN_IF_ERROR(fields.Read("echo", request.echo));
   if (chat && request.echo) return rpc::InvalidField("echo", "is for /v1/completions");
   RETURN_IF_ERROR(fields.Read("return_token_ids", request.return_token_ids));
   RETURN_IF_ERROR(fields.Read("return_tokens_as_token_ids", request.return_tokens_as_token_ids));
-  RETURN_IF_ERROR(ReadSampling(fields, request));
+  RETURN_IF_ERROR(ReadGeneration(fields, request));
   RETURN_IF_ERROR(ReadLogprobs(fields, request));
-  PromptReader reader(request, tokenizer, limits);
-  RETURN_IF_ERROR(chat ? ReadMessages(fields, tokenizer, reader, request)
+  FinishLogprobs(options, request);
+  PromptReader reader(request, tokenizer, options);
+  RETURN_IF_ERROR(chat ? ReadMessages(fields, tokenizer, options, reader, request)
                        : ReadPrompts(fields, reader, request));
   request.generation.return_text = tokenizer != nullptr;
   request.generation.stream = request.stream;
 
   // Unsupported parameters that would change the result.
-  for (const char* name : {"frequency_penalty", "presence_penalty"}) {
-    RETURN_IF_ERROR(fields.ExpectNeutral(name, {0, 0.0}));
-  }
-  RETURN_IF_ERROR(fields.ExpectNeutral("repetition_penalty", {1, 1.0}));
   RETURN_IF_ERROR(fields.ExpectNeutral("best_of", {request.generation.n}));
   RETURN_IF_ERROR(fields.ExpectNeutral("skip_special_tokens", {true}));
-  RETURN_IF_ERROR(fields.ExpectNeutral("include_stop_str_in_output", {false}));
   RETURN_IF_ERROR(fields.ExpectNeutral("use_beam_search", {false}));
   RETURN_IF_ERROR(fields.ExpectNeutral("response_format", {{{"type", "text"}}}));
-  for (const char* name : {"logit_bias", "suffix", "functions", "modalities", "prompt_logprobs"}) {
+  for (const char* name : {"suffix", "functions", "modalities", "prompt_logprobs"}) {
     RETURN_IF_ERROR(fields.ExpectNeutral(name, {"", ordered_json::array({"text"})}));
   }
-  fields.Ignore({"metadata", "store", "service_tier", "parallel_tool_calls", "safety_identifier",
-                 "prompt_cache_key", "request_id", "spaces_between_special_tokens"});
+  fields.Ignore(
+      {"metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "request_id"});
+  // Where there are no tools.
+  if (!chat) fields.Ignore({"parallel_tool_calls"});
   RETURN_IF_ERROR(fields.ExpectAllKnown());
   return request;
 }

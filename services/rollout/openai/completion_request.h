@@ -1,4 +1,5 @@
-// A parsed request to /v1/completions or /v1/chat/completions.
+// A parsed request for tokens: to /v1/completions or /v1/chat/completions, and what
+// /inference/v1/generate (generate_request.h) shares with them.
 #ifndef TANDEM_SERVICES_ROLLOUT_OPENAI_COMPLETION_REQUEST_H_
 #define TANDEM_SERVICES_ROLLOUT_OPENAI_COMPLETION_REQUEST_H_
 
@@ -12,6 +13,8 @@
 #include "absl/status/statusor.h"
 #include "common/tokenizer/tokenizer.h"
 #include "services/rollout/engine/generation.h"
+#include "services/rollout/openai/request_fields.h"
+#include "services/rollout/openai/tool_calling.h"
 #include "services/rollout/requests/text_limits.h"
 
 namespace tandem::rollout::openai {
@@ -21,10 +24,12 @@ struct CompletionPrompt {
   std::string text;  // for `echo`
 };
 
+enum class Route { kCompletion, kChat, kGenerate };
+
 struct CompletionRequest {
-  bool chat = false;
+  Route route = Route::kCompletion;
   std::string model;                      // the client's name for it; empty: any
-  std::vector<CompletionPrompt> prompts;  // at least one; exactly one for chat
+  std::vector<CompletionPrompt> prompts;  // at least one; exactly one but for completions
   GenerationRequest generation;           // per prompt; without prompt_ids
   bool generates = true;                  // false with echo and max_tokens 0
   bool echo = false;                      // the response starts with the prompt
@@ -34,13 +39,19 @@ struct CompletionRequest {
   std::optional<int32_t> num_logprobs;
   bool return_token_ids = false;            // ids and version spans beside the text
   bool return_tokens_as_token_ids = false;  // "token_id:17" in log-probs
+  bool processed_logprobs = false;          // not the raw ones
+  ToolCalling tool_calling;                 // chats only
+
+  bool chat() const { return route == Route::kChat; }
 };
 
-// How much ParseCompletionRequest() may do for one request.
-struct ParseLimits {
+// What the server knows, and how much it may do for one request.
+struct ParseOptions {
   TextLimits text;
   // Called now and then while prompts are tokenized; an error ends the work. Null: no check.
   std::function<absl::Status()> check = nullptr;
+  const tool_calls::Format* tool_call_format = nullptr;  // the model's; null: calls stay text
+  bool processed_logprobs = false;
 };
 
 // Reads OpenAI's fields, and those of vLLM's that the engine supports. INVALID_ARGUMENT with a
@@ -51,7 +62,15 @@ struct ParseLimits {
 absl::StatusOr<CompletionRequest> ParseCompletionRequest(const nlohmann::ordered_json& body,
                                                          bool chat,
                                                          const tokenizer::Tokenizer* tokenizer,
-                                                         const ParseLimits& limits = {});
+                                                         const ParseOptions& options = {});
+
+// Parts that other requests of tokens share.
+// Reads `stream` and `stream_options`.
+absl::Status ReadStreaming(RequestFields& fields, CompletionRequest& request);
+// INVALID_ARGUMENT unless n, times the prompts, is within limits.
+absl::Status CheckNumChoices(const CompletionRequest& request, size_t num_prompts);
+// Asks the engine for the log-probs that the request wants.
+void FinishLogprobs(const ParseOptions& options, CompletionRequest& request);
 
 }  // namespace tandem::rollout::openai
 

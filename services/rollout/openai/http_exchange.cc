@@ -19,8 +19,8 @@ void HttpExchange::Reply(int code, const nlohmann::ordered_json& body, const Hea
       {.code = code, .content_type = kJsonType, .headers = headers, .body = Dump(body)});
 }
 
-void HttpExchange::ReplyError(const absl::Status& status) {
-  exchange_.Reply(ErrorResponse(status));
+void HttpExchange::ReplyError(const absl::Status& status, FieldNames names) {
+  exchange_.Reply(ErrorResponse(status, names));
 }
 
 bool HttpExchange::BeginEvents(const Headers& headers) {

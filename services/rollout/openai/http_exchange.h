@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/http/exchange.h"
+#include "services/rollout/openai/api_error.h"
 
 namespace tandem::rollout::openai {
 
@@ -25,7 +26,7 @@ class HttpExchange {
 
   // Sends the complete response.
   void Reply(int code, const nlohmann::ordered_json& body, const Headers& headers = {});
-  void ReplyError(const absl::Status& status);
+  void ReplyError(const absl::Status& status, FieldNames names = FieldNames::kOpenAi);
 
   // A stream: head, events, end. BeginEvents() and SendEvent() return false if the client is gone;
   // later writes are discarded.

@@ -24,8 +24,12 @@ constexpr char kModels[] = "/v1/models";
 
 bool IsHealth(const http::Request& head) { return head.path == "/health"; }
 bool IsChat(const http::Request& head) { return head.path == "/v1/chat/completions"; }
+bool IsGenerate(const http::Request& head) { return head.path == "/inference/v1/generate"; }
 bool IsCompletion(const http::Request& head) {
-  return IsChat(head) || head.path == "/v1/completions";
+  return IsChat(head) || IsGenerate(head) || head.path == "/v1/completions";
+}
+Route RouteOf(const http::Request& head) {
+  return IsChat(head) ? Route::kChat : IsGenerate(head) ? Route::kGenerate : Route::kCompletion;
 }
 bool IsModels(const http::Request& head) {
   return head.path == kModels || absl::StartsWith(head.path, absl::StrCat(kModels, "/"));
@@ -59,6 +63,14 @@ absl::StatusOr<std::unique_ptr<OpenAiServer>> OpenAiServer::Start(const OpenAiOp
                                                                   CallContext context) {
   ASSIGN_OR_RETURN(std::string token, ReadToken(options.token_file));
   RETURN_IF_ERROR(CheckListen(options.listen, !token.empty(), options.insecure));
+  absl::StatusOr<const tool_calls::Format*> format =
+      ChooseFormat(options.tool_call_parser, context.tokenizer);
+  if (!format.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tool-call-parser: ", format.status().message()));
+  }
+  context.tool_call_format = *format;
+  context.processed_logprobs = options.processed_logprobs;
   std::unique_ptr<OpenAiServer> out(new OpenAiServer(std::move(token), std::move(context)));
   http::Options http;
   http.listen = options.listen;
@@ -78,6 +90,7 @@ absl::StatusOr<std::unique_ptr<OpenAiServer>> OpenAiServer::Start(const OpenAiOp
   telemetry::LogInfo("serving the OpenAI-compatible endpoint",
                      {{"address", out->address()},
                       {"model", absl::StrJoin(out->context_.model_names, ",")},
+                      {"tool_calls", *format == nullptr ? "none" : (*format)->name},
                       {"token", !out->token_.empty()}});
   return out;
 }
@@ -112,8 +125,8 @@ absl::Status OpenAiServer::Check(const http::Request& head) const {
   if (IsModels(head)) return ExpectMethod(head, "GET");
   if (!IsCompletion(head)) {
     return absl::NotFoundError(absl::StrCat("no such path: ", head.path.substr(0, 200),
-                                            "; see /v1/models, /v1/completions and "
-                                            "/v1/chat/completions"));
+                                            "; see /v1/models, /v1/completions, "
+                                            "/v1/chat/completions and /inference/v1/generate"));
   }
   RETURN_IF_ERROR(ExpectMethod(head, "POST"));
   return ExpectJson(head);
@@ -137,7 +150,7 @@ void OpenAiServer::Serve(http::Exchange& http) {
   const http::Request& request = http.request();
   const absl::Time start = absl::Now();
   if (IsCompletion(request)) {
-    ServeCompletion(context_, IsChat(request), exchange);
+    ServeCompletion(context_, RouteOf(request), exchange);
   } else if (IsHealth(request)) {
     ServeHealth(exchange);
   } else {

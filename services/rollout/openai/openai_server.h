@@ -2,6 +2,7 @@
 // evaluation tools that use them.
 //
 //   POST /v1/completions, /v1/chat/completions   complete or streamed (completion_request.h)
+//   POST /inference/v1/generate                  the same with token ids (generate_request.h)
 //   GET  /v1/models, /v1/models/NAME             the model by each of its names, with its version
 //   GET  /health                                 200 while a version is live, 503 otherwise
 //
@@ -29,6 +30,10 @@ struct OpenAiOptions {
   bool insecure = false;   // allow other machines without a token
   // Maximum concurrent completions; more get 429. Each uses a thread.
   int max_requests = 1024;
+  // How the model writes calls of functions: a name of tool_calls::Formats(), "auto" for what its
+  // chat template says, or "none".
+  std::string tool_call_parser = "auto";
+  bool processed_logprobs = false;  // instead of raw ones
 };
 
 // One thread per completion waits for tokens and for the client. All arguments must outlive the

@@ -65,6 +65,12 @@ absl::StatusOr<GenerationRequest> FromProto(const v1::GenerateRequest& request,
   if (sampling.has_top_k()) out.filter.top_k = sampling.top_k();
   if (sampling.has_top_p()) out.filter.top_p = sampling.top_p();
   if (sampling.has_min_p()) out.filter.min_p = sampling.min_p();
+  if (sampling.has_presence_penalty()) out.penalties.presence = sampling.presence_penalty();
+  if (sampling.has_frequency_penalty()) out.penalties.frequency = sampling.frequency_penalty();
+  if (sampling.has_repetition_penalty()) out.penalties.repetition = sampling.repetition_penalty();
+  for (const auto& [id, bias] : sampling.logit_bias()) {
+    out.penalties.logit_bias.emplace_back(static_cast<int32_t>(id), bias);
+  }
   if (sampling.has_seed()) out.seed = sampling.seed();
   if (sampling.has_n()) out.n = sampling.n();
   if (sampling.has_max_tokens()) out.max_tokens = sampling.max_tokens();
@@ -130,7 +136,13 @@ void Merge(SampleChunk next, SampleChunk& chunk) {
   Append(std::move(next.logprobs), chunk.logprobs);
   Append(std::move(next.processed_logprobs), chunk.processed_logprobs);
   Append(std::move(next.top_logprobs), chunk.top_logprobs);
+  Append(std::move(next.ranks), chunk.ranks);
+  const auto text_offset = static_cast<int64_t>(chunk.text.size());
+  for (const TextSpan& span : next.special) {
+    chunk.special.push_back({span.begin + text_offset, span.end + text_offset});
+  }
   chunk.text += next.text;
+  chunk.stop_string = std::move(next.stop_string);
   for (const VersionSpan& span : next.version_spans) {
     if (!chunk.version_spans.empty() &&
         chunk.version_spans.back().IsOf(span.policy_version, span.incarnation)) {

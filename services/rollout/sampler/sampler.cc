@@ -1,5 +1,7 @@
 #include "services/rollout/sampler/sampler.h"
 
+#include <ATen/ops/empty.h>
+
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -131,20 +133,69 @@ SampledToken SampleOne(const float* logits, int64_t vocab_size, const SampleRow&
   return token;
 }
 
+// Draws from a copy of the row with the adjustments; the raw log-prob is that of the row itself.
+SampledToken SampleAdjusted(const float* logits, int64_t vocab_size, const SampleRow& request) {
+  const RowExtremes extremes = Extremes(logits, vocab_size);
+  if (!std::isfinite(extremes.maximum)) return {};
+  thread_local std::vector<float> adjusted;
+  adjusted.assign(logits, logits + vocab_size);
+  request.adjustments->Apply(adjusted.data(), vocab_size);
+  SampledToken token = SampleOne(adjusted.data(), vocab_size, request);
+  if (token.id < 0) return token;
+  const double raw_total = SumExp(logits, vocab_size, extremes.maximum, 1.0f, nullptr);
+  token.logprob = model::kernels::LogProb(logits[token.id], extremes.maximum, 1.0f, raw_total);
+  return token;
+}
+
+// Draws the tokens with adjustments on the CPU, and the others by SampleOnDevice(). Returns false,
+// doing nothing, if no kernel supports the logits.
+bool SampleSplit(const at::Tensor& logits, absl::Span<const SampleRow> rows,
+                 absl::Span<SampledToken> out) {
+  std::vector<SampleRow> plain, adjusted;
+  std::vector<int64_t> plain_places, adjusted_places, needed;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const bool is_adjusted = rows[i].adjustments != nullptr;
+    (is_adjusted ? adjusted : plain).push_back(rows[i]);
+    (is_adjusted ? adjusted_places : plain_places).push_back(static_cast<int64_t>(i));
+    if (!is_adjusted) continue;
+    // A prompt's samples stand together.
+    if (needed.empty() || needed.back() != rows[i].row) needed.push_back(rows[i].row);
+    adjusted.back().row = static_cast<int64_t>(needed.size()) - 1;
+  }
+  std::vector<SampledToken> tokens(plain.size());
+  if (!SampleOnDevice(logits, plain, absl::MakeSpan(tokens))) return false;
+  for (size_t i = 0; i < plain.size(); ++i) out[plain_places[i]] = tokens[i];
+  const int64_t vocab_size = logits.size(-1);
+  const at::Tensor all = logits.view({-1, vocab_size});
+  const auto num_rows = static_cast<int64_t>(needed.size());
+  const at::Tensor here = at::empty({num_rows, vocab_size}, at::kFloat);
+  for (int64_t i = 0; i < num_rows; ++i) here[i].copy_(all[needed[i]]);
+  tokens.assign(adjusted.size(), {});
+  Sample(here.const_data_ptr<float>(), vocab_size, adjusted, absl::MakeSpan(tokens));
+  for (size_t i = 0; i < adjusted.size(); ++i) out[adjusted_places[i]] = tokens[i];
+  return true;
+}
+
 }  // namespace
 
 void Sample(const float* logits, int64_t vocab_size, absl::Span<const SampleRow> rows,
             absl::Span<SampledToken> out) {
   model::ForTasks(static_cast<int64_t>(rows.size()), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      out[i] = SampleOne(logits + rows[i].row * vocab_size, vocab_size, rows[i]);
+      const float* const row = logits + rows[i].row * vocab_size;
+      out[i] = rows[i].adjustments == nullptr ? SampleOne(row, vocab_size, rows[i])
+                                              : SampleAdjusted(row, vocab_size, rows[i]);
     }
   });
 }
 
 void Sample(const at::Tensor& logits, absl::Span<const SampleRow> rows,
             absl::Span<SampledToken> out) {
-  if (!logits.is_cpu() && SampleOnDevice(logits, rows, out)) return;
+  if (!logits.is_cpu()) {
+    const bool adjusted = std::any_of(
+        rows.begin(), rows.end(), [](const SampleRow& row) { return row.adjustments != nullptr; });
+    if (adjusted ? SampleSplit(logits, rows, out) : SampleOnDevice(logits, rows, out)) return;
+  }
   const at::Tensor here = logits.cpu();
   Sample(here.const_data_ptr<float>(), here.size(-1), rows, out);
 }

@@ -14,6 +14,7 @@
 
 #include "absl/types/span.h"
 #include "services/rollout/sampler/filter_params.h"
+#include "services/rollout/sampler/logit_adjustments.h"
 
 namespace tandem::rollout {
 
@@ -21,13 +22,15 @@ namespace tandem::rollout {
 struct SampleRow {
   int64_t row = 0;
   FilterParams params;
-  double uniform = 0.0;  // in [0, 1)
+  double uniform = 0.0;                           // in [0, 1)
+  const LogitAdjustments* adjustments = nullptr;  // null: the logits as they are
 };
 
 struct SampledToken {
-  int32_t id = -1;                 // -1: the row has non-finite logits
-  float logprob = 0.0f;            // log softmax(logits)[id]
-  float processed_logprob = 0.0f;  // log softmax(logits / temperature)[id]; equals logprob at 0
+  int32_t id = -1;       // -1: the row has non-finite logits
+  float logprob = 0.0f;  // log softmax(logits)[id]
+  // log softmax(adjusted logits / temperature)[id]; at temperature 0 not divided.
+  float processed_logprob = 0.0f;
 };
 
 // logits: [.., vocab_size] rows. Draws by inverting the cumulative distribution, in id order, at
@@ -37,7 +40,8 @@ void Sample(const float* logits, int64_t vocab_size, absl::Span<const SampleRow>
             absl::Span<SampledToken> out);
 
 // The same for logits on any device, float32 [.., vocab], contiguous: on the device if it has a
-// kernel (device_sampler.h), else on the CPU. Throws like ATen.
+// kernel (device_sampler.h), else on the CPU. Tokens with adjustments are drawn on the CPU, from
+// copies of their rows; the others as if those were not there. Throws like ATen.
 void Sample(const at::Tensor& logits, absl::Span<const SampleRow> rows,
             absl::Span<SampledToken> out);
 

@@ -28,4 +28,12 @@ std::vector<TokenLogprob> TopLogprobs(const float* logits, int64_t vocab_size, i
   return top;
 }
 
+int64_t RankOf(const float* logits, int64_t vocab_size, int32_t id) {
+  const float logit = logits[id];
+  const int64_t before = std::count_if(logits, logits + id, [&](float x) { return x >= logit; });
+  const int64_t after =
+      std::count_if(logits + id + 1, logits + vocab_size, [&](float x) { return x > logit; });
+  return 1 + before + after;
+}
+
 }  // namespace tandem::rollout

@@ -17,6 +17,9 @@ struct TokenLogprob {
 std::vector<TokenLogprob> TopLogprobs(const float* logits, int64_t vocab_size, int64_t count,
                                       const TokenLogprob& known);
 
+// How many tokens of logits [vocab_size] rank at or before `id`: 1 for the likeliest.
+int64_t RankOf(const float* logits, int64_t vocab_size, int32_t id);
+
 }  // namespace tandem::rollout
 
 #endif  // TANDEM_SERVICES_ROLLOUT_SAMPLER_TOP_LOGPROBS_H_

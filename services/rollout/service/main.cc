@@ -43,6 +43,7 @@ struct CommandLine : rpc::ServiceFlags {
   std::string model;
   std::string dtype;
   std::vector<std::string> served_model_names;
+  std::string logprobs_mode = "raw";
   openai::OpenAiOptions openai;
 };
 
@@ -71,6 +72,13 @@ absl::StatusOr<RolloutProcessOptions> MakeOptions(const CommandLine& command_lin
   options.ready_file = command_line.ready_file;
   options.metrics = command_line.metrics;
   options.openai = command_line.openai;
+  options.openai.processed_logprobs = command_line.logprobs_mode == "processed";
+  // A mistaken name is a mistake of the command, before anything is loaded.
+  const auto format = openai::ChooseFormat(command_line.openai.tool_call_parser, nullptr);
+  if (!format.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--tool-call-parser: ", format.status().message()));
+  }
   options.commit_folder = !command_line.model.empty();
   if (options.config.rollout().tensor_model_parallel_size() > 1) {
     ASSIGN_OR_RETURN(options.environment, comm::ReadLaunchEnvironment());
@@ -150,6 +158,17 @@ int main(int argc, char** argv) {
       ->type_name("NAME,...");
   app.add_option("--openai-token-file", command_line.openai.token_file,
                  "File with the token that HTTP clients must send; or TANDEM_OPENAI_TOKEN");
+  app.add_option(
+         "--tool-call-parser", command_line.openai.tool_call_parser,
+         "How the model writes calls of functions, for the OpenAI API: a format's name, auto "
+         "(what its chat template says) or none")
+      ->type_name("NAME")
+      ->capture_default_str();
+  app.add_option("--logprobs-mode", command_line.logprobs_mode,
+                 "Log-probs that the OpenAI API returns: raw, or processed (with penalties and "
+                 "temperature)")
+      ->check(CLI::IsMember({"raw", "processed"}))
+      ->capture_default_str();
   app.add_flag("--openai-insecure", command_line.openai.insecure,
                "Lets other machines use the HTTP endpoint without a token");
   return tandem::rpc::RunServiceProgram(app, command_line, tandem::security::Role::kRollout, argc,

@@ -7,6 +7,7 @@
 
 #include "tests/services/rollout/engine/engine_fixture.h"
 #include "tests/support/test_data.h"
+#include "tests/support/tiny_model.h"
 
 namespace tandem::rollout {
 namespace {
@@ -69,6 +70,47 @@ TEST_F(TextTest, AStopStringBeforeMinTokensIsText) {
   request.stop = {whole.text.substr(10, 5)};
   request.min_tokens = 60;
   EXPECT_EQ(Generate(request).text, whole.text);
+}
+
+// Special tokens in the text, for those who read marks of calls in it.
+class TextOutputTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_OK_AND_ASSIGN(tokenizer_, tokenizer::Tokenizer::Load(testing::WriteTinyModel(folder_)));
+  }
+  // "<eos>" is 0, a digit d is d + 2.
+  std::string Push(TextOutput& output, const std::vector<int32_t>& ids) {
+    std::string text;
+    for (const int32_t id : ids) {
+      EXPECT_OK(output.Push(id, /*may_stop=*/true).status());
+      std::vector<TextSpan> special;
+      const std::string piece = output.Take(special);
+      for (const TextSpan& span : special) {
+        spans_.push_back(piece.substr(span.begin, span.end - span.begin));
+      }
+      text += piece;
+    }
+    return text;
+  }
+  const testing::TempFolder folder_;
+  std::unique_ptr<tokenizer::Tokenizer> tokenizer_;
+  std::vector<std::string> spans_;
+};
+
+TEST_F(TextOutputTest, ShowsSpecialTokensAndSaysWhereTheyAre) {
+  TextOutput output(*tokenizer_, {"<eos>7"}, /*show_special_tokens=*/true);
+  EXPECT_EQ(Push(output, {3, 0}), "1") << "held back: a stop string may begin";
+  EXPECT_EQ(Push(output, {4, 0, 0}), "<eos>2<eos>");
+  EXPECT_EQ(output.stop_string(), "");
+  EXPECT_EQ(Push(output, {9}), "");
+  EXPECT_EQ(output.stop_string(), "<eos>7");
+  EXPECT_THAT(spans_, ::testing::ElementsAre("<eos>", "<eos>"));
+}
+
+TEST_F(TextOutputTest, LeavesThemOutOtherwise) {
+  TextOutput output(*tokenizer_, {});
+  EXPECT_EQ(Push(output, {3, 0, 4}), "12");
+  EXPECT_THAT(spans_, ::testing::IsEmpty());
 }
 
 }  // namespace

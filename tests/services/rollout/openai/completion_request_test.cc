@@ -28,6 +28,13 @@ class CompletionRequestTest : public ::testing::Test {
     return ParseCompletionRequest(ordered_json::parse(body), chat, tokenizer_.get());
   }
 
+  void WriteTemplate(const std::string& text) {
+    folder_.Write("model/chat_template.jinja", text);
+    auto tokenizer = tokenizer::Tokenizer::Load(folder_ / "model");
+    ASSERT_OK(tokenizer.status());
+    tokenizer_ = *std::move(tokenizer);
+  }
+
   // The field that the error names, as clients see it.
   std::string ParamOf(const char* body, bool chat = false) {
     const auto request = Parse(body, chat);
@@ -76,6 +83,23 @@ TEST_F(CompletionRequestTest, FieldsMeanWhatTheEngineCallsThem) {
   EXPECT_TRUE(request.generation.stream && request.include_usage && request.echo);
 }
 
+TEST_F(CompletionRequestTest, PenaltiesAndBiasesAreThoseOfTheEngine) {
+  for (const bool chat : {false, true}) {
+    std::string body =
+        R"("presence_penalty": 0.5, "frequency_penalty": -1, "repetition_penalty": 1.25,
+        "logit_bias": {"5": -100, "3": 0.5, "4": 0}})";
+    body = (chat ? R"({"messages": [{"role": "user", "content": "1"}], )" : R"({"prompt": "1", )") +
+           body;
+    if (chat) WriteTemplate("{{ messages[0].content }}");
+    ASSERT_OK_AND_ASSIGN(const CompletionRequest request, Parse(body.c_str(), chat));
+    EXPECT_EQ(request.generation.penalties.presence, 0.5);
+    EXPECT_EQ(request.generation.penalties.frequency, -1.0);
+    EXPECT_EQ(request.generation.penalties.repetition, 1.25);
+    EXPECT_THAT(request.generation.penalties.logit_bias,
+                ElementsAre(std::pair(5, -100.0f), std::pair(3, 0.5f)));
+  }
+}
+
 TEST_F(CompletionRequestTest, NullAndAbsentAreTheDefaults) {
   ASSERT_OK_AND_ASSIGN(
       const CompletionRequest request,
@@ -97,7 +121,10 @@ TEST_F(CompletionRequestTest, ErrorsNameTheField) {
   EXPECT_EQ(ParamOf(R"({"prompt": "1", "n": 1.5})"), R"("n")");
   EXPECT_EQ(ParamOf(R"({"prompt": "1", "stop": [1]})"), R"("stop")");
   EXPECT_EQ(ParamOf(R"({"prompt": "1", "max_tokens": 99999999999999999999})"), R"("max_tokens")");
-  EXPECT_EQ(ParamOf(R"({"prompt": "1", "logit_bias": {"5": 1}})"), R"("logit_bias")");
+  EXPECT_EQ(ParamOf(R"({"prompt": "1", "logit_bias": {"a": 1}})"), R"("logit_bias")");
+  EXPECT_EQ(ParamOf(R"({"prompt": "1", "logit_bias": {"5": "1"}})"), R"("logit_bias")");
+  EXPECT_EQ(ParamOf(R"({"prompt": "1", "logit_bias": {"5": 1, "05": 1}})"), R"("logit_bias")");
+  EXPECT_EQ(ParamOf(R"({"prompt": "1", "presence_penalty": "1"})"), R"("presence_penalty")");
   EXPECT_EQ(ParamOf(R"({"prompt": "1", "best_of": 4})"), R"("best_of")");
   EXPECT_EQ(ParamOf(R"({"prompt": "1", "temprature": 1})"), R"("temprature")");
   EXPECT_EQ(ParamOf(R"({"prompt": "1", "stream_options": {"x": 1}})"), R"("stream_options.x")");
@@ -111,7 +138,7 @@ TEST_F(CompletionRequestTest, ErrorsNameTheField) {
 }
 
 TEST_F(CompletionRequestTest, APromptThatIsOnlyEchoedFitsTheContextToo) {
-  const ParseLimits limits{.text = {.max_model_len = 4, .max_text_bytes = 100}};
+  const ParseOptions limits{.text = {.max_model_len = 4, .max_text_bytes = 100}};
   const auto parse = [&](const ordered_json& body) {
     return ParseCompletionRequest(body, /*chat=*/false, tokenizer_.get(), limits);
   };
@@ -130,7 +157,7 @@ TEST_F(CompletionRequestTest, APromptThatIsOnlyEchoedFitsTheContextToo) {
 }
 
 TEST_F(CompletionRequestTest, ATextThatCannotFitIsRefusedBeforeItIsTokenized) {
-  const ParseLimits limits{.text = {.max_model_len = 1000, .max_text_bytes = 100}};
+  const ParseOptions limits{.text = {.max_model_len = 1000, .max_text_bytes = 100}};
   // Tokenized, it would be refused as no UTF-8.
   const auto request = ParseCompletionRequest({{"prompt", std::string(101, '\xff')}},
                                               /*chat=*/false, tokenizer_.get(), limits);
@@ -147,7 +174,7 @@ TEST_F(CompletionRequestTest, ChoicesAreCountedBeforeAPromptIsTokenized) {
 }
 
 TEST_F(CompletionRequestTest, TokenizingEndsWithItsClient) {
-  ParseLimits limits;
+  ParseOptions limits;
   int num_looks = 0;
   limits.check = [&] { return ++num_looks < 2 ? absl::OkStatus() : absl::CancelledError("gone"); };
   ordered_json prompts = ordered_json::array();

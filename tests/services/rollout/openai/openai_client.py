@@ -78,10 +78,11 @@ out["errors"] = {
     "temperature": failure(lambda: client.completions.create(**{**greedy, "temperature": -1})),
     "type": failure(lambda: client.completions.create(**{**greedy, "max_tokens": "many"})),
     "unknown": failure(lambda: client.completions.create(**greedy, extra_body={"temprature": 1})),
-    "unsupported": failure(lambda: client.completions.create(**greedy, presence_penalty=1)),
+    "unsupported": failure(lambda: client.completions.create(**greedy, suffix="x")),
     "top_logprobs": failure(lambda: client.completions.create(**greedy, logprobs=21)),
     "model": failure(lambda: client.completions.create(**{**greedy, "model": "another"})),
     "too_long": failure(lambda: client.completions.create(**{**greedy, "prompt": [5] * 5000})),
+    "penalty": failure(lambda: client.completions.create(**greedy, presence_penalty=3)),
     "bad_id": failure(lambda: client.completions.create(**{**greedy, "prompt": [10**12]})),
     "too_large": failure(lambda: client.completions.create(**{**greedy, "prompt": "a" * (17 << 20)})),
     "no_template": failure(lambda: client.chat.completions.create(

@@ -176,7 +176,8 @@ TEST_F(OpenAiServerTest, OpenAisClientUnderstandsTheErrors) {
   expect("temperature", "BadRequestError", 400, "temperature", nullptr);
   expect("type", "BadRequestError", 400, "max_tokens", nullptr);
   expect("unknown", "BadRequestError", 400, "temprature", nullptr);
-  expect("unsupported", "BadRequestError", 400, "presence_penalty", nullptr);
+  expect("unsupported", "BadRequestError", 400, "suffix", nullptr);
+  expect("penalty", "BadRequestError", 400, "presence_penalty", nullptr);
   expect("top_logprobs", "BadRequestError", 400, "top_logprobs", nullptr);
   expect("too_long", "BadRequestError", 400, "prompt", "context_length_exceeded");
   expect("bad_id", "BadRequestError", 400, "prompt", nullptr);

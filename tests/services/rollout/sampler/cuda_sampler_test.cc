@@ -111,5 +111,31 @@ TEST_F(CudaSampler, SaysWhichRowsAreNotFinite) {
   EXPECT_EQ(found[3].id, 42);
 }
 
+// Those with penalties come from the CPU, and the others do not notice.
+TEST_F(CudaSampler, TokensWithPenaltiesAreTheCpus) {
+  const std::vector<float> values = RandomLogits(3 * 5000, 1);
+  const at::Tensor here = at::tensor(at::ArrayRef<float>(values)).view({3, 5000});
+  const at::Tensor there = here.to(at::Device(at::kCUDA, 0));
+  LogitAdjustments adjustments(std::make_shared<const AdjustmentBase>(
+      PenaltyParams{.logit_bias = {{17, 4.0f}}, .presence = 1.0}, std::vector<int32_t>{}));
+  adjustments.Count(3);
+  const std::vector<SampleRow> plain = {{0, {}, 0.4}, {2, {.temperature = 0.5}, 0.7}};
+  const std::vector<SampleRow> mixed = {
+      {1, {}, 0.2, &adjustments}, plain[0], plain[1], {2, {}, 0.3, &adjustments}};
+  std::vector<SampledToken> alone(2), found(4), expected(4);
+  Sample(there, plain, absl::MakeSpan(alone));
+  Sample(there, mixed, absl::MakeSpan(found));
+  Sample(here, mixed, absl::MakeSpan(expected));
+  for (const int i : {0, 3}) {
+    EXPECT_EQ(found[i].id, expected[i].id);
+    EXPECT_EQ(found[i].logprob, expected[i].logprob);
+    EXPECT_EQ(found[i].processed_logprob, expected[i].processed_logprob);
+  }
+  for (const int i : {0, 1}) {
+    EXPECT_EQ(found[i + 1].id, alone[i].id);
+    EXPECT_EQ(found[i + 1].logprob, alone[i].logprob);
+  }
+}
+
 }  // namespace
 }  // namespace tandem::rollout

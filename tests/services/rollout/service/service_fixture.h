@@ -33,7 +33,7 @@ class RolloutServiceTest : public ::testing::Test {
              const std::function<void(config::v1::RolloutConfig&)>& change = nullptr) {
     RolloutProcessOptions options;
     options.config = config::DefaultRunConfig();
-    options.config.mutable_model()->set_path(testing::TestData(model_));
+    options.config.mutable_model()->set_path(path_.empty() ? testing::TestData(model_) : path_);
     options.config.mutable_model()->set_dtype(config::v1::ELEMENT_TYPE_FLOAT32);
     options.config.mutable_rollout()->set_kv_cache_megabytes(16);
     options.config.mutable_rollout()->set_threads(2);
@@ -88,6 +88,7 @@ class RolloutServiceTest : public ::testing::Test {
   }
 
   std::string model_ = kStories;
+  std::string path_;  // of a folder of the test's own, instead of the model
   openai::OpenAiOptions openai_;
   std::unique_ptr<RolloutProcess> process_;
   std::shared_ptr<grpc::Channel> channel_;

@@ -1,0 +1,131 @@
+#include "services/rollout/openai/chat_messages.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/io/json_text.h"
+#include "common/io/ordered_json.h"
+#include "common/rpc/status_conversion.h"
+#include "common/status/status_macros.h"
+#include "services/rollout/openai/request_fields.h"
+
+namespace tandem::rollout::openai {
+namespace {
+
+using nlohmann::ordered_json;
+
+enum class ArgumentsAs { kObject, kText };
+
+absl::Status ConvertArguments(ordered_json& arguments, ArgumentsAs form, const std::string& field) {
+  if (arguments.is_null() || arguments == "") arguments = ordered_json::object();
+  ordered_json object = arguments;
+  if (arguments.is_string()) {
+    absl::StatusOr<ordered_json> parsed =
+        io::ParseOrderedJson(arguments.get_ref<const std::string&>());
+    if (!parsed.ok()) return rpc::InvalidField(field, parsed.status().message());
+    object = *std::move(parsed);
+  }
+  if (!object.is_object()) {
+    return rpc::InvalidField(field,
+                             "expected a JSON object, or its text, found " + DescribeValue(object));
+  }
+  if (form == ArgumentsAs::kObject) {
+    arguments = std::move(object);
+  } else if (!arguments.is_string()) {
+    arguments = io::JsonText(arguments);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ConvertToolCalls(ordered_json& calls, ArgumentsAs form, const std::string& field) {
+  if (!calls.is_array()) {
+    return rpc::InvalidField(field, "expected a list of calls, found " + DescribeValue(calls));
+  }
+  for (size_t i = 0; i < calls.size(); ++i) {
+    const std::string place = absl::StrCat(field, "[", i, "]");
+    ordered_json& call = calls[i];
+    const bool is_call = call.is_object() && call.contains("function") &&
+                         call["function"].is_object() && call["function"].contains("name") &&
+                         call["function"]["name"].is_string();
+    if (!is_call) {
+      return rpc::InvalidField(place, R"(expected {"id", "type": "function", "function": )"
+                                      R"({"name", "arguments"}}, found )" +
+                                          DescribeValue(call));
+    }
+    RETURN_IF_ERROR(
+        ConvertArguments(call["function"]["arguments"], form, place + ".function.arguments"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ConvertContent(ordered_json& content, const std::string& field) {
+  if (content.is_string() || content.is_null()) return absl::OkStatus();
+  if (!content.is_array()) {
+    return rpc::InvalidField(
+        field,
+        absl::StrCat("expected a string or a list of text parts, found ", DescribeValue(content)));
+  }
+  std::string text;
+  for (const ordered_json& part : content) {
+    const bool is_text = part.is_object() && part.value("type", ordered_json()) == "text" &&
+                         part.contains("text") && part["text"].is_string();
+    if (!is_text) {
+      return rpc::InvalidField(field, R"(expected parts {"type": "text", "text": ...} only)");
+    }
+    text += part["text"].get<std::string>();
+  }
+  content = text;
+  return absl::OkStatus();
+}
+
+// `has_calls` is set if a message has tool calls.
+absl::StatusOr<ordered_json> Convert(const ordered_json& messages, ArgumentsAs form,
+                                     bool& has_calls) {
+  ordered_json out = messages;
+  for (size_t i = 0; i < out.size(); ++i) {
+    const std::string field = absl::StrCat("messages[", i, "]");
+    ordered_json& message = out[i];
+    if (!message.is_object() || !message.contains("role") || !message["role"].is_string()) {
+      return rpc::InvalidField(field, "expected an object with a role and content");
+    }
+    if (const auto content = message.find("content"); content != message.end()) {
+      RETURN_IF_ERROR(ConvertContent(*content, field + ".content"));
+    }
+    if (const auto id = message.find("tool_call_id");
+        id != message.end() && !id->is_string() && !id->is_null()) {
+      return rpc::InvalidField(field + ".tool_call_id",
+                               "expected a string, found " + DescribeValue(*id));
+    }
+    const auto calls = message.find("tool_calls");
+    if (calls == message.end()) continue;
+    // Templates ask whether the key is there.
+    if (calls->is_null() || (calls->is_array() && calls->empty())) {
+      message.erase("tool_calls");
+      continue;
+    }
+    has_calls = true;
+    RETURN_IF_ERROR(ConvertToolCalls(*calls, form, field + ".tool_calls"));
+  }
+  return out;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> RenderMessages(const ordered_json& messages,
+                                           const tokenizer::ChatOptions& options,
+                                           const tokenizer::Tokenizer& tokenizer) {
+  bool has_calls = false;
+  ASSIGN_OR_RETURN(ordered_json plain, Convert(messages, ArgumentsAs::kObject, has_calls));
+  absl::StatusOr<std::string> text = tokenizer.RenderChat(plain, options);
+  if (!text.ok() && has_calls) {
+    // DeepSeek's template adds the arguments to a text.
+    ASSIGN_OR_RETURN(plain, Convert(messages, ArgumentsAs::kText, has_calls));
+    absl::StatusOr<std::string> other = tokenizer.RenderChat(plain, options);
+    if (other.ok()) return other;
+  }
+  if (!text.ok()) return rpc::InvalidField("messages", text.status().message());
+  return text;
+}
+
+}  // namespace tandem::rollout::openai
