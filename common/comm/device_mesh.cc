@@ -12,12 +12,13 @@ namespace {
 
 absl::Status CheckShape(const MeshShape& shape, int rank) {
   const bool positive =
-      shape.dp_replicate > 0 && shape.dp_shard > 0 && shape.tp > 0 && shape.sequence > 0;
+      shape.dp_replicate > 0 && shape.dp_shard > 0 && shape.tp > 0 && shape.sequence > 0 && shape.ep > 0;
   if (!positive || shape.dp_shard % shape.sequence != 0 || rank < 0 || rank >= shape.size()) {
     return absl::InvalidArgumentError(
         absl::StrCat("device mesh: expected positive sizes, a sequence size that divides dp_shard, "
                      "and a rank within the mesh; found dp_replicate ",
-                     shape.dp_replicate, ", dp_shard ", shape.dp_shard, ", tp ", shape.tp,
+                     shape.dp_replicate, ", dp_shard ", shape.dp_shard, ", ep ", shape.ep, ", tp ",
+                     shape.tp,
                      ", sequence ", shape.sequence, ", rank ", rank));
   }
   return absl::OkStatus();
@@ -48,31 +49,45 @@ absl::StatusOr<std::unique_ptr<DeviceMesh>> DeviceMesh::Create(const MeshShape& 
   };
 
   const int tensor = rank % shape.tp;
-  const int shard = rank / shape.tp % shape.dp_shard;
-  const int replicate = rank / shape.tp / shape.dp_shard;
+  const int expert = rank / shape.tp % shape.ep;
+  const int shard = rank / shape.tp / shape.ep % shape.dp_shard;
+  const int replicate = rank / shape.tp / shape.num_shards();
   const int sequence = shard / shape.sequence;
+  const int num_shards = shape.num_shards();
+  const int dense = shard * shape.ep + expert;  // among the shards of one copy
   // Joining waits for all members, so all ranks join the kinds of groups in one order; otherwise
   // two ranks could wait in different groups for each other.
   ASSIGN_OR_RETURN(mesh->world_, join("world", 0, rank, shape.size()));
-  ASSIGN_OR_RETURN(mesh->shard_,
-                   join("shard", replicate * shape.tp + tensor, shard, shape.dp_shard));
+  ASSIGN_OR_RETURN(mesh->shard_, join("shard", replicate * shape.tp + tensor, dense, num_shards));
   ASSIGN_OR_RETURN(mesh->replicate_,
-                   join("replicate", shard * shape.tp + tensor, replicate, shape.dp_replicate));
+                   join("replicate", dense * shape.tp + tensor, replicate, shape.dp_replicate));
   ASSIGN_OR_RETURN(mesh->tensor_, join("tensor", rank / shape.tp, tensor, shape.tp));
   const int sequence_groups = shape.dp_shard / shape.sequence;
   ASSIGN_OR_RETURN(
       mesh->sequence_,
-      shape.sequence == shape.dp_shard
+      shape.sequence == num_shards
           ? absl::StatusOr<ProcessGroup*>(mesh->shard_)
-          : join("sequence", (replicate * sequence_groups + sequence) * shape.tp + tensor,
+          : join("sequence",
+                 ((replicate * sequence_groups + sequence) * shape.ep + expert) * shape.tp + tensor,
                  shard % shape.sequence, shape.sequence));
+  ASSIGN_OR_RETURN(mesh->expert_shard_,
+                   shape.ep == 1 ? absl::StatusOr<ProcessGroup*>(mesh->shard_)
+                                 : join("expert_shard",
+                                        (replicate * shape.ep + expert) * shape.tp + tensor, shard,
+                                        shape.dp_shard));
+  ASSIGN_OR_RETURN(mesh->expert_,
+                   shape.ep == num_shards
+                       ? absl::StatusOr<ProcessGroup*>(mesh->shard_)
+                       : join("expert", (replicate * shape.dp_shard + shard) * shape.tp + tensor,
+                              expert, shape.ep));
   return mesh;
 }
 
-DeviceMesh::DeviceMesh(ProcessGroup& world) : world_(&world), shard_(&world) {
+DeviceMesh::DeviceMesh(ProcessGroup& world)
+    : world_(&world), shard_(&world), expert_shard_(&world) {
   shape_.dp_shard = world.size();
   groups_.push_back(&world);
-  for (ProcessGroup** group : {&replicate_, &tensor_, &sequence_}) {
+  for (ProcessGroup** group : {&replicate_, &tensor_, &sequence_, &expert_}) {
     GroupOptions alone;
     alone.name = "alone";
     owned_.push_back(CreateSingleRankGroup(alone));

@@ -43,14 +43,22 @@ class DeviceMesh {
   int size() const { return world_->size(); }
 
   ProcessGroup& world() const { return *world_; }
+  // Ranks over which parameters outside of experts are sharded: dp_shard x ep.
   ProcessGroup& shard() const { return *shard_; }
+  // Ranks over which one expert is sharded: dp_shard. The same as shard() without ep.
+  ProcessGroup& expert_shard() const { return *expert_shard_; }
+  // Ranks that split the experts: ep.
+  ProcessGroup& expert() const { return *expert_; }
   ProcessGroup& replicate() const { return *replicate_; }
   ProcessGroup& tensor() const { return *tensor_; }
   ProcessGroup& sequence() const { return *sequence_; }
 
   // See MeshShape::num_data_ranks().
   int num_data_ranks() const { return shape_.num_data_ranks(); }
-  int data_rank() const { return rank() / shape_.tp / shape_.sequence; }
+  int data_rank() const {
+    const int row = rank() / shape_.tp;
+    return row / shape_.ep / shape_.sequence * shape_.ep + row % shape_.ep;
+  }
   // True on one rank per data rank: the one that counts results which all of them computed.
   bool leads_data_rank() const { return tensor_->rank() == 0 && sequence_->rank() == 0; }
 
@@ -67,6 +75,8 @@ class DeviceMesh {
   std::vector<ProcessGroup*> groups_;  // without duplicates
   ProcessGroup* world_ = nullptr;
   ProcessGroup* shard_ = nullptr;
+  ProcessGroup* expert_shard_ = nullptr;
+  ProcessGroup* expert_ = nullptr;
   ProcessGroup* replicate_ = nullptr;
   ProcessGroup* tensor_ = nullptr;
   ProcessGroup* sequence_ = nullptr;

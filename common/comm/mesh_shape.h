@@ -5,18 +5,24 @@
 namespace tandem::comm {
 
 // Dimensions of the mesh, outermost first: the ranks of one tensor-parallel group are neighbours.
-// Rank ((replicate * dp_shard) + shard) * tp + tensor is at (replicate, shard, tensor).
+// Rank ((replicate * dp_shard + shard) * ep + expert) * tp + tensor is at (replicate, shard, expert,
+// tensor).
 struct MeshShape {
   int dp_replicate = 1;  // copies of the training state; gradients are summed over them
-  int dp_shard = 1;      // ranks over which one copy is sharded
+  int dp_shard = 1;      // ranks over which one copy is sharded, together with those of ep
   int tp = 1;            // ranks over which one matrix product is split
   // Sequence-parallel ranks: neighbours within dp_shard that compute the same sequences, each a
   // part of the tokens (2309.14509).
   int sequence = 1;
+  // Ranks over which whole experts are split (2006.16668). Each has tokens of its own and exchanges
+  // rows with the others; an expert is sharded over dp_shard, all other parameters over num_shards().
+  int ep = 1;
 
-  int size() const { return dp_replicate * dp_shard * tp; }
+  int size() const { return dp_replicate * dp_shard * ep * tp; }
+  // Ranks over which one copy of the parameters outside of experts is sharded.
+  int num_shards() const { return dp_shard * ep; }
   // Ranks that compute the same sequences (those of a tensor or sequence group) are one data rank.
-  int num_data_ranks() const { return dp_replicate * dp_shard / sequence; }
+  int num_data_ranks() const { return dp_replicate * dp_shard * ep / sequence; }
 };
 
 }  // namespace tandem::comm

@@ -1,6 +1,8 @@
 #include "common/model/parallel_fit.h"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/model/cache_groups.h"
@@ -94,6 +96,49 @@ absl::Status CheckSequenceParallel(const ModelSpec& spec, int tensor_ranks, int 
     for (int r = 0; r < tensor_ranks; ++r) {
       RETURN_IF_ERROR(CheckSequences(layer.attention, {r, tensor_ranks}, ranks));
     }
+  }
+  return absl::OkStatus();
+}
+
+namespace {
+
+// Elements of each unit, and which of them are trained.
+std::vector<std::pair<int64_t, bool>> SizesOf(const ParameterTable& table) {
+  std::vector<std::pair<int64_t, bool>> sizes;
+  for (const Unit& unit : table.units()) sizes.emplace_back(unit.numel, unit.trainable);
+  return sizes;
+}
+
+}  // namespace
+
+absl::Status CheckExpertParallel(const ModelSpec& spec, const UnitLimits& limits, int size) {
+  if (size < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("expert parallelism: expected 1 or more ranks, found ", size));
+  }
+  if (size == 1) return absl::OkStatus();
+  bool has_experts = false;
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    if (!spec.layers[i].experts.has_value()) continue;
+    has_experts = true;
+    const int64_t experts = spec.layers[i].experts->num_experts;
+    if (experts % size == 0) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("expert parallelism over ", size, " ranks: layer ", i, " has ", experts,
+                     " experts, which ", size, " ranks cannot share evenly; use an ep that divides ",
+                     experts));
+  }
+  if (!has_experts) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("expert parallelism over ", size,
+                     " ranks: the model has no experts; use dp_shard in place of ep"));
+  }
+  const auto first = SizesOf(ParameterTable(spec, limits, {}, {0, size}));
+  for (int rank = 1; rank < size; ++rank) {
+    if (SizesOf(ParameterTable(spec, limits, {}, {rank, size})) == first) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "expert parallelism over ", size, " ranks: trainer.frozen_parameters freezes experts of "
+        "rank ", rank, " that differ from those of rank 0; freeze the same matrices of all experts"));
   }
   return absl::OkStatus();
 }

@@ -1,6 +1,6 @@
 // Checks whether a model can be computed on a device, or split over a number of ranks: over a
-// tensor-parallel group (tensor_parallel.h), and over ranks that share sequences
-// (sequence_parallel_attention.h).
+// tensor-parallel group (tensor_parallel.h), over ranks that share sequences
+// (sequence_parallel_attention.h), and over ranks with different experts (expert_exchange.h).
 #ifndef TANDEM_COMMON_MODEL_PARALLEL_FIT_H_
 #define TANDEM_COMMON_MODEL_PARALLEL_FIT_H_
 
@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "common/model/model_spec.h"
+#include "common/model/parameter_table.h"
 
 namespace tandem::model {
 
@@ -24,6 +25,11 @@ absl::Status CheckTensorParallel(const ModelSpec& spec, int size,
 // `ranks`: the number of query heads must be a multiple of `ranks`, and the number of key-value
 // heads a multiple or a divisor (several ranks then hold the same head). Names both numbers.
 absl::Status CheckSequenceParallel(const ModelSpec& spec, int tensor_ranks, int ranks);
+
+// INVALID_ARGUMENT if the model has no experts, or if a layer's cannot be split evenly over `size`
+// ranks, or if one rank would train more elements of them than another, because `limits` freeze some.
+// Names the numbers.
+absl::Status CheckExpertParallel(const ModelSpec& spec, const UnitLimits& limits, int size);
 
 // Checks whether a rollout on `device`, "cpu", "auto" (or empty) or a GPU, can compute the model:
 // UNIMPLEMENTED for experts on a GPU, whose forward pass waits for the host at every router, and for

@@ -62,6 +62,7 @@ struct Parameter {
   Placement tensor_parallel;  // over the tensor-parallel axis
   // Products with parts of it read it row by row: a rollout on the CPU keeps it so too.
   bool read_by_row = false;
+  bool of_expert = false;      // of a routed expert; empty on the ranks that do not hold the expert
   bool trainable = true;       // a frozen one has no gradient and no optimizer state
   std::string group = "base";  // "base", "adapter NAME", "vision"
   // Set by the table.

@@ -1,6 +1,7 @@
 #include "common/model/parameter_table.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -9,8 +10,12 @@
 namespace tandem::model {
 
 ParameterTable::ParameterTable(const ModelSpec& spec, const UnitLimits& limits,
-                               TensorParallel parallel)
-    : spec_(spec), limits_(limits), parallel_(parallel), tied_(spec.tie_word_embeddings) {
+                               TensorParallel parallel, ExpertParallel experts)
+    : spec_(spec),
+      limits_(limits),
+      parallel_(parallel),
+      experts_(experts),
+      tied_(spec.tie_word_embeddings) {
   DeclareAll(spec);
   ListStages();
   FormUnits();
@@ -69,7 +74,7 @@ void ParameterTable::DeclareLayer(const LayerSpec& spec, int64_t hidden_size) {
   const bool shares = spec.parallel && spec.shared_norm;
   at.feed_forward_norm = norm(before && !shares, "post_attention_layernorm.");
   if (spec.experts.has_value()) {
-    at.experts = DeclareExperts(*spec.experts, hidden_size, prefix, parallel_, *this);
+    at.experts = DeclareExperts(*spec.experts, hidden_size, prefix, parallel_, experts_, *this);
   } else {
     at.feed_forward =
         DeclareFeedForward(spec.feed_forward, hidden_size, prefix + "mlp.", parallel_, *this);
@@ -110,7 +115,10 @@ void ParameterTable::ListStages() {
 // so all ranks form the same units although their parts differ.
 int64_t ParameterTable::EvenShare(int index) const {
   const Parameter& parameter = parameters_[index];
-  if (parameter.tensor_parallel.kind == Placement::Kind::kReplicate) return parameter.numel;
+  const bool elsewhere = parameter.of_expert && parameter.numel == 0;
+  if (elsewhere || parameter.tensor_parallel.kind == Placement::Kind::kReplicate) {
+    return parameter.numel;
+  }
   int64_t logical = 0;
   for (const Segment& segment : parameter.segments) logical += NumElements(segment.global_shape);
   return (logical + parallel_.size - 1) / parallel_.size;
@@ -125,44 +133,58 @@ void ParameterTable::FormUnits() {
 }
 
 void ParameterTable::SplitStage(const Unit& stage, std::vector<UnitPiece>& pieces) const {
-  for (const bool trainable : {true, false}) {
-    Unit whole{stage.name, {}, 0, trainable};
-    for (const int index : stage.parameters) {
-      if (parameters_[index].trainable != trainable) continue;
-      whole.parameters.push_back(index);
-      whole.numel += EvenShare(index);
-    }
-    if (whole.parameters.empty()) continue;
-    if (limits_.max_elements == 0 || whole.numel <= limits_.max_elements) {
-      pieces.push_back({std::move(whole), true});
-      continue;
-    }
-    std::vector<Unit> parts;
-    for (const int index : whole.parameters) {
-      const int64_t numel = EvenShare(index);
-      if (parts.empty() || parts.back().numel + numel > limits_.max_elements) {
-        parts.push_back({"", {}, 0, trainable});
-      }
-      parts.back().parameters.push_back(index);
-      parts.back().numel += numel;
-    }
-    for (size_t i = 0; i < parts.size(); ++i) {
-      parts[i].name = parts.size() == 1 ? stage.name : absl::StrCat(stage.name, "/", i);
-      pieces.push_back({std::move(parts[i]), parts.size() == 1});
+  for (const bool of_experts : {false, true}) {
+    for (const bool trainable : {true, false}) {
+      SplitKind(stage, {stage.name, {}, 0, trainable, of_experts}, pieces);
     }
   }
 }
 
+void ParameterTable::SplitKind(const Unit& stage, const Unit& kind,
+                               std::vector<UnitPiece>& pieces) const {
+  Unit whole = kind;
+  for (const int index : stage.parameters) {
+    const Parameter& parameter = parameters_[index];
+    const bool of_experts = parameter.of_expert && experts_.size > 1;
+    if (parameter.trainable != kind.trainable || of_experts != kind.of_experts) continue;
+    whole.parameters.push_back(index);
+    whole.numel += EvenShare(index);
+  }
+  if (whole.parameters.empty()) return;
+  if (limits_.max_elements == 0 || whole.numel <= limits_.max_elements) {
+    pieces.push_back({std::move(whole), true});
+    return;
+  }
+  std::vector<Unit> parts;
+  for (const int index : whole.parameters) {
+    const int64_t numel = EvenShare(index);
+    // Experts of other ranks, of which this one has nothing, begin no part: wherever a rank's own
+    // ones are in the list, its parts then have the sizes of every other rank's.
+    const bool begins = parts.empty() || (numel > 0 && parts.back().numel > 0 &&
+                                          parts.back().numel + numel > limits_.max_elements);
+    if (begins) {
+      parts.push_back(kind);
+      parts.back().name = "";
+    }
+    parts.back().parameters.push_back(index);
+    parts.back().numel += numel;
+  }
+  for (size_t i = 0; i < parts.size(); ++i) {
+    parts[i].name = parts.size() == 1 ? stage.name : absl::StrCat(stage.name, "/", i);
+    pieces.push_back({std::move(parts[i]), parts.size() == 1});
+  }
+}
+
 void ParameterTable::MergePieces(std::vector<UnitPiece> pieces) {
-  // The last unit of each trainability, as long as it may grow; -1: none.
+  // The last unit of each kind, as long as it may grow; -1: none.
   struct Open {
     int unit = -1;
     std::string first_name;
   };
-  Open open_trainable, open_frozen;
+  std::array<Open, 4> open_units;
   units_.clear();
   for (UnitPiece& piece : pieces) {
-    Open& open = piece.unit.trainable ? open_trainable : open_frozen;
+    Open& open = open_units[(piece.unit.trainable ? 0 : 1) + (piece.unit.of_experts ? 2 : 0)];
     const bool alone = !piece.may_merge || (tied_ && piece.unit.parameters.front() == embedding_);
     const bool joins = open.unit >= 0 && !alone && units_[open.unit].numel < limits_.min_elements &&
                        (limits_.max_elements == 0 ||
@@ -180,6 +202,7 @@ void ParameterTable::MergePieces(std::vector<UnitPiece> pieces) {
     units_.push_back(std::move(piece.unit));
   }
   for (Unit& unit : units_) {
+    if (unit.of_experts) absl::StrAppend(&unit.name, "/experts");
     if (!unit.trainable) absl::StrAppend(&unit.name, "/frozen");
   }
 }

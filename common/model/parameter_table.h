@@ -31,12 +31,15 @@ struct Unit {
   std::vector<int> parameters;  // indices into ParameterTable::parameters()
   int64_t numel = 0;            // of the flat buffer, before padding
   bool trainable = true;        // all of its parameters are, or none
+  // Holds experts that expert-parallel ranks split: sharded over the ranks that hold the same ones.
+  bool of_experts = false;
 };
 
 // Limits on unit sizes. Stages are merged until they have min_elements; a stage of more than
 // max_elements is split between parameters, and a larger parameter is a unit of its own. A tied
 // model's embedding, which two distant stages read, is never merged. Each stage's frozen parameters
-// are units of their own, merged with those of other stages likewise.
+// are units of their own, merged with those of other stages likewise, and so are experts that ranks
+// split: their units have the same sizes on all of these ranks.
 struct UnitLimits {
   int64_t min_elements = 0;  // 0: no merging
   int64_t max_elements = 0;  // 0: no splitting
@@ -57,15 +60,16 @@ struct LayerParameters {
 
 class ParameterTable : private ParameterDeclarations {
  public:
-  // `parallel`: the tensor-parallel rank that the table describes. CheckTensorParallel() must have
-  // returned OK.
+  // `parallel`, `experts`: the rank that the table describes. CheckTensorParallel() and
+  // CheckExpertParallel() must have returned OK.
   explicit ParameterTable(const ModelSpec& spec, const UnitLimits& limits = {},
-                          TensorParallel parallel = {});
+                          TensorParallel parallel = {}, ExpertParallel experts = {});
 
   // The model that the table describes.
   const ModelSpec& spec() const { return spec_; }
   const UnitLimits& unit_limits() const { return limits_; }
   const TensorParallel& tensor_parallel() const { return parallel_; }
+  const ExpertParallel& expert_parallel() const { return experts_; }
 
   const std::vector<Parameter>& parameters() const { return parameters_; }
   const Parameter& parameter(int index) const { return parameters_[index]; }
@@ -83,8 +87,8 @@ class ParameterTable : private ParameterDeclarations {
   int first_stage(int unit) const { return first_stage_[unit]; }
   // The first stage that reads a trainable parameter: the backward pass ends there.
   int first_trainable_stage() const { return first_trainable_stage_; }
-  // Whether any parameter is frozen. If none is, units follow each other in the order of
-  // segments().
+  // Whether any parameter is frozen. If none is, and experts are not split, units follow each other
+  // in the order of segments().
   bool has_frozen() const { return has_frozen_; }
 
   int embedding() const { return embedding_; }
@@ -128,7 +132,7 @@ class ParameterTable : private ParameterDeclarations {
     std::vector<int> units;
   };
 
-  // A stage's parameters of one trainability, or some of them if they are too large for a unit.
+  // A stage's parameters of one kind, or some of them if they are too large for a unit.
   struct UnitPiece {
     Unit unit;
     bool may_merge;
@@ -144,8 +148,10 @@ class ParameterTable : private ParameterDeclarations {
   // Merges and splits the units, one per stage, according to limits_.
   void FormUnits();
   void ListStages();
-  // Adds the pieces of one stage: trainable parameters before frozen ones.
+  // Adds the pieces of one stage: trainable parameters before frozen ones, and split experts last.
   void SplitStage(const Unit& stage, std::vector<UnitPiece>& pieces) const;
+  // Adds the pieces of one kind: those of the stage's parameters that are as `kind` is.
+  void SplitKind(const Unit& stage, const Unit& kind, std::vector<UnitPiece>& pieces) const;
   void MergePieces(std::vector<UnitPiece> pieces);
   void AssignOffsets();
   void ListUnitsOfStages();
@@ -155,6 +161,7 @@ class ParameterTable : private ParameterDeclarations {
   ModelSpec spec_;
   UnitLimits limits_;
   TensorParallel parallel_;
+  ExpertParallel experts_;
   std::vector<Parameter> parameters_;
   std::vector<Unit> units_;
   std::vector<Stage> stages_;

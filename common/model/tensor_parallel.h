@@ -13,6 +13,13 @@ struct TensorParallel {
   int size = 1;
 };
 
+// One of the `size` ranks that split the experts of each layer: it has whole ones, consecutive, as
+// many as every other rank. size 1: not split.
+struct ExpertParallel {
+  int rank = 0;
+  int size = 1;
+};
+
 struct Range {
   int64_t begin = 0;
   int64_t end = 0;

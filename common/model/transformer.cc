@@ -33,17 +33,22 @@ at::Tensor RowsOfTable(const at::Tensor& table, const at::Tensor& rows) {
   return at::embedding(table, rows);
 }
 
-TensorParallel ParallelOf(const comm::ProcessGroup* group) {
+// Parallel: TensorParallel or ExpertParallel.
+template <typename Parallel>
+Parallel ParallelOf(const comm::ProcessGroup* group) {
   if (group == nullptr) return {};
   return {group->rank(), group->size()};
 }
 
 }  // namespace
 
-Transformer::Transformer(ModelSpec spec, const UnitLimits& limits, comm::ProcessGroup* tensor_group)
+Transformer::Transformer(ModelSpec spec, const UnitLimits& limits, comm::ProcessGroup* tensor_group,
+                         comm::ProcessGroup* expert_group)
     : spec_(std::move(spec)),
       tensor_group_(IsSplit(tensor_group) ? tensor_group : nullptr),
-      table_(spec_, limits, ParallelOf(tensor_group_)),
+      expert_group_(IsSplit(expert_group) ? expert_group : nullptr),
+      table_(spec_, limits, ParallelOf<TensorParallel>(tensor_group_),
+             ParallelOf<ExpertParallel>(expert_group_)),
       vocabulary_(PartOf(spec_.vocab_size, table_.tensor_parallel())),
       rotary_tables_(spec_) {
   for (const LayerSpec& layer : spec_.layers) {
@@ -93,7 +98,7 @@ at::Tensor Transformer::Block(const ParameterProvider& params, int64_t layer, co
 Residual Transformer::Block(const ParameterProvider& params, int64_t layer, const Residual& in,
                             const Rotary& rotary, Attention& attention,
                             Recomputation* recomputation, ExpertLoad* load) const {
-  const OpContext context{params, tensor_group_, recomputation, load};
+  const OpContext context{params, tensor_group_, recomputation, load, expert_group_};
   const LayerSpec& spec = spec_.layers[layer];
   const LayerAttention at{spec.attention, heads_[layer], layer, rotary, attention};
   TensorOps ops(context, at);

@@ -45,14 +45,19 @@ namespace tandem::model {
 
 class Transformer {
  public:
-  // `tensor_group`, the ranks that split the model, must outlive it; null: not split.
+  // `tensor_group`, the ranks that split each layer, and `expert_group`, those that split the experts
+  // (expert_exchange.h), must outlive it; null: not split.
   explicit Transformer(ModelSpec spec, const UnitLimits& limits = {},
-                       comm::ProcessGroup* tensor_group = nullptr);
+                       comm::ProcessGroup* tensor_group = nullptr,
+                       comm::ProcessGroup* expert_group = nullptr);
 
   const ModelSpec& spec() const { return spec_; }
   const ParameterTable& table() const { return table_; }
   // The ranks that split the model; null if it is not split.
   comm::ProcessGroup* tensor_group() const { return tensor_group_; }
+  // The ranks that split the experts; null if each rank has all of them. Block() then exchanges rows:
+  // all of these ranks call it together, each with at least one token.
+  comm::ProcessGroup* expert_group() const { return expert_group_; }
 
   // positions: int64 [num_tokens]. lengths: int64 [num_tokens] on the CPU, the tokens of each one's
   // whole sequence; undefined: none is longer than LongestGeneration() (rotary_frequencies.h).
@@ -102,6 +107,7 @@ class Transformer {
 
   ModelSpec spec_;
   comm::ProcessGroup* tensor_group_;  // null: not split
+  comm::ProcessGroup* expert_group_;  // null: not split
   ParameterTable table_;
   std::vector<QkvShape> heads_;  // of each layer, on this rank
   Range vocabulary_;             // of this rank

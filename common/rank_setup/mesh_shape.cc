@@ -26,9 +26,9 @@ absl::StatusOr<MeshShape> ShapeFromKeys(const TrainerConfig& trainer) {
         "trainer.mesh_dim_names: expected a name for each of the ", trainer.mesh_shape_size(),
         " sizes of trainer.mesh_shape, found ", Describe(trainer)));
   }
-  const std::vector<std::string> known = {"dp_replicate", "dp_shard", "tp"};
+  const std::vector<std::string> known = {"dp_replicate", "dp_shard", "ep", "tp"};
   MeshShape shape;
-  int* const sizes[] = {&shape.dp_replicate, &shape.dp_shard, &shape.tp};
+  int* const sizes[] = {&shape.dp_replicate, &shape.dp_shard, &shape.ep, &shape.tp};
   size_t next = 0;
   for (size_t i = 0; i < names.size(); ++i) {
     while (next < known.size() && known[next] != names[i]) ++next;
@@ -79,7 +79,7 @@ absl::StatusOr<MeshShape> MeshShapeOf(const TrainerConfig& trainer, int local_ra
                      trainer.ranks(), "), found ", Describe(trainer)));
   }
   if (trainer.sharding_strategy() == config::v1::SHARDING_STRATEGY_NO_SHARD &&
-      shape->dp_shard > 1) {
+      shape->num_shards() > 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("trainer.sharding_strategy: no_shard replicates, and trainer.mesh_shape "
                      "shards; found ",

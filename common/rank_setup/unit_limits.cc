@@ -17,7 +17,7 @@ model::UnitLimits UnitLimitsOf(const config::v1::TrainerConfig& trainer,
   if (min_bytes == 0) {
     const int64_t model_bytes =
         model::ParameterTable(spec).num_parameters() / mesh.tp * element_bytes;
-    min_bytes = std::min(kLeastBytesOfARank * mesh.dp_shard, model_bytes / kFewestUnits);
+    min_bytes = std::min(kLeastBytesOfARank * mesh.num_shards(), model_bytes / kFewestUnits);
   }
   if (trainer.max_unit_bytes() > 0) min_bytes = std::min(min_bytes, trainer.max_unit_bytes());
   return {min_bytes / element_bytes,

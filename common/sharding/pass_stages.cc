@@ -1,5 +1,7 @@
 #include "common/sharding/pass_stages.h"
 
+#include <algorithm>
+
 namespace tandem::sharding {
 
 Saves PassStages::SavesOf(int stage) const {
@@ -22,13 +24,18 @@ std::vector<UnitGradients> PassStages::GradientsOf(int stage) const {
   for (size_t i = 0; i < parameters.size(); ++i) {
     const model::Parameter& parameter = table_.parameter(parameters[i]);
     if (!parameter.trainable) continue;
-    if (units.empty() || units.back().unit != parameter.unit) {
+    // The parameters of a unit may lie on both sides of another's: those of a layer around its experts.
+    auto of_unit = std::find_if(units.begin(), units.end(), [&](const UnitGradients& unit) {
+      return unit.unit == parameter.unit;
+    });
+    if (of_unit == units.end()) {
       // Backward goes from the last stage to the first: an earlier stage that also reads the unit
       // still has gradients to add.
       const bool completes = table_.first_stage(parameter.unit) == stage;
       units.push_back({.unit = parameter.unit, .completes = completes});
+      of_unit = units.end() - 1;
     }
-    units.back().positions.push_back(static_cast<int>(i));
+    of_unit->positions.push_back(static_cast<int>(i));
   }
   return units;
 }

@@ -19,7 +19,7 @@ enum class Saves {
   kEverything,  // all that its backward pass needs
 };
 
-// Consecutive gradients of one unit that a stage's backward pass yields.
+// The gradients of one unit that a stage's backward pass yields.
 struct UnitGradients {
   int unit = -1;
   std::vector<int> positions;  // of its trainable parameters in ParameterTable::stage_parameters()

@@ -51,12 +51,19 @@ Holdings OfNobody(const ModelLayout& layout) {
 Holdings TrainerHoldings(const ModelLayout& layout, const comm::MeshShape& mesh) {
   Holdings out = OfNobody(layout);
   out.ranks.resize(mesh.size());
-  for (int t = 0; t < mesh.tp; ++t) {
-    for (const TensorBox& box : layout.parts[t].boxes) {
-      const int64_t unit = layout.parts[t].unit_elements[box.unit];
-      const int64_t slice = (unit + mesh.dp_shard - 1) / mesh.dp_shard;
+  const int split = mesh.ep * mesh.tp;
+  const int copy = mesh.num_shards() * mesh.tp;  // ranks
+  for (int p = 0; p < split; ++p) {
+    const PartLayout& part = layout.parts[p];
+    for (const TensorBox& box : part.boxes) {
+      const bool of_experts = !part.unit_of_experts.empty() && part.unit_of_experts[box.unit];
+      const int num_slices = of_experts ? mesh.dp_shard : mesh.num_shards();
+      const int64_t slice = (part.unit_elements[box.unit] + num_slices - 1) / num_slices;
       const int64_t end = box.offset + box.elements();
       for (int64_t s = box.offset / slice; s * slice < end; ++s) {
+        // Every expert-parallel rank has the boxes outside of experts, each with slices of its own.
+        const int64_t first = of_experts ? s * split + p : s * mesh.tp + p % mesh.tp;
+        if (first % split != p) continue;
         const int64_t from = std::max(box.offset, s * slice);
         const int64_t to = std::min(end, (s + 1) * slice);
         std::vector<Holding> pieces =
@@ -66,7 +73,7 @@ Holdings TrainerHoldings(const ModelLayout& layout, const comm::MeshShape& mesh)
           holding.offset += box.offset - s * slice;
         }
         for (int r = 0; r < mesh.dp_replicate; ++r) {
-          auto& rank = out.ranks[(static_cast<int64_t>(r) * mesh.dp_shard + s) * mesh.tp + t];
+          auto& rank = out.ranks[static_cast<int64_t>(r) * copy + first];
           rank.insert(rank.end(), pieces.begin(), pieces.end());
         }
       }
@@ -77,8 +84,13 @@ Holdings TrainerHoldings(const ModelLayout& layout, const comm::MeshShape& mesh)
 
 std::vector<Holding> CountedHoldings(const ModelLayout& layout, const comm::MeshShape& mesh,
                                      int rank) {
-  if (rank >= mesh.dp_shard * mesh.tp) return {};
-  const std::vector<bool> counts = FirstOfEachBox(layout)[rank % mesh.tp];
+  if (rank >= mesh.num_shards() * mesh.tp) return {};
+  // Tensor-parallel ranks may have the same box; those of other experts have other slices of it.
+  ModelLayout of_tensor_ranks;
+  of_tensor_ranks.tensors = layout.tensors;
+  const auto first = layout.parts.begin() + rank / mesh.tp % mesh.ep * mesh.tp;
+  of_tensor_ranks.parts.assign(first, first + mesh.tp);
+  const std::vector<bool> counts = FirstOfEachBox(of_tensor_ranks)[rank % mesh.tp];
   std::vector<Holding> out = std::move(TrainerHoldings(layout, mesh).ranks[rank]);
   std::erase_if(out, [&counts](const Holding& held) { return !counts[held.piece.tensor]; });
   return out;

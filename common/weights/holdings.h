@@ -33,8 +33,9 @@ std::vector<Holding> PiecesOfBox(const LogicalTensor& tensor, const TensorBox& b
                                  int64_t count);
 
 // Returns the trainer ranks' holdings, in mesh order. Follows ShardedTransformer: a unit of n
-// elements is padded at its end to dp_shard slices of ceil(n / dp_shard); nobody holds the padding.
-// All replicates hold the same. `layout` must have mesh.tp parts.
+// elements is padded at its end to equal slices, one for each rank that shares it: those of dp_shard
+// for experts, of dp_shard x ep for the rest; nobody holds the padding. All replicates hold the same.
+// `layout` must have mesh.ep * mesh.tp parts.
 Holdings TrainerHoldings(const ModelLayout& layout, const comm::MeshShape& mesh);
 
 // Returns the part of rank `rank`'s TrainerHoldings() that it counts for: of several ranks with the

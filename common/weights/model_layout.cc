@@ -18,7 +18,10 @@ LogicalTensor TensorOf(const model::Segment& segment) {
 
 PartLayout PartOf(const model::ParameterTable& table) {
   PartLayout part;
-  for (const model::Unit& unit : table.units()) part.unit_elements.push_back(unit.numel);
+  for (const model::Unit& unit : table.units()) {
+    part.unit_elements.push_back(unit.numel);
+    part.unit_of_experts.push_back(unit.of_experts);
+  }
   for (size_t i = 0; i < table.segments().size(); ++i) {
     const model::ParameterTable::SegmentRef ref = table.segments()[i];
     const model::Segment& segment = table.segment(ref);
@@ -70,11 +73,14 @@ ModelLayout LayoutOf(absl::Span<const model::ParameterTable> tables) {
 }
 
 absl::StatusOr<ModelLayout> LayoutOf(const model::ModelSpec& spec, const model::UnitLimits& limits,
-                                     int tp) {
+                                     int tp, int ep) {
   RETURN_IF_ERROR(model::CheckTensorParallel(spec, tp, model::KvHeadCopies::kAllowed));
+  RETURN_IF_ERROR(model::CheckExpertParallel(spec, limits, ep));
   std::vector<model::ParameterTable> tables;
-  for (int rank = 0; rank < tp; ++rank) {
-    tables.emplace_back(spec, limits, model::TensorParallel{rank, tp});
+  for (int e = 0; e < ep; ++e) {
+    for (int t = 0; t < tp; ++t) {
+      tables.emplace_back(spec, limits, model::TensorParallel{t, tp}, model::ExpertParallel{e, ep});
+    }
   }
   return LayoutOf(tables);
 }

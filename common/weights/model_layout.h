@@ -43,11 +43,13 @@ struct TensorBox {
 struct PartLayout {
   std::vector<TensorBox> boxes;
   std::vector<int64_t> unit_elements;  // before padding
+  std::vector<bool> unit_of_experts;   // as in model::Unit; empty: none is
 };
 
 struct ModelLayout {
   std::vector<LogicalTensor> tensors;
-  std::vector<PartLayout> parts;  // by tensor-parallel rank
+  // By tensor-parallel rank; of a trainer that splits experts, by expert-parallel rank before that.
+  std::vector<PartLayout> parts;
 
   int tp() const { return static_cast<int>(parts.size()); }
   int64_t elements() const;
@@ -60,9 +62,9 @@ std::vector<std::vector<bool>> FirstOfEachBox(const ModelLayout& layout);
 // Builds the layout from the tables of all tensor-parallel ranks, in rank order.
 ModelLayout LayoutOf(absl::Span<const model::ParameterTable> tables);
 
-// Errors: those of CheckTensorParallel().
+// Errors: those of CheckTensorParallel() and CheckExpertParallel().
 absl::StatusOr<ModelLayout> LayoutOf(const model::ModelSpec& spec, const model::UnitLimits& limits,
-                                     int tp);
+                                     int tp, int ep = 1);
 
 }  // namespace tandem::weights
 

@@ -24,38 +24,66 @@ RouterParameters DeclareRouter(const ExpertSpec& spec, int64_t hidden_size,
   return at;
 }
 
+// Declares the matrices of one expert, of which this rank has the inner units `part`: none if
+// another rank holds the expert. Adds those that it has to `at`.
+class ExpertDeclarer {
+ public:
+  ExpertDeclarer(ExpertParameters& at, ParameterDeclarations& declarations, bool held)
+      : at_(at), declarations_(declarations), held_(held) {}
+
+  void Declare(const ExpertSpec& spec, int64_t hidden, const std::string& expert, Range inner) {
+    const int64_t size = spec.intermediate_size;
+    Add(Stack(expert + "gate_up_proj.weight",
+              {Rows(expert + "gate_proj.weight", {size, hidden}, inner),
+               Rows(expert + "up_proj.weight", {size, hidden}, inner)},
+              ParameterRole::kMatrix, kShardRows),
+        at_.gate_up.weights);
+    if (spec.bias) {
+      Add(Stack(expert + "gate_up_proj.bias",
+                {Rows(expert + "gate_proj.bias", {size}, inner),
+                 Rows(expert + "up_proj.bias", {size}, inner)},
+                ParameterRole::kBias, kShardRows),
+          at_.gate_up.biases);
+    }
+    Add(Single(Part(expert + "down_proj.weight", {hidden, size}, 1, inner), ParameterRole::kMatrix,
+               kShardColumns),
+        at_.down.weights);
+    if (spec.bias) {
+      const Range outputs = held_ ? Range{0, hidden} : Range{};
+      Add(Single(Rows(expert + "down_proj.bias", {hidden}, outputs), ParameterRole::kBias,
+                 kReplicate),
+          at_.down.biases);
+    }
+  }
+
+ private:
+  void Add(Parameter parameter, std::vector<int>& held) {
+    parameter.of_expert = true;
+    const int index = declarations_.Add(std::move(parameter));
+    if (held_) held.push_back(index);
+  }
+
+  ExpertParameters& at_;
+  ParameterDeclarations& declarations_;
+  const bool held_;
+};
+
 }  // namespace
 
 ExpertParameters DeclareExperts(const ExpertSpec& spec, int64_t hidden_size,
                                 const std::string& prefix, TensorParallel parallel,
-                                ParameterDeclarations& declarations) {
+                                ExpertParallel split, ParameterDeclarations& declarations) {
   const std::string block = prefix + "mlp.";
-  const int64_t inner = spec.intermediate_size;
-  const Range part = PartOf(inner, parallel);
+  const Range part = PartOf(spec.intermediate_size, parallel);
+  const Range held = PartOf(spec.num_experts, {split.rank, split.size});
 
   ExpertParameters at;
   at.router = DeclareRouter(spec, hidden_size, block + "gate.", declarations);
   for (int64_t e = 0; e < spec.num_experts; ++e) {
-    const std::string expert = absl::StrCat(block, "experts.", e, ".");
-    at.gate_up.weights.push_back(
-        declarations.Add(Stack(expert + "gate_up_proj.weight",
-                               {Rows(expert + "gate_proj.weight", {inner, hidden_size}, part),
-                                Rows(expert + "up_proj.weight", {inner, hidden_size}, part)},
-                               ParameterRole::kMatrix, kShardRows)));
-    if (spec.bias) {
-      at.gate_up.biases.push_back(
-          declarations.Add(Stack(expert + "gate_up_proj.bias",
-                                 {Rows(expert + "gate_proj.bias", {inner}, part),
-                                  Rows(expert + "up_proj.bias", {inner}, part)},
-                                 ParameterRole::kBias, kShardRows)));
-    }
-    at.down.weights.push_back(
-        declarations.Add(Single(Part(expert + "down_proj.weight", {hidden_size, inner}, 1, part),
-                                ParameterRole::kMatrix, kShardColumns)));
-    if (spec.bias) {
-      at.down.biases.push_back(declarations.Add(Single(
-          Whole(expert + "down_proj.bias", {hidden_size}), ParameterRole::kBias, kReplicate)));
-    }
+    const bool is_held = held.begin <= e && e < held.end;
+    ExpertDeclarer(at, declarations, is_held)
+        .Declare(spec, hidden_size, absl::StrCat(block, "experts.", e, "."),
+                 is_held ? part : Range{});
   }
   if (spec.shared_intermediate_size > 0) {
     at.shared = DeclareFeedForward(spec.Shared(), hidden_size, block + "shared_expert.", parallel,

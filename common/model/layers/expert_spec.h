@@ -2,14 +2,15 @@
 // how the router chooses, and its parameters. layer_forward.h computes it.
 //
 //   ExpertSpec spec{.num_experts = 8, .intermediate_size = 704, .routing = {.top_k = 2}};
-//   ExpertParameters at = DeclareExperts(spec, 512, "model.layers.0.", {}, declarations);
+//   ExpertParameters at = DeclareExperts(spec, 512, "model.layers.0.", {}, {}, declarations);
 //
 // Names are those of Qwen2-MoE, "model.layers.0.mlp.experts.3.gate_proj.weight", in all families.
 //
 // Tensor-parallel ranks split each expert like a dense layer, by intermediate units, and hold the
 // whole router. All ranks then route alike and have the same number of rows whatever the router
 // chooses: memory is known ahead, no rank waits for another one's favoured expert, and the number
-// of experts need not be a multiple of the ranks.
+// of experts need not be a multiple of the ranks. Expert-parallel ranks hold whole experts; each
+// declares those of the others too, empty, so that all have the same list of tensors.
 #ifndef TANDEM_COMMON_MODEL_LAYERS_EXPERT_SPEC_H_
 #define TANDEM_COMMON_MODEL_LAYERS_EXPERT_SPEC_H_
 
@@ -97,6 +98,7 @@ struct RouterParameters {
 // experts over several units.
 struct ExpertParameters {
   RouterParameters router;
+  // Of the experts that this rank holds.
   ExpertMatrices gate_up;  // [2 intermediate, hidden], gate rows, then up rows
   ExpertMatrices down;     // [hidden, intermediate]
   std::optional<FeedForwardParameters> shared;
@@ -106,7 +108,7 @@ struct ExpertParameters {
 // `prefix` names the layer: "model.layers.0.".
 ExpertParameters DeclareExperts(const ExpertSpec& spec, int64_t hidden_size,
                                 const std::string& prefix, TensorParallel parallel,
-                                ParameterDeclarations& declarations);
+                                ExpertParallel split, ParameterDeclarations& declarations);
 
 }  // namespace tandem::model
 

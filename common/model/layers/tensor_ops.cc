@@ -207,9 +207,12 @@ TensorOps::Routing TensorOps::Route(const at::Tensor& x, const RoutingSpec& spec
   }
   const at::Tensor experts = ChooseExperts(logits, router);
   const at::Tensor weights = ExpertWeights(logits, experts, router);
-  Routing routing{weights, GroupByExpert(experts, weight.size(0))};
+  Routing routing{weights, GroupByExpert(experts, weight.size(0)), std::nullopt};
   if (context_.expert_load != nullptr) {
     context_.expert_load->Add(attention_.layer, routing.rows);
+  }
+  if (context_.expert_group != nullptr) {
+    routing.exchange = PlanExchange(routing.rows, *context_.expert_group);
   }
   return routing;
 }
@@ -218,6 +221,8 @@ at::Tensor TensorOps::Dispatch(const at::Tensor& x, const Routing& routing) {
   // All ranks' parts of the experts contribute to the gradient of x.
   const at::Tensor rows =
       DispatchRows(CopyToRanks(x, context_.tensor_group, "experts, backward"), routing.rows);
+  // What has travelled is kept for the backward pass, like the result of a product.
+  if (routing.exchange.has_value()) return ToExperts(rows, *routing.exchange);
   if (context_.recomputation != nullptr) {
     context_.recomputation->Add({rows}, [x = x.detach(), routed = routing.rows] {
       return std::vector<at::Tensor>{DispatchRows(x, routed)};
@@ -235,7 +240,7 @@ at::Tensor TensorOps::ExpertProducts(const at::Tensor& rows, const ExpertMatrice
     weights.push_back(context_.params.Get(weight));
     packed.push_back(context_.params.Packed(weight));
   }
-  return GroupedLinear(rows, routing.rows, weights, biases, packed);
+  return GroupedLinear(rows, routing.computed(), weights, biases, packed);
 }
 
 at::Tensor TensorOps::ExpertColumnParallel(const at::Tensor& rows, const ExpertMatrices& at,
@@ -264,7 +269,9 @@ at::Tensor TensorOps::Combine(const at::Tensor& results, const Routing& routing)
   comm::ProcessGroup* const group = context_.tensor_group;
   // A rank's results are its part of a sum, and so is its gradient of the weights.
   const at::Tensor weights = CopyToRanks(routing.weights, group, "experts' weights, backward");
-  return SumOverRanks(CombineRows(results, weights, routing.rows), group, "experts");
+  const at::Tensor by_expert =
+      routing.exchange.has_value() ? FromExperts(results, *routing.exchange) : results;
+  return SumOverRanks(CombineRows(by_expert, weights, routing.rows), group, "experts");
 }
 
 at::Tensor TensorOps::AddGated(const at::Tensor& routed, const at::Tensor& shared,

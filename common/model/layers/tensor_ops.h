@@ -11,6 +11,7 @@
 
 #include "common/comm/process_group.h"
 #include "common/model/attention.h"
+#include "common/model/expert_exchange.h"
 #include "common/model/expert_load.h"
 #include "common/model/expert_rows.h"
 #include "common/model/latent_heads.h"
@@ -32,6 +33,8 @@ struct OpContext {
   // Receives the inputs of products and of attention that can be recomputed; null: all are kept.
   Recomputation* recomputation = nullptr;
   ExpertLoad* expert_load = nullptr;  // null: not counted
+  // The ranks that split the experts; null: each rank has all of them.
+  comm::ProcessGroup* expert_group = nullptr;
 };
 
 // A layer's attention. `attention` provides the past tokens: whole sequences in the trainer, a
@@ -56,7 +59,12 @@ class TensorOps {
   static constexpr bool kMayCacheLatents = true;
   struct Routing {
     at::Tensor weights;  // float32 [num_tokens, top_k]
-    ExpertRows rows;
+    ExpertRows rows;     // of this rank's tokens, over all experts
+    // If the experts are split: the rows that this rank's experts compute, num_rows of them in the
+    // operations below. Without it these are `rows`, num_tokens * top_k.
+    std::optional<ExpertExchange> exchange;
+
+    const ExpertRows& computed() const { return exchange.has_value() ? exchange->own : rows; }
   };
 
   TensorOps(const OpContext& context, const LayerAttention& attention)
@@ -111,15 +119,14 @@ class TensorOps {
   // Returns the experts of each token of x [num_tokens, hidden], identical on every rank.
   Routing Route(const at::Tensor& x, const RoutingSpec& spec, const RouterParameters& at);
 
-  // Returns x's rows by expert, [num_tokens * top_k, hidden].
+  // Returns the rows of this rank's experts, by expert, [num_rows, hidden].
   at::Tensor Dispatch(const at::Tensor& x, const Routing& routing);
 
-  // Returns rows [num_tokens * top_k, hidden], by expert, times this rank's rows of each expert's
-  // weight.
+  // Returns rows [num_rows, hidden], by expert, times this rank's rows of each expert's weight.
   at::Tensor ExpertColumnParallel(const at::Tensor& rows, const ExpertMatrices& at,
                                   const Routing& routing);
 
-  // Returns rows [num_tokens * top_k, this rank's inputs] times its columns of each expert's weight:
+  // Returns rows [num_rows, this rank's inputs] times its columns of each expert's weight:
   // its part of a sum over ranks, to which the first one adds the biases.
   at::Tensor ExpertRowParallel(const at::Tensor& rows, const ExpertMatrices& at,
                                const Routing& routing);

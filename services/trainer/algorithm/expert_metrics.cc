@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
@@ -11,6 +12,18 @@
 
 namespace tandem::trainer {
 namespace {
+
+// Entropy of the experts' shares of the rows over that of equal shares: 1 if all have as many.
+double LoadEntropy(absl::Span<const int64_t> rows, int64_t total) {
+  if (rows.size() == 1) return 1.0;
+  double entropy = 0.0;
+  for (const int64_t count : rows) {
+    if (count == 0) continue;
+    const double share = static_cast<double>(count) / static_cast<double>(total);
+    entropy -= share * std::log(share);
+  }
+  return entropy / std::log(static_cast<double>(rows.size()));
+}
 
 void AddLayer(int64_t layer, absl::Span<const int64_t> rows, Metrics& metrics) {
   const int64_t total = std::accumulate(rows.begin(), rows.end(), int64_t{0});
@@ -22,6 +35,7 @@ void AddLayer(int64_t layer, absl::Span<const int64_t> rows, Metrics& metrics) {
   const std::string prefix = absl::StrCat("experts/layer_", layer, "/");
   metrics[prefix + "largest_load"] = largest;
   metrics[prefix + "smallest_load"] = static_cast<double>(*least) / mean;
+  metrics[prefix + "load_entropy"] = LoadEntropy(rows, total);
   metrics[prefix + "unused"] =
       static_cast<double>(std::count(rows.begin(), rows.end(), 0)) / num_experts;
   double& of_all = metrics["experts/largest_load"];

@@ -17,6 +17,7 @@ namespace tandem::trainer {
 // each layer of experts, from the rows of all ranks:
 //   experts/layer_N/largest_load   the most rows of an expert over the mean
 //   experts/layer_N/smallest_load  the least over the mean
+//   experts/layer_N/load_entropy   entropy of the shares over that of equal ones: 1 if all are equal
 //   experts/layer_N/unused         the share of experts without a row
 // and experts/largest_load, the largest of all layers. Nothing without experts or rows. Collective if
 // any layer has experts; errors are those of the collective.

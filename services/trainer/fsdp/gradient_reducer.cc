@@ -13,7 +13,7 @@
 namespace tandem::trainer {
 
 GradientReducer::GradientReducer(const Options& options, std::vector<at::Tensor> shards)
-    : options_(options), group_(options.mesh->shard()), alone_(group_.size() == 1) {
+    : options_(options) {
   const model::ParameterTable& table = *options.table;
   index_in_unit_.resize(table.parameters().size());
   for (size_t u = 0; u < shards.size(); ++u) {
@@ -22,10 +22,10 @@ GradientReducer::GradientReducer(const Options& options, std::vector<at::Tensor>
       index_in_unit_[parameters[i]] = static_cast<int>(i);
     Unit unit;
     unit.shard = std::move(shards[u]);
+    unit.group = table.units()[u].of_experts ? &options.mesh->expert_shard() : &options.mesh->shard();
     unit.written.resize(parameters.size());
     units_.push_back(std::move(unit));
   }
-  if (alone_) return;
   reduction_.emplace(
       ops_,
       sharding::GradientReduction<TensorOps>::Options{.compute_type = options.compute_dtype,
@@ -38,7 +38,7 @@ std::vector<sharding::ShardExtent> GradientReducer::Extents() const {
   std::vector<sharding::ShardExtent> extents;
   for (const Unit& unit : units_) {
     const int64_t owned = unit.shard.defined() ? unit.shard.numel() : 0;
-    extents.push_back({.owned = owned, .padded = owned * group_.size()});
+    extents.push_back({.owned = owned, .padded = owned * unit.group->size()});
   }
   return extents;
 }
@@ -48,7 +48,7 @@ bool GradientReducer::OnDevice(int unit) const {
 }
 
 absl::StatusOr<at::Tensor> GradientReducer::LayingBuffer(int unit) {
-  if (alone_) return units_[unit].shard;
+  if (IsAlone(unit)) return units_[unit].shard;
   RETURN_IF_ERROR(reduction_->Open(unit));
   return reduction_->buffer(unit);
 }
@@ -86,14 +86,14 @@ void GradientReducer::ZeroUnwritten(int unit, at::Tensor& flat) const {
 
 absl::Status GradientReducer::Complete(int unit) {
   const at::NoGradGuard no_grad;
-  if (!alone_) return reduction_->Complete(unit);
+  if (!IsAlone(unit)) return reduction_->Complete(unit);
   Evict(units_[unit].shard);
   return absl::OkStatus();
 }
 
 absl::Status GradientReducer::Finish() {
   const at::NoGradGuard no_grad;
-  return alone_ ? absl::OkStatus() : reduction_->Finish();
+  return reduction_->Finish();
 }
 
 at::Tensor GradientReducer::TensorOps::Acquire(int64_t numel, at::ScalarType type) {
@@ -117,7 +117,7 @@ at::Tensor& GradientReducer::TensorOps::SumOf(int unit, Flight& flight) {
 
 absl::Status GradientReducer::TensorOps::Start(int unit, Flight& flight) {
   const Options& options = reducer_.options_;
-  comm::ProcessGroup& group = reducer_.group_;
+  comm::ProcessGroup& group = *reducer_.units_[unit].group;
   const std::string tag = absl::StrCat("gradients of ", options.table->units()[unit].name);
   const std::shared_ptr<device::Event> laid = options.side->device().Record(kGradientsLaid);
   comm::ProcessGroup::WorkOr work = absl::InternalError("not issued");
@@ -137,7 +137,7 @@ absl::Status GradientReducer::TensorOps::Wait(int unit) {
 }
 
 void GradientReducer::TensorOps::AddSlices(int unit, Flight& flight) {
-  at::sum_out(SumOf(unit, flight), flight.slices->view({reducer_.group_.size(), -1}), {0},
+  at::sum_out(SumOf(unit, flight), flight.slices->view({reducer_.units_[unit].group->size(), -1}), {0},
               /*keepdim=*/false, at::kFloat);
 }
 
@@ -194,8 +194,10 @@ absl::Status GradientReducer::SumReplicas() {
 }
 
 void GradientReducer::Reset() {
-  if (!alone_) return reduction_->Reset();
-  for (Unit& unit : units_) unit.written.assign(unit.written.size(), false);
+  reduction_->Reset();
+  for (Unit& unit : units_) {
+    if (unit.group->size() == 1) unit.written.assign(unit.written.size(), false);
+  }
 }
 
 void GradientReducer::ZeroUntouched() {
@@ -203,7 +205,7 @@ void GradientReducer::ZeroUntouched() {
     Unit& unit = units_[u];
     if (!unit.shard.defined()) continue;
     const int index = static_cast<int>(u);
-    if (alone_) {
+    if (IsAlone(index)) {
       ZeroUnwritten(index, unit.shard);
       unit.written.assign(unit.written.size(), true);
       Evict(unit.shard);

@@ -74,6 +74,7 @@ class GradientReducer {
  private:
   struct Unit {
     at::Tensor shard;           // undefined if the unit is frozen
+    comm::ProcessGroup* group = nullptr;  // of the ranks that share a copy of the unit
     std::vector<bool> written;  // by parameter: whether its part of the buffer is filled
   };
 
@@ -109,17 +110,17 @@ class GradientReducer {
   absl::StatusOr<at::Tensor> LayingBuffer(int unit);
   // Zeroes the parts without a gradient, padding included.
   void ZeroUnwritten(int unit, at::Tensor& flat) const;
+  // Whether the shard is the whole unit.
+  bool IsAlone(int unit) const { return units_[unit].group->size() == 1; }
   // Whether the device's collectives can use the unit's shard directly.
   bool OnDevice(int unit) const;
   std::vector<sharding::ShardExtent> Extents() const;
 
   const Options options_;
-  comm::ProcessGroup& group_;  // of the ranks that share a copy
-  const bool alone_;
   std::vector<Unit> units_;
   std::vector<int> index_in_unit_;  // of each parameter
   TensorOps ops_{*this};
-  // For a group of several ranks.
+  // Of the units of several ranks.
   std::optional<sharding::GradientReduction<TensorOps>> reduction_;
 };
 

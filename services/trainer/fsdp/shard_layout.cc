@@ -8,10 +8,12 @@
 namespace tandem::trainer {
 
 ShardLayout::ShardLayout(const model::Transformer& transformer, const comm::MeshShape& mesh)
-    : num_shards_(mesh.dp_shard) {
-  for (int r = 0; r < mesh.tp; ++r) {
-    tables_.emplace_back(transformer.spec(), transformer.table().unit_limits(),
-                         model::TensorParallel{r, mesh.tp});
+    : mesh_(mesh) {
+  for (int e = 0; e < mesh.ep; ++e) {
+    for (int t = 0; t < mesh.tp; ++t) {
+      tables_.emplace_back(transformer.spec(), transformer.table().unit_limits(),
+                           model::TensorParallel{t, mesh.tp}, model::ExpertParallel{e, mesh.ep});
+    }
   }
 }
 
@@ -21,17 +23,20 @@ int64_t ShardLayout::tensor_numel(size_t i) const {
 
 std::vector<ShardLayout::Run> ShardLayout::RunsOf(int rank, size_t tensor, int64_t first,
                                                   int64_t count) const {
-  const int tensor_ranks = static_cast<int>(tables_.size());
-  const model::ParameterTable& table = tables_[rank % tensor_ranks];
+  const int split = mesh_.ep * mesh_.tp;
+  const model::ParameterTable& table = tables_[rank % split];
   const model::ParameterTable::SegmentRef ref = table.segments()[tensor];
   const model::Parameter& parameter = table.parameter(ref.parameter);
   const bool replicated = parameter.tensor_parallel.kind == model::Placement::Kind::kReplicate;
   std::vector<Run> runs;
-  if (replicated && rank % tensor_ranks != 0) return runs;
+  if (replicated && rank % mesh_.tp != 0) return runs;
 
   const model::Segment& segment = table.segment(ref);
-  const int64_t owned = sharding::ExtentOf(table.units()[parameter.unit].numel, num_shards_).owned;
-  const int64_t shard_begin = rank / tensor_ranks * owned;
+  const model::Unit& unit = table.units()[parameter.unit];
+  const int num_shards = unit.of_experts ? mesh_.dp_shard : mesh_.num_shards();
+  const int shard = unit.of_experts ? rank / split : rank / mesh_.tp;
+  const int64_t owned = sharding::ExtentOf(unit.numel, num_shards).owned;
+  const int64_t shard_begin = shard * owned;
   // Elements of the box that lie in the rank's shard.
   const model::Range held = {std::max<int64_t>(0, shard_begin - segment.offset),
                              std::min(segment.numel, shard_begin + owned - segment.offset)};

@@ -1,6 +1,6 @@
 // ShardLayout: maps the elements of the logical tensors to the ranks that hold one copy of the
-// model. A tensor-parallel rank has boxes of them, placed in the units of its own table; the ranks
-// that share these units hold a slice of each.
+// model. A tensor-parallel rank has boxes of them, and an expert-parallel rank some of the experts,
+// placed in the units of its own table; the ranks that share these units hold a slice of each.
 #ifndef TANDEM_SERVICES_TRAINER_FSDP_SHARD_LAYOUT_H_
 #define TANDEM_SERVICES_TRAINER_FSDP_SHARD_LAYOUT_H_
 
@@ -19,7 +19,7 @@ class ShardLayout {
   ShardLayout(const model::Transformer& transformer, const comm::MeshShape& mesh);
 
   // Ranks of one copy: the first ones of the mesh, in its order.
-  int num_ranks() const { return num_shards_ * static_cast<int>(tables_.size()); }
+  int num_ranks() const { return mesh_.num_shards() * mesh_.tp; }
 
   // The logical tensors, in the model's canonical order.
   size_t num_tensors() const { return tables_[0].segments().size(); }
@@ -41,8 +41,9 @@ class ShardLayout {
   std::vector<Run> RunsOf(int rank, size_t tensor, int64_t first, int64_t count) const;
 
  private:
-  std::vector<model::ParameterTable> tables_;  // by tensor-parallel rank
-  int num_shards_;
+  const comm::MeshShape mesh_;
+  // By expert-parallel rank, then by tensor-parallel rank.
+  std::vector<model::ParameterTable> tables_;
 };
 
 }  // namespace tandem::trainer

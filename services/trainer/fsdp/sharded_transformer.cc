@@ -77,6 +77,16 @@ bool RotatesByLength(const model::ModelSpec& spec) {
   return std::any_of(spec.ropes.begin(), spec.ropes.end(), model::DependsOnLength);
 }
 
+// A batch that predicts nothing, for a rank without rows whose peers' rows its experts compute.
+PackedBatch OneToken() {
+  PackedBatch batch;
+  batch.token_ids = batch.positions = at::zeros({1}, at::kLong);
+  batch.cu_seqlens = {0, 1};
+  batch.rows = batch.targets = at::empty({0}, at::kLong);
+  batch.temperatures = at::empty({0}, at::kFloat);
+  return batch;
+}
+
 // Returns the length of the whole sequence of each token of a rank's slice: int64 [tokens of the
 // slice].
 at::Tensor SliceLengths(const SequenceSlice& slice, int rank) {
@@ -109,6 +119,7 @@ absl::StatusOr<std::unique_ptr<ShardedModel>> ShardedModel::Create(ShardedModelO
   const comm::MeshShape& shape = options.mesh->shape();
   RETURN_IF_ERROR(model::CheckTensorParallel(options.spec, shape.tp));
   RETURN_IF_ERROR(model::CheckSequenceParallel(options.spec, shape.tp, shape.sequence));
+  RETURN_IF_ERROR(model::CheckExpertParallel(options.spec, options.unit_limits, shape.ep));
   if (options.device.is_cpu()) TensorMemory::Install();
   ASSIGN_OR_RETURN(std::shared_ptr<device::Device> device, device::Device::Create(options.device));
   ASSIGN_OR_RETURN(std::unique_ptr<StateMemory> state_memory,
@@ -124,7 +135,8 @@ ShardedTransformer::ShardedTransformer(ShardedModelOptions options,
                                        std::shared_ptr<device::Device> device,
                                        std::unique_ptr<StateMemory> state_memory)
     : options_(std::move(options)),
-      transformer_(options_.spec, options_.unit_limits, &options_.mesh->tensor()),
+      transformer_(options_.spec, options_.unit_limits, &options_.mesh->tensor(),
+                   &options_.mesh->expert()),
       stages_(transformer_.table(), SavesOf(options_.activation_checkpointing),
               options_.activation_checkpointing_interval),
       device_(std::move(device)),
@@ -134,16 +146,17 @@ ShardedTransformer::ShardedTransformer(ShardedModelOptions options,
       clock_(device_.get()),
       expert_load_(transformer_.spec()) {
   const model::ParameterTable& table = transformer_.table();
-  const int64_t ranks = options_.mesh->shard().size();
   const bool gather_masters = options_.compute_dtype == at::kFloat && state_memory_->on_device();
   std::vector<at::Tensor> gradients;
   for (const model::Unit& unit : table.units()) {
     UnitShard shard;
     shard.numel = unit.numel;
-    const sharding::ShardExtent extent = sharding::ExtentOf(unit.numel, ranks);
+    const comm::ProcessGroup& ranks =
+        unit.of_experts ? options_.mesh->expert_shard() : options_.mesh->shard();
+    const sharding::ShardExtent extent = sharding::ExtentOf(unit.numel, ranks.size());
     const int64_t owned = extent.owned;
     shard.padded_numel = extent.padded;
-    shard.offset = owned * options_.mesh->shard().rank();
+    shard.offset = owned * ranks.rank();
     // An update in compute type sends from these tensors in place, so they are shareable.
     const bool lends = options_.device.is_cpu() && options_.offload == Offload::kNone;
     const auto compute_zeros = [&] {
@@ -172,6 +185,7 @@ ShardedTransformer::ShardedTransformer(ShardedModelOptions options,
   gatherer_ = std::make_unique<UnitGatherer>(
       UnitGatherer::Options{.table = &table,
                             .group = &options_.mesh->shard(),
+                            .expert_group = &options_.mesh->expert_shard(),
                             .pool = &pool_,
                             .side = &side_,
                             .clock = &clock_,
@@ -388,8 +402,18 @@ absl::Status ShardedTransformer::CheckBatch(const PackedBatch& batch) const {
 ShardedTransformer::Pass ShardedTransformer::MakePass(const PackedBatch& batch) const {
   Pass pass;
   pass.place = "batch";
-  pass.empty = batch.num_tokens() == 0 || !batch.rows.defined() || batch.rows.numel() == 0;
+  pass.without_rows = batch.num_tokens() == 0 || !batch.rows.defined() || batch.rows.numel() == 0;
+  pass.empty = pass.without_rows && transformer_.expert_group() == nullptr;
   if (pass.empty) return pass;
+  if (pass.without_rows) {
+    FillPass(OneToken(), pass);
+    return pass;
+  }
+  FillPass(batch, pass);
+  return pass;
+}
+
+void ShardedTransformer::FillPass(const PackedBatch& batch, Pass& pass) const {
   comm::ProcessGroup& group = options_.mesh->sequence();
   // Computes common prefixes once if our kernels do the attention.
   // Not for a model that rotates a prefix by the length of its whole sequence.
@@ -425,7 +449,6 @@ ShardedTransformer::Pass ShardedTransformer::MakePass(const PackedBatch& batch) 
     pass.attention =
         std::make_unique<model::SequenceParallelAttention>(*pass.whole_attention, group);
   }
-  return pass;
 }
 
 at::Tensor ShardedTransformer::SelectRows(const Pass& pass, const at::Tensor& x) const {
@@ -471,7 +494,7 @@ absl::StatusOr<ShardedTransformer::HeadResults> ShardedTransformer::ForwardSteps
   gatherer_->Begin(stages_.UnitsOfSteps(/*backward=*/false));
   PassOps ops(*this, pass, /*loss=*/nullptr);
   ASSIGN_OR_RETURN(const at::Tensor x, sharding::ForwardPass(ops, stages_));
-  if (pass.empty) {
+  if (pass.without_rows) {
     const at::Tensor none = at::empty({0}, at::TensorOptions(at::kFloat).device(options_.device));
     return HeadResults{none, none, none};
   }
@@ -514,7 +537,7 @@ at::Tensor ShardedTransformer::PassOps::RunStage(int stage, const at::Tensor& in
   const bool selective = saves == sharding::Saves::kSelected;
   at::Tensor x = transformer.Block(parameters, stage - 1, input, pass_.rotary, *pass_.attention,
                                    selective ? &graph : nullptr,
-                                   loss_ == nullptr ? nullptr : &model_.expert_load_);
+                                   counts_load() ? &model_.expert_load_ : nullptr);
   if (selective) graph.Drop();
   return x;
 }
@@ -555,7 +578,7 @@ absl::StatusOr<at::Tensor> ShardedTransformer::HeadStep(Pass& pass, at::Tensor x
                                                         at::Tensor& loss_value) {
   at::Tensor x_gradient;
   std::vector<at::Tensor> gradients;
-  if (!pass.empty) {
+  if (!pass.without_rows) {
     const PhaseClock::Scope scope(clock_, Phase::kHead);
     const at::AutoGradMode grad_mode(true);
     const at::Tensor selected =
@@ -598,6 +621,10 @@ absl::StatusOr<at::Tensor> ShardedTransformer::HeadStep(Pass& pass, at::Tensor x
         x_gradient = spread.to(type);
       }
     }
+  }
+  if (!x_gradient.defined() && !pass.empty && transformer_.expert_group() != nullptr) {
+    // The peers' gradients travel to the experts and back, so this rank takes part.
+    x_gradient = at::zeros(x.sizes(), x.options());
   }
   RETURN_IF_ERROR(AddGradients(stages_.head(), gradients));
   return x_gradient;

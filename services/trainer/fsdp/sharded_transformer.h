@@ -69,7 +69,8 @@ class ShardedTransformer : public ShardedModel {
 
   // A batch on the device, and the data that its stages share.
   struct Pass {
-    bool empty = false;
+    bool empty = false;         // no stage is computed
+    bool without_rows = false;  // the head is not computed
     at::Tensor token_ids, positions, rows, targets, temperatures;
     model::Rotary rotary;
     SequenceSlice slice;  // the part of the batch that this rank computes
@@ -111,6 +112,9 @@ class ShardedTransformer : public ShardedModel {
    private:
     ShardedTransformer& model_;
     Pass& pass_;
+    // Whether the pass trains on its tokens.
+    bool counts_load() const { return loss_ != nullptr && !pass_.without_rows; }
+
     const HeadLoss* const loss_;
     at::Tensor loss_value_;
   };
@@ -124,6 +128,7 @@ class ShardedTransformer : public ShardedModel {
   // INVALID_ARGUMENT if the batch's parts do not match.
   absl::Status CheckBatch(const PackedBatch& batch) const;
   Pass MakePass(const PackedBatch& batch) const;
+  void FillPass(const PackedBatch& batch, Pass& pass) const;
   at::Tensor SelectRows(const Pass& pass, const at::Tensor& x) const;
   HeadResults RunHead(const Pass& pass, const at::Tensor& selected) const;
   // FAILED_PRECONDITION if the model has the other kind of head.

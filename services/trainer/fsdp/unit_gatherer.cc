@@ -10,16 +10,17 @@
 namespace tandem::trainer {
 
 UnitGatherer::UnitGatherer(const Options& options, std::vector<at::Tensor> shards)
-    : options_(options), alone_(options.group->size() == 1) {
+    : options_(options) {
   const model::ParameterTable& table = *options.table;
   index_in_unit_.resize(table.parameters().size());
   for (size_t u = 0; u < shards.size(); ++u) {
     Unit unit;
+    unit.group = table.units()[u].of_experts ? options.expert_group : options.group;
     unit.shard = std::move(shards[u]);
     unit.flat = std::make_unique<FlatUnit>(
-        table, static_cast<int>(u), unit.shard.numel() * options.group->size(),
+        table, static_cast<int>(u), unit.shard.numel() * unit.group->size(),
         unit.shard.scalar_type(), unit.shard.device(), options.trainable);
-    if (alone_) unit.flat->Attach(unit.shard);
+    if (IsAlone(unit)) unit.flat->Attach(unit.shard);
     const std::vector<int>& parameters = table.units()[u].parameters;
     for (size_t i = 0; i < parameters.size(); ++i)
       index_in_unit_[parameters[i]] = static_cast<int>(i);
@@ -38,26 +39,29 @@ void UnitGatherer::MoveWindow(size_t step) {
   const size_t end = schedule_.WindowEnd(step);
   if (step > 0) {
     for (const int unit : schedule_.step(step - 1).units) {
-      if (!schedule_.IsRead(unit, step, end)) Evict(units_[unit].shard);
+      if (IsAlone(units_[unit]) && !schedule_.IsRead(unit, step, end)) Evict(units_[unit].shard);
     }
   }
   for (size_t s = step == 0 ? 0 : end - 1; s < end; ++s) {
-    for (const int unit : schedule_.step(s).units) Prefetch(units_[unit].shard);
+    for (const int unit : schedule_.step(s).units) {
+      if (IsAlone(units_[unit])) Prefetch(units_[unit].shard);
+    }
   }
 }
 
 absl::Status UnitGatherer::Enter(size_t step) {
-  if (alone_) {
-    MoveWindow(step);
-    return absl::OkStatus();
-  }
+  MoveWindow(step);
   const sharding::GatherSchedule::Step& entered = schedule_.step(step);
-  for (const int unit : entered.frees) Free(unit);
+  for (const int unit : entered.frees) {
+    if (!IsAlone(units_[unit])) Free(unit);
+  }
   for (const int unit : entered.gathers) RETURN_IF_ERROR(Start(unit));
   const size_t end = schedule_.WindowEnd(step);
   if (end < schedule_.num_steps()) {
     // A step before its gather starts: that reads the shard, which may have to come from disk.
-    for (const int unit : schedule_.step(end).units) Prefetch(units_[unit].shard);
+    for (const int unit : schedule_.step(end).units) {
+      if (!IsAlone(units_[unit])) Prefetch(units_[unit].shard);
+    }
   }
   // Waits for this step's units only; the prefetched ones arrive while it computes.
   for (const int unit : entered.units) RETURN_IF_ERROR(Finish(unit));
@@ -66,13 +70,14 @@ absl::Status UnitGatherer::Enter(size_t step) {
 
 absl::Status UnitGatherer::Start(int index) {
   Unit& unit = units_[index];
+  if (IsAlone(unit)) return absl::OkStatus();
   BufferPool::Buffer buffer =
-      options_.pool->Acquire(unit.shard.numel() * options_.group->size(), unit.shard.scalar_type());
+      options_.pool->Acquire(unit.shard.numel() * unit.group->size(), unit.shard.scalar_type());
   unit.memory = std::move(buffer.tensor);
   peak_units_ = std::max(peak_units_, ++num_units_held_);
   comm::ProcessGroup::WorkOr work = absl::InternalError("not issued");
   options_.side->IssueAfter({shards_written_.get(), buffer.last_use.get()}, [&] {
-    work = options_.group->AllGather(unit.memory, unit.shard, options_.table->units()[index].name);
+    work = unit.group->AllGather(unit.memory, unit.shard, options_.table->units()[index].name);
   });
   ASSIGN_OR_RETURN(unit.work, std::move(work));
   return absl::OkStatus();
@@ -109,7 +114,7 @@ void UnitGatherer::Free(int index) {
 void UnitGatherer::End() {
   for (int u = 0; u < static_cast<int>(units_.size()); ++u) {
     if (units_[u].memory.defined()) Free(u);
-    if (alone_) Evict(units_[u].shard);
+    if (IsAlone(units_[u])) Evict(units_[u].shard);
   }
   schedule_ = sharding::GatherSchedule();
   shards_written_.reset();

@@ -38,6 +38,8 @@ class UnitGatherer : public model::ParameterProvider {
   struct Options {
     const model::ParameterTable* table = nullptr;  // all of these outlive the gatherer
     comm::ProcessGroup* group = nullptr;
+    // Of the units with Unit::of_experts; null: there are none.
+    comm::ProcessGroup* expert_group = nullptr;
     BufferPool* pool = nullptr;
     device::SideStream* side = nullptr;
     PhaseClock* clock = nullptr;
@@ -45,8 +47,8 @@ class UnitGatherer : public model::ParameterProvider {
     bool trainable = true;
   };
 
-  // `shards`: this rank's part of each unit, in compute dtype, at stable addresses. A group of one
-  // rank reads them in place and never gathers. Shards in an OffloadFile are evicted while no step
+  // `shards`: this rank's part of each unit, in compute dtype, at stable addresses. Those of a group
+  // of one rank are read in place and never gathered. Shards in an OffloadFile are evicted while no step
   // of the window reads them.
   UnitGatherer(const Options& options, std::vector<at::Tensor> shards);
 
@@ -64,19 +66,21 @@ class UnitGatherer : public model::ParameterProvider {
  private:
   struct Unit {
     std::unique_ptr<FlatUnit> flat;
+    comm::ProcessGroup* group = nullptr;
     at::Tensor shard;
     at::Tensor memory;                 // defined while gathered or in flight
     std::unique_ptr<comm::Work> work;  // while in flight
   };
 
-  // Moves the window if shards are read in place.
+  // Whether the shard is the unit, read in place.
+  static bool IsAlone(const Unit& unit) { return unit.group->size() == 1; }
+  // Moves the window of the shards that are read in place.
   void MoveWindow(size_t step);
   absl::Status Start(int unit);
   absl::Status Finish(int unit);
   void Free(int unit);
 
   const Options options_;
-  const bool alone_;
   std::vector<Unit> units_;
   std::vector<int> index_in_unit_;  // of each parameter
   sharding::GatherSchedule schedule_;

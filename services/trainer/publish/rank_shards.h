@@ -14,8 +14,8 @@ namespace tandem::trainer {
 
 struct RankShards {
   // In the parameter table's order. A unit's shard is the slice [rank * padded_numel / ranks,
-  // (rank + 1) * padded_numel / ranks) of its flat buffer; with tensor parallelism or frozen
-  // parameters, `layout` says which parts of the tensors each rank holds. Gradients are not read,
+  // (rank + 1) * padded_numel / ranks) of its flat buffer; with tensor or expert parallelism
+  // or frozen parameters, `layout` says which parts of the tensors each rank holds. Gradients are not read,
   // and `computed` may be undefined.
   std::vector<UnitShard> units;
   int ranks = 1;

@@ -92,9 +92,9 @@ RankShards RankPublisher::Shards() const {
   shards.units = engine_.policy().shards();
   shards.ops = ops_.get();
   const comm::MeshShape& shape = engine_.mesh().shape();
-  shards.ranks = shape.dp_shard * shape.tp;
+  shards.ranks = shape.num_shards() * shape.tp;
   shards.rank = engine_.mesh().rank() % shards.ranks;
-  if (shape.tp > 1 || engine_.policy().transformer().table().has_frozen()) {
+  if (shape.tp > 1 || shape.ep > 1 || engine_.policy().transformer().table().has_frozen()) {
     shards.layout = std::make_shared<ShardLayout>(engine_.policy().transformer(), shape);
   }
   return shards;
@@ -102,7 +102,7 @@ RankShards RankPublisher::Shards() const {
 
 absl::StatusOr<weights::ModelLayout> RankPublisher::Layout() const {
   return weights::LayoutOf(engine_.spec(), engine_.policy().transformer().table().unit_limits(),
-                           engine_.mesh().shape().tp);
+                           engine_.mesh().shape().tp, engine_.mesh().shape().ep);
 }
 
 RolloutLayouts RankPublisher::Rollouts() const {

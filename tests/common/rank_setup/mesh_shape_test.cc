@@ -52,6 +52,19 @@ TEST(MeshShape, FollowsSizesAndNames) {
   EXPECT_EQ(Sizes(MeshShapeOf(sequence, 4)), (std::vector<int>{1, 4, 1, 2}));
 }
 
+TEST(MeshShape, ExpertsStandBetweenShardsAndTensors) {
+  ASSERT_OK_AND_ASSIGN(const comm::MeshShape alone, MeshShapeOf(Config(2, {2}, {"ep"}), 2));
+  EXPECT_EQ(alone.ep, 2);
+  EXPECT_EQ(alone.num_shards(), 2);
+  EXPECT_EQ(alone.num_data_ranks(), 2);
+  ASSERT_OK_AND_ASSIGN(
+      const comm::MeshShape all,
+      MeshShapeOf(Config(24, {2, 3, 2, 2}, {"dp_replicate", "dp_shard", "ep", "tp"}), 8));
+  EXPECT_EQ(Sizes(all), (std::vector<int>{2, 3, 2, 1}));
+  EXPECT_EQ(all.ep, 2);
+  EXPECT_EQ(all.num_data_ranks(), 12);
+}
+
 TEST(MeshShape, NamesTheKeyThatDoesNotFit) {
   const auto refused = [](const TrainerConfig& config, const std::string& text) {
     EXPECT_THAT(MeshShapeOf(config, 2),
@@ -61,8 +74,10 @@ TEST(MeshShape, NamesTheKeyThatDoesNotFit) {
           "trainer.mesh_shape: expected sizes whose product is trainer.ranks (4)");
   refused(Config(4, {2, 2}, {"dp_shard"}), "trainer.mesh_dim_names: expected a name for each");
   refused(Config(4, {2, 2}, {"tp", "dp_shard"}), "in this order");
-  refused(Config(4, {2, 2}, {"rows", "columns"}), "expected some of dp_replicate, dp_shard, tp");
+  refused(Config(4, {2, 2}, {"rows", "columns"}), "expected some of dp_replicate, dp_shard, ep, tp");
   refused(Config(4, {2, 2}, {"tp", "tp"}), "each once");
+  refused(Config(4, {2, 2}, {"tp", "ep"}), "in this order");
+  refused(Config(2, {2}, {"ep"}, config::v1::SHARDING_STRATEGY_NO_SHARD), "no_shard replicates");
   refused(Config(3, {}, {}, config::v1::SHARDING_STRATEGY_HYBRID_SHARD), "not a multiple of the 2");
   refused(Config(4, {2, 2}, {}, config::v1::SHARDING_STRATEGY_NO_SHARD), "no_shard replicates");
   TrainerConfig sequence = Config(4);

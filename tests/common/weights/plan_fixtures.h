@@ -83,13 +83,16 @@ inline std::vector<Memory> TrainerMemory(const model::ModelSpec& spec,
   std::vector<Memory> out(mesh.size());
   for (int rank = 0; rank < mesh.size(); ++rank) {
     const int tensor_rank = rank % mesh.tp;
-    const int shard = rank / mesh.tp % mesh.dp_shard;
-    const model::ParameterTable table(spec, limits, {tensor_rank, mesh.tp});
+    const int expert_rank = rank / mesh.tp % mesh.ep;
+    const model::ParameterTable table(spec, limits, {tensor_rank, mesh.tp}, {expert_rank, mesh.ep});
     for (size_t i = 0; i < table.segments().size(); ++i) {
       const auto ref = table.segments()[i];
       const model::Segment& segment = table.segment(ref);
       const int unit = table.parameter(ref.parameter).unit;
-      const int64_t owned = (table.units()[unit].numel + mesh.dp_shard - 1) / mesh.dp_shard;
+      const bool of_experts = table.units()[unit].of_experts;
+      const int shards = of_experts ? mesh.dp_shard : mesh.num_shards();
+      const int shard = rank / mesh.tp / (of_experts ? mesh.ep : 1) % shards;
+      const int64_t owned = (table.units()[unit].numel + shards - 1) / shards;
       const bool matrix = segment.shape.size() == 2;
       const int64_t columns = matrix ? segment.shape[1] : 1;
       for (int64_t e = 0; e < segment.numel; ++e) {

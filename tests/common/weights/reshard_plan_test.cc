@@ -22,7 +22,7 @@ struct Case {
   int rollout_tp = 1;
   int64_t bucket_bytes = 0;
 
-  Holdings Trainer() const { return TrainerHoldings(*LayoutOf(spec, limits, mesh.tp), mesh); }
+  Holdings Trainer() const { return TrainerHoldings(*LayoutOf(spec, limits, mesh.tp, mesh.ep), mesh); }
   Holdings Rollout() const { return RolloutHoldings(*LayoutOf(spec, {}, rollout_tp)); }
   absl::StatusOr<ReshardPlan> Plan() const {
     return MakeReshardPlan(Trainer(), Rollout(), {kElementBytes, bucket_bytes});
@@ -33,6 +33,21 @@ Case RandomCase(uint64_t seed) {
   Rng rng(seed);
   return {RandomSpec(rng), RandomLimits(rng), RandomMesh(rng), Draw(rng, 1, 4),
           kElementBytes * Draw(rng, 1, 700)};
+}
+
+// A trainer whose ranks split experts.
+Case RandomExpertCase(uint64_t seed) {
+  Case c = RandomCase(seed);
+  Rng rng(seed + 1000);
+  c.mesh.ep = Draw(rng, 2, 3);
+  for (model::LayerSpec& layer : c.spec.layers) {
+    layer.experts = {.num_experts = c.mesh.ep * Draw(rng, 1, 3),
+                     .intermediate_size = Draw(rng, 4, 9),
+                     .routing = {.top_k = 1},
+                     .bias = Draw(rng, 0, 1) == 1,
+                     .shared_intermediate_size = Draw(rng, 0, 1) * 5};
+  }
+  return c;
 }
 
 bool SamePlan(const ReshardPlan& a, const ReshardPlan& b) {
@@ -49,9 +64,9 @@ bool SamePlan(const ReshardPlan& a, const ReshardPlan& b) {
 }
 
 TEST(ReshardPlan, CarriedOutGivesEveryReceiverItsBoxes) {
-  for (uint64_t seed = 0; seed < 400; ++seed) {
+  for (uint64_t seed = 0; seed < 500; ++seed) {
     SCOPED_TRACE(seed);
-    const Case c = RandomCase(seed);
+    const Case c = seed < 400 ? RandomCase(seed) : RandomExpertCase(seed);
     const absl::StatusOr<ReshardPlan> plan = c.Plan();
     ASSERT_THAT(plan.status(), IsOk());
 

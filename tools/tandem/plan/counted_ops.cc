@@ -380,20 +380,33 @@ CountedOps::Routing CountedOps::Route(const Tensor& x, const model::RoutingSpec&
     const Size grad = gradient->Take();
     logits.gradient()->Give(Take(logits.bytes()));
   });
-  out.places = New(2 * rows * kIndex).storage();
+  // An exchange has two orders of rows besides.
+  out.places = New((batch_.expert_ranks > 1 ? 4 : 2) * rows * kIndex).storage();
+  return out;
+}
+
+CountedTensor CountedOps::Exchange(const Tensor& rows) {
+  const Size moved = Take(rows.bytes());  // one of the exchange and the new order makes the other
+  const Tensor out = New(rows.bytes());
+  Record([this, bytes = rows.bytes(), own = rows.gradient(), gradient = out.gradient()] {
+    const Size grad = gradient->Take();
+    if (own == nullptr) return;
+    const Size moved_back = Take(bytes);
+    own->Give(Take(bytes));
+  });
   return out;
 }
 
 CountedTensor CountedOps::Dispatch(const Tensor& x, const Routing& routing) {
   const Tensor copied = CopyToRanks(x);
   const Tensor out = New(routing.num_rows * batch_.hidden * batch_.element_bytes);
-  Recompute(out);
+  if (batch_.expert_ranks == 1) Recompute(out);
   Record([this, bytes = x.bytes(), places = routing.places, x = copied.gradient(),
           gradient = out.gradient()] {
     const Size grad = gradient->Take();
     if (x != nullptr) x->Give(Take(bytes));
   });
-  return out;
+  return batch_.expert_ranks == 1 ? out : Exchange(out);
 }
 
 CountedTensor CountedOps::ExpertColumnParallel(const Tensor& rows, const model::ExpertMatrices& at,
@@ -418,7 +431,8 @@ CountedTensor CountedOps::ExpertRowParallel(const Tensor& rows, const model::Exp
   return ExpertColumnParallel(rows, at, routing);
 }
 
-CountedTensor CountedOps::Combine(const Tensor& results, const Routing& routing) {
+CountedTensor CountedOps::Combine(const Tensor& of_experts, const Routing& routing) {
+  const Tensor results = batch_.expert_ranks == 1 ? of_experts : Exchange(of_experts);
   const Tensor weights = CopyToRanks(routing.weights);
   // The plain operations gather the results by token, and multiply them, in float32.
   const bool plain = batch_.kernels != setup::Kernels::kCpu;

@@ -8,6 +8,8 @@
 // which compute in float32 and save more.
 //
 // Experts: a token has top_k rows whatever the router chooses, so the sizes of all tensors are
+// known; ranks that split the experts are taken to get as many rows as they send, which an even router
+// does.
 // known. Only the gradients of experts without rows do not exist; the count assumes as many experts
 // with rows as the batch can reach.
 #ifndef TANDEM_TOOLS_TANDEM_PLAN_COUNTED_OPS_H_
@@ -37,6 +39,7 @@ struct CountedBatch {
   int64_t element_bytes = 4;
   int64_t tensor_ranks = 1;    // that split a layer
   int64_t sequence_ranks = 1;  // that share a sequence (Ulysses)
+  int64_t expert_ranks = 1;    // that split the experts
   setup::Kernels kernels = setup::Kernels::kCpu;
 
   // Bytes of [tokens, columns] in compute dtype.
@@ -132,6 +135,7 @@ class CountedOps {
   Tensor Linear(const Tensor& x, int weight, int bias);
   Tensor LinearInFloat32(const Tensor& x, int weight);
   Tensor AddRouterBias(const Tensor& logits, int bias);
+  Tensor Exchange(const Tensor& rows);  // between the ranks that split the experts
   // x, whose gradient is summed over the ranks in a tensor of its own.
   Tensor CopyToRanks(const Tensor& x);
   Tensor SumOverRanks(const Tensor& x);

@@ -146,6 +146,7 @@ nlohmann::json PlanToJson(const RunPlan& plan) {
       {"mesh",
        {{"dp_replicate", plan.mesh.dp_replicate},
         {"dp_shard", plan.mesh.dp_shard},
+        {"ep", plan.mesh.ep},
         {"tp", plan.mesh.tp},
         {"ulysses", plan.mesh.sequence}}},
       {"settings",

@@ -45,7 +45,8 @@ ShardedMemory::ShardedMemory(MemoryLedger& ledger, const model::ModelSpec& spec,
       workload_(workload),
       role_(role),
       // Parts may differ in size; no rank's is larger than the last one's.
-      table_(spec_, LimitsOf(setup, role), {setup.mesh.tp - 1, setup.mesh.tp}),
+      table_(spec_, LimitsOf(setup, role), {setup.mesh.tp - 1, setup.mesh.tp},
+             {setup.mesh.ep - 1, setup.mesh.ep}),
       stages_(table_, SavesOf(setup.checkpointing), setup.checkpointing_interval),
       batch_{.tokens = (workload.tokens + setup.mesh.sequence - 1) / setup.mesh.sequence,
              .attention_tokens = workload.tokens,
@@ -55,15 +56,17 @@ ShardedMemory::ShardedMemory(MemoryLedger& ledger, const model::ModelSpec& spec,
              .element_bytes = setup.element_bytes,
              .tensor_ranks = setup.mesh.tp,
              .sequence_ranks = setup.mesh.sequence,
+             .expert_ranks = setup.mesh.ep,
              .kernels = setup.kernels},
       layers_(spec_, table_, batch_),
-      alone_(setup.mesh.dp_shard == 1 && setup.offload == config::v1::OFFLOAD_NONE),
       head_(role == Role::kCritic ? table_.value_head() : table_.lm_head()),
       head_rows_(table_.parameter(head_).shape.front()),
       pool_(ledger) {
   for (const model::Unit& unit : table_.units()) {
-    units_.push_back({.extent = sharding::ExtentOf(unit.numel, setup.mesh.dp_shard),
-                      .trainable = unit.trainable});
+    const int ranks = unit.of_experts ? setup.mesh.dp_shard : setup.mesh.num_shards();
+    units_.push_back({.extent = sharding::ExtentOf(unit.numel, ranks),
+                      .trainable = unit.trainable,
+                      .alone = ranks == 1 && setup.offload == config::v1::OFFLOAD_NONE});
   }
   using Reduction = sharding::GradientReduction<ReductionOps>;
   Reduction::Options reduction;
@@ -178,11 +181,12 @@ void ShardedMemory::Begin(bool backward) {
 }
 
 void ShardedMemory::Enter(size_t step) {
-  if (alone_) return;
   for (const int unit : schedule_.step(step).frees) {
+    if (units_[unit].alone) continue;
     pool_.Release(std::exchange(units_[unit].gathered, {}));
   }
   for (const int unit : schedule_.step(step).gathers) {
+    if (units_[unit].alone) continue;
     units_[unit].gathered = pool_.Acquire(Kind(MemoryKind::kGatheredUnits),
                                           units_[unit].extent.padded, setup_.element_bytes);
   }
@@ -195,8 +199,8 @@ void ShardedMemory::End() {
 }
 
 absl::Status ShardedMemory::AddGradients(int stage) {
-  if (alone_) return absl::OkStatus();
   for (const sharding::UnitGradients& unit : stages_.GradientsOf(stage)) {
+    if (units_[unit.unit].alone) continue;
     RETURN_IF_ERROR(reduction_->Open(unit.unit));
     if (unit.completes) {
       RETURN_IF_ERROR(reduction_->Complete(unit.unit));

@@ -115,6 +115,9 @@ class ShardedMemory {
   struct Unit {
     sharding::ShardExtent extent;  // of this rank's part of the model
     bool trainable = true;
+    // The shard is the unit, and nothing is gathered. An offloaded shard counts as a gathered unit: it
+    // takes memory while it is read.
+    bool alone = false;
     CountedPool::Buffer gathered{};  // null while not gathered
   };
 
@@ -152,9 +155,6 @@ class ShardedMemory {
   const sharding::PassStages stages_;
   const CountedBatch batch_;
   LayerProfiles layers_;
-  // The shards are the units, and nothing is gathered. An offloaded shard counts as a gathered
-  // unit: it takes memory while it is read.
-  const bool alone_;
   const int head_;           // the output projection in table_, or a critic's value head
   const int64_t head_rows_;  // of it, on this rank: the vocabulary, or 1 for a critic
   std::vector<Unit> units_;

@@ -69,8 +69,8 @@ StepCost EstimateStep(const model::ModelSpec& spec, const setup::RankSetup& setu
   const double gathers = setup.reshard_after_forward ? 2 : 1;
   const double reduce_bytes = setup.reduces_in_float32 ? element : 2;
   cost.sharding = micro_batches * local * (gathers * element + reduce_bytes) *
-                  RingShare(mesh.dp_shard) / bandwidth(int64_t{mesh.dp_shard} * mesh.tp);
-  cost.replicas = static_cast<double>(batch.optimizer_steps) * 2 * 4 * local / mesh.dp_shard *
+                  RingShare(mesh.num_shards()) / bandwidth(int64_t{mesh.num_shards()} * mesh.tp);
+  cost.replicas = static_cast<double>(batch.optimizer_steps) * 2 * 4 * local / mesh.num_shards() *
                   RingShare(mesh.dp_replicate) / bandwidth(mesh.size());
   const double rank_tokens =
       tokens * (epochs + static_cast<double>(passes) / 3) / static_cast<double>(batch.data_ranks);

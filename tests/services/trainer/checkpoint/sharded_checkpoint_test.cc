@@ -34,7 +34,21 @@ using ::testing::HasSubstr;
 struct Setting {
   comm::MeshShape shape;
   model::UnitLimits limits;
+  bool experts = false;
 };
+
+model::ModelSpec SpecOf(const Setting& setting) {
+  model::ModelSpec spec = SmallSpec();
+  if (!setting.experts) return spec;
+  for (model::LayerSpec& layer : spec.layers) {
+    layer.experts = {.num_experts = 4,
+                     .intermediate_size = 6,
+                     .routing = {.top_k = 2, .correction_bias = true},
+                     .bias = true,
+                     .shared_intermediate_size = 8};
+  }
+  return spec;
+}
 
 constexpr uint64_t kSeed = 7;
 constexpr int64_t kOptimizerSteps = 12;
@@ -79,7 +93,7 @@ void Save(const std::string& folder, const Setting& setting) {
   absl::Mutex mu;
   checkpoint::Manifest manifest;
   world.Run([&](const comm::DeviceMesh& mesh) {
-    ASSERT_OK_AND_ASSIGN(Rank rank, MakeRank(mesh, setting, SmallSpec(), kSeed));
+    ASSERT_OK_AND_ASSIGN(Rank rank, MakeRank(mesh, setting, SpecOf(setting), kSeed));
     SetMoments(rank);
     if (mesh.replicate().rank() != 0) return;
     SnapshotOptions options;
@@ -108,7 +122,7 @@ void Save(const std::string& folder, const Setting& setting) {
 void ExpectLoads(const std::string& folder, const Setting& setting) {
   LocalMesh world(setting.shape);
   world.Run([&](const comm::DeviceMesh& mesh) {
-    ASSERT_OK_AND_ASSIGN(Rank rank, MakeRank(mesh, setting, SmallSpec(), kSeed + 1));
+    ASSERT_OK_AND_ASSIGN(Rank rank, MakeRank(mesh, setting, SpecOf(setting), kSeed + 1));
     ASSERT_OK_AND_ASSIGN(auto reader, checkpoint::CheckpointReader::Open(folder));
     ASSERT_OK(VerifyShards(reader, rank.models));
     ASSERT_OK(ReadShards(reader, rank.models));
@@ -130,7 +144,7 @@ void ExpectLoads(const std::string& folder, const Setting& setting) {
       }
     }
     // Every rank's own parts of the parameters that were saved.
-    ASSERT_OK_AND_ASSIGN(Rank expected, MakeRank(mesh, setting, SmallSpec(), kSeed));
+    ASSERT_OK_AND_ASSIGN(Rank expected, MakeRank(mesh, setting, SpecOf(setting), kSeed));
     for (size_t u = 0; u < rank.model->shards().size(); ++u) {
       EXPECT_TRUE(at::equal(rank.model->shards()[u].master, expected.model->shards()[u].master))
           << "unit " << u;
@@ -169,7 +183,16 @@ INSTANTIATE_TEST_SUITE_P(
                       Change{"fromHybridTensorParallel", {{2, 1, 2}, {}}, {{1, 2, 2}, {}}},
                       Change{"splitUnits", {{1, 3}, {0, 64}}, {{2, 2}, {4000, 0}}},
                       Change{"frozen", {{1, 3}, kFrozen}, {{1, 2, 2}, kFrozen}},
-                      Change{"frozenLater", {{1, 2}, {}}, {{2, 2}, kFrozen}}),
+                      Change{"frozenLater", {{1, 2}, {}}, {{2, 2}, kFrozen}},
+                      Change{"expertsToOneRank", {{.ep = 2}, {}, true}, {{}, {}, true}},
+                      Change{"expertsToShards", {{.ep = 2}, {}, true}, {{1, 2}, {}, true}},
+                      Change{"expertsFromOneRank", {{}, {}, true}, {{.ep = 2}, {}, true}},
+                      Change{"expertsToMoreRanks",
+                             {{.dp_shard = 2, .ep = 2}, {0, 100}, true},
+                             {{.ep = 4}, {}, true}},
+                      Change{"expertsAndTensorParallel",
+                             {{.dp_shard = 2, .tp = 2, .ep = 2}, {}, true},
+                             {{.dp_replicate = 2, .ep = 2}, {}, true}}),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST(ShardedCheckpoint, HasNoMomentsOfFrozenParametersAndIsRefusedWhereTheyTrain) {

@@ -187,10 +187,14 @@ std::vector<at::Tensor> WholeModel::Gradients() const {
   return gradients;
 }
 
-std::vector<at::Tensor> GatherParameters(ShardedModel& model, comm::ProcessGroup& group,
-                                         at::Tensor UnitShard::*part) {
+namespace {
+
+// groups: of each unit, the ranks that share it.
+std::vector<at::Tensor> Gathered(ShardedModel& model, const std::vector<comm::ProcessGroup*>& groups,
+                                 at::Tensor UnitShard::*part) {
   std::vector<at::Tensor> units;
   for (UnitShard& shard : model.shards()) {
+    comm::ProcessGroup& group = *groups[units.size()];
     units.push_back(at::zeros({shard.padded_numel}));
     if (!(shard.*part).defined()) continue;
     auto work = group.AllGather(units.back(), (shard.*part).to(at::kFloat), "test");
@@ -201,6 +205,22 @@ std::vector<at::Tensor> GatherParameters(ShardedModel& model, comm::ProcessGroup
     parameters.push_back(units[parameter.unit].narrow(0, parameter.offset, parameter.numel));
   }
   return parameters;
+}
+
+}  // namespace
+
+std::vector<at::Tensor> GatherParameters(ShardedModel& model, comm::ProcessGroup& group,
+                                         at::Tensor UnitShard::*part) {
+  return Gathered(model, std::vector<comm::ProcessGroup*>(model.shards().size(), &group), part);
+}
+
+std::vector<at::Tensor> GatherParameters(ShardedModel& model, const comm::DeviceMesh& mesh,
+                                         at::Tensor UnitShard::*part) {
+  std::vector<comm::ProcessGroup*> groups;
+  for (const model::Unit& unit : model.transformer().table().units()) {
+    groups.push_back(unit.of_experts ? &mesh.expert_shard() : &mesh.shard());
+  }
+  return Gathered(model, groups, part);
 }
 
 double RelativeDifference(const at::Tensor& actual, const at::Tensor& expected) {

@@ -66,6 +66,10 @@ class WholeModel : public model::ParameterProvider {
 std::vector<at::Tensor> GatherParameters(ShardedModel& model, comm::ProcessGroup& group,
                                          at::Tensor UnitShard::*part);
 
+// The same for the part of the model that this rank's table describes. Collective among all ranks.
+std::vector<at::Tensor> GatherParameters(ShardedModel& model, const comm::DeviceMesh& mesh,
+                                         at::Tensor UnitShard::*part);
+
 // What the table's rank holds of each of the whole model's parameters, flat.
 std::vector<at::Tensor> PartOfParameters(const model::ModelSpec& spec,
                                          const model::ParameterTable& table,
