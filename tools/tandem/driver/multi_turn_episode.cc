@@ -6,7 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/status/status_macros.h"
+#include "common/tool_calls/registry.h"
 #include "tools/tandem/environment/observation_text.h"
+#include "tools/tandem/environment/turn_calls.h"
 
 namespace tandem::driver {
 namespace {
@@ -20,6 +22,14 @@ void Append(const std::vector<T>& from, std::vector<T>& to) {
   to.insert(to.end(), from.begin(), from.end());
 }
 
+// The format in which the chat template has calls; null outside a chat, or if it is unknown.
+const tool_calls::Format* FormatOfChat(const Prompt& prompt,
+                                       const tokenizer::Tokenizer* tokenizer) {
+  if (!prompt.chat.has_value() || tokenizer == nullptr) return nullptr;
+  const std::string* const chat_template = tokenizer->chat_template(/*with_tools=*/true);
+  return chat_template == nullptr ? nullptr : tool_calls::DetectFormat(*chat_template);
+}
+
 class MultiTurnEpisode : public Episode {
  public:
   MultiTurnEpisode(const Prompt& prompt, std::unique_ptr<environment::Environment> environment,
@@ -28,6 +38,7 @@ class MultiTurnEpisode : public Episode {
         environment_(std::move(environment)),
         limits_(limits),
         tokenizer_(tokenizer),
+        chat_format_(FormatOfChat(prompt, tokenizer)),
         so_far_(prompt.text) {
     turn_.token_ids = prompt.token_ids;
     turn_.stop = environment_->stop();
@@ -143,29 +154,35 @@ class MultiTurnEpisode : public Episode {
     const std::vector<int32_t> ids(sampled_.token_ids.begin(), sampled_.token_ids.end());
     ASSIGN_OR_RETURN(sampled_.text, tokenizer_->Decode(ids, /*skip_special_tokens=*/true));
     out_.text = earlier_text_ + sampled_.text;
+
+    std::vector<uint32_t> body = sampled_.token_ids;
+    if (sampled_.is_ended) body.pop_back();
+    ASSIGN_OR_RETURN(const environment::MarkedText marked,
+                     environment::DecodeMarked(body, *tokenizer_));
+    calls_ =
+        environment::ParseTurnCalls(chat_format_ == nullptr ? tool_calls::Hermes() : *chat_format_,
+                                    marked, sampled_.is_ended, num_calls_);
+    sampled_.tool_calls = calls_.calls;
     return absl::OkStatus();
   }
 
   // Tells the policy what is wrong with its calls, without the environment; nullopt if nothing is.
   std::optional<absl::StatusOr<Reply>> AnswerMalformedCalls() {
-    environment::ToolCalls found = environment::ParseHermesToolCalls(sampled_.text);
-    sampled_.tool_calls = std::move(found.calls);
-    if (found.is_open && sampled_.is_ended) {
-      found.problems.push_back("the tool call is not closed; expected </tool_call>");
-    }
-    if (found.problems.empty() || sampled_.is_cut) return std::nullopt;
+    if (calls_.problems.empty() || sampled_.is_cut) return std::nullopt;
     asked_ = absl::Now();
     Reply reply;
-    reply.num_malformed_calls = static_cast<int64_t>(found.problems.size());
+    reply.num_malformed_calls = static_cast<int64_t>(calls_.problems.size());
     reply.num_tool_calls =
         reply.num_malformed_calls + static_cast<int64_t>(sampled_.tool_calls.size());
     reply.messages = ordered_json::array();
-    for (const std::string& problem : found.problems) {
-      reply.messages.push_back({{"role", "tool"}, {"content", absl::StrCat("error: ", problem)}});
+    // Templates with ids of calls take no answer of a tool without a call.
+    const char* const role = chat_format_ != nullptr && chat_format_->short_ids ? "user" : "tool";
+    for (const std::string& problem : calls_.problems) {
+      reply.messages.push_back({{"role", role}, {"content", absl::StrCat("error: ", problem)}});
     }
     if (!sampled_.tool_calls.empty()) {
       reply.messages.push_back(
-          {{"role", "tool"}, {"content", "no call of this turn was executed; repeat all of them"}});
+          {{"role", role}, {"content", "no call of this turn was executed; repeat all of them"}});
     }
     return reply;
   }
@@ -191,8 +208,38 @@ class MultiTurnEpisode : public Episode {
     return HasRoom();
   }
 
-  absl::StatusOr<bool> AddMessages(const ordered_json& observation) {
-    messages_.push_back({{"role", "assistant"}, {"content", begun_text_ + sampled_.text}});
+  // The present turn as a message. A template that knows calls gets them as such: it renders them,
+  // and finds the calls that tools answer.
+  ordered_json AssistantMessage() const {
+    if (chat_format_ == nullptr || calls_.calls.empty()) {
+      return {{"role", "assistant"}, {"content", begun_text_ + sampled_.text}};
+    }
+    ordered_json calls = ordered_json::array();
+    for (const environment::ToolCall& call : calls_.calls) {
+      calls.push_back({{"id", call.id},
+                       {"type", "function"},
+                       {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
+    }
+    return {{"role", "assistant"},
+            {"content", begun_text_ + calls_.content},
+            {"tool_calls", std::move(calls)}};
+  }
+
+  // Answers of tools get the ids of the turn's calls, in order.
+  ordered_json WithCallIds(ordered_json observation) const {
+    size_t next = 0;
+    for (ordered_json& message : observation) {
+      if (next == calls_.calls.size()) break;
+      if (message["role"] != "tool") continue;
+      if (!message.contains("tool_call_id")) message["tool_call_id"] = calls_.calls[next].id;
+      ++next;
+    }
+    return observation;
+  }
+
+  absl::StatusOr<bool> AddMessages(const ordered_json& messages) {
+    const ordered_json observation = WithCallIds(messages);
+    messages_.push_back(AssistantMessage());
     tokenizer::ChatOptions options;
     options.tools = prompt_.chat->tools;
     options.extra = prompt_.chat->variables;
@@ -247,6 +294,8 @@ class MultiTurnEpisode : public Episode {
   // The next sampled tokens belong to a new turn; `observation` lies between.
   void EndTurn(const std::string& observation) {
     earlier_text_ = out_.text + observation;
+    num_calls_ += static_cast<int64_t>(calls_.calls.size());
+    calls_ = {};
     sampled_.token_ids.clear();
     sampled_.text.clear();
   }
@@ -268,13 +317,16 @@ class MultiTurnEpisode : public Episode {
   const std::unique_ptr<environment::Environment> environment_;
   const EpisodeLimits limits_;
   const tokenizer::Tokenizer* const tokenizer_;
+  const tool_calls::Format* const chat_format_;
 
   Turn turn_;  // the next request; its ids are everything so far
   Completion out_;
-  int64_t num_tokens_ = 0;    // sampled and observed
-  SampledTurn sampled_;       // the present turn
-  std::string end_token_;     // text of the token that ended it, or empty
-  std::string earlier_text_;  // of the completion, before the present turn
+  int64_t num_tokens_ = 0;        // sampled and observed
+  SampledTurn sampled_;           // the present turn
+  environment::TurnCalls calls_;  // of the present turn
+  int64_t num_calls_ = 0;         // of earlier turns
+  std::string end_token_;         // text of the token that ended it, or empty
+  std::string earlier_text_;      // of the completion, before the present turn
   std::optional<absl::StatusOr<Reply>> reply_;
   absl::Status error_;
   absl::Time asked_;

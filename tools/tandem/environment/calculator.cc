@@ -16,6 +16,8 @@ using nlohmann::ordered_json;
 
 constexpr char kName[] = "calculator";
 constexpr char kArgument[] = "expression";
+// Ends a turn outside a chat, where calls are in the form of Hermes.
+constexpr char kToolCallEnd[] = "</tool_call>";
 
 // The expression of "... <<EXPRESSION=", or nullopt. A "<<" that is closed or holds another "=" is
 // none.
@@ -46,7 +48,7 @@ class Calculator : public Environment {
 
   std::vector<std::string> stop() const override {
     if (in_chat_) return {};
-    return {"=", std::string(kToolCallEnd)};
+    return {"=", kToolCallEnd};
   }
 
   std::optional<absl::StatusOr<Reply>> Step(const SampledTurn& turn, Done) override {

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "tools/tandem/environment/hermes_tool_calls.h"
+#include "tools/tandem/environment/turn_calls.h"
 
 namespace tandem::environment {
 

@@ -66,7 +66,8 @@ absl::StatusOr<ObservationText> RenderObservation(const ordered_json& conversati
     return absl::InvalidArgumentError(
         "the chat template leaves out the content of an assistant's message");
   }
-  absl::string_view end = absl::string_view(with_mark).substr(mark + absl::string_view(kMark).size());
+  absl::string_view end =
+      absl::string_view(with_mark).substr(mark + absl::string_view(kMark).size());
   if (!absl::EndsWith(with_turn, end)) {
     out.mismatch = absl::StrCat(
         "the chat template ends a turn with ", Shown(end, 0), ", but the policy's with ",
