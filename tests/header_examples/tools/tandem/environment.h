@@ -14,4 +14,9 @@ extern v1::PlayRequest request;
 inline constexpr header_examples::AnyFunction Use;
 }  // namespace tandem::environment::environment_client_example
 
+namespace tandem::environment::turn_calls_example {
+extern std::string text;
+inline constexpr header_examples::AnyFunction Explain;
+}  // namespace tandem::environment::turn_calls_example
+
 #endif  // TANDEM_TESTS_HEADER_EXAMPLES_TOOLS_TANDEM_ENVIRONMENT_H_

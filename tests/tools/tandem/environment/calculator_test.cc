@@ -45,10 +45,10 @@ TEST(Calculator, LeavesAnEquationOutsideTheNotationToThePolicy) {
 TEST(Calculator, AnswersEachToolCall) {
   const Reply reply = Step({.text = "",
                             .is_ended = true,
-                            .tool_calls = {{"calculator", {{"expression", "(1+2)*3"}}},
-                                           {"calculator", {{"expression", "1/0"}}},
-                                           {"calculator", {{"formula", "1"}}},
-                                           {"search", {{"q", "x"}}}}},
+                            .tool_calls = {{"", "calculator", {{"expression", "(1+2)*3"}}},
+                                           {"", "calculator", {{"expression", "1/0"}}},
+                                           {"", "calculator", {{"formula", "1"}}},
+                                           {"", "search", {{"q", "x"}}}}},
                            /*in_chat=*/true);
   std::vector<std::string> contents;
   for (const auto& message : reply.messages) {
