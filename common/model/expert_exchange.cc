@@ -42,8 +42,7 @@ std::vector<int64_t> StartsOf(const std::vector<int64_t>& counts) {
 // Peers in ascending order, and of two ranks the lower one sends first: all ranks then issue their
 // messages in one order of pairs, which a device that runs them one after another needs.
 at::Tensor Moved(const at::Tensor& x, const std::vector<int64_t>& sent,
-                 const std::vector<int64_t>& received, comm::ProcessGroup& group,
-                 const char* tag) {
+                 const std::vector<int64_t>& received, comm::ProcessGroup& group, const char* tag) {
   const std::vector<int64_t> from = StartsOf(sent);
   const std::vector<int64_t> to = StartsOf(received);
   const at::Tensor in = x.contiguous();

@@ -124,9 +124,10 @@ std::string StepLoop::EvaluationMetric(const std::string& label) const {
 absl::Status StepLoop::RunEvaluation(int64_t step, int64_t version, Metrics& metrics) {
   const telemetry::ScopedSpan span("evaluate");
   Stopwatch watch;
-  ASSIGN_OR_RETURN(EvalResult result, Evaluate(c_.config, *c_.test, *c_.fleet, *c_.rewarder,
-                                               [this, version] { return CatchUp(version); },
-                                               c_.episodes));
+  ASSIGN_OR_RETURN(EvalResult result,
+                   Evaluate(
+                       c_.config, *c_.test, *c_.fleet, *c_.rewarder,
+                       [this, version] { return CatchUp(version); }, c_.episodes));
   RETURN_IF_ERROR(CheckInterrupted());  // which aborts samples, and would spoil the mean
   RETURN_IF_ERROR(c_.folder.WriteEvaluation(
       step, result.groups, c_.config.rollout().val_kwargs().temperature(), version_shift_));

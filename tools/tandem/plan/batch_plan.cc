@@ -17,8 +17,8 @@ BatchPlan PlanBatch(const config::v1::RunConfig& config, const comm::MeshShape& 
   plan.optimizer_steps = arithmetic.optimizer_steps;
   plan.data_ranks = mesh.num_data_ranks();
   // Nothing depends on the last token, so the model does not process it.
-  plan.longest_sequence =
-      std::max<int64_t>(1, config.data().max_prompt_length() + config::LongestCompletion(config) - 1);
+  plan.longest_sequence = std::max<int64_t>(
+      1, config.data().max_prompt_length() + config::LongestCompletion(config) - 1);
   plan.samples_per_rank = CeilDivide(plan.mini_batch_samples, plan.data_ranks);
   const int64_t limit = config.trainer().max_tokens_per_micro_batch();
   plan.micro_batch_samples = std::clamp<int64_t>(limit / plan.longest_sequence, 1,

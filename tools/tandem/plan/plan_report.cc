@@ -81,7 +81,8 @@ std::string RolloutTable(const RunPlan& plan) {
   text += Row("together", plan.rollout.total(), whole);
   text += absl::StrFormat(
       "  the cache holds %s of %s\n", Count(plan.rollout.sequences, "sequence"),
-      Count(plan.config.data().max_prompt_length() + config::LongestCompletion(plan.config), "token"));
+      Count(plan.config.data().max_prompt_length() + config::LongestCompletion(plan.config),
+            "token"));
   return text;
 }
 
