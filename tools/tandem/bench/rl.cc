@@ -30,9 +30,9 @@ absl::Status RunRl(const RlOptions& options) {
                        {absl::StrCat("trainer.total_steps=", options.steps), "trainer.test_freq=0",
                         "trainer.save_freq=0", "trainer.save_interval_seconds=0",
                         absl::StrCat("run_dir=", scratch.path())});
-  config::FileNeeds needs;
-  needs.train_files = true;
-  ASSIGN_OR_RETURN(const config::v1::RunConfig config, commands::ResolveConfig(run, needs));
+  config::FileNeeds files;
+  files.train_files = true;
+  ASSIGN_OR_RETURN(const config::v1::RunConfig config, commands::ResolveConfig(run, files));
   absl::StatusOr<std::unique_ptr<driver::Rewarder>> rewarder = driver::Rewarder::Create(config);
   if (!rewarder.ok()) return commands::Misuse(rewarder.status());
   RETURN_IF_ERROR(
