@@ -58,9 +58,9 @@ class EpisodesRun : public ::testing::Test {
                                     "data.chat_template=true",
                                     "trainer.test_freq=0",
                                     "actor.entropy_coeff=0.05",  // a gradient in every step
-                                    "rollout.max_tokens=6",
+                                    "rollout.max_tokens=12",
                                     "rollout.block_size=4",
-                                    "environment.max_tokens=40",
+                                    "environment.max_tokens=44",
                                     "environment.max_turns=4",
                                     "seed=3"};
     all.insert(all.end(), sets.begin(), sets.end());
@@ -141,11 +141,11 @@ TEST_F(EpisodesRun, EverySampledTokenIsTrainedOnOnceOrAccountedFor) {
        .fails = [](const Reset& reset,
                    const Step& step) -> std::optional<environment::v1::EpisodeErrorCode> {
          if (step.turn() != 2) return std::nullopt;
-         if (NumberOf(reset) % 8 == 1) return environment::v1::EPISODE_ERROR_CODE_RESTART;
+         if (NumberOf(reset) % 4 == 1) return environment::v1::EPISODE_ERROR_CODE_RESTART;
          if (NumberOf(reset) % 32 == 2) return environment::v1::EPISODE_ERROR_CODE_DROP;
          return std::nullopt;
        },
-       .dies_at = 30});
+       .dies_at = 20});
 
   const ProgramResult run = RunProgram(
       "tandem", Args({"environment.name=service", "environment.endpoint=" + environment.address(),
