@@ -11,15 +11,14 @@ namespace tandem::comm {
 namespace {
 
 absl::Status CheckShape(const MeshShape& shape, int rank) {
-  const bool positive =
-      shape.dp_replicate > 0 && shape.dp_shard > 0 && shape.tp > 0 && shape.sequence > 0 && shape.ep > 0;
+  const bool positive = shape.dp_replicate > 0 && shape.dp_shard > 0 && shape.tp > 0 &&
+                        shape.sequence > 0 && shape.ep > 0;
   if (!positive || shape.dp_shard % shape.sequence != 0 || rank < 0 || rank >= shape.size()) {
     return absl::InvalidArgumentError(
         absl::StrCat("device mesh: expected positive sizes, a sequence size that divides dp_shard, "
                      "and a rank within the mesh; found dp_replicate ",
                      shape.dp_replicate, ", dp_shard ", shape.dp_shard, ", ep ", shape.ep, ", tp ",
-                     shape.tp,
-                     ", sequence ", shape.sequence, ", rank ", rank));
+                     shape.tp, ", sequence ", shape.sequence, ", rank ", rank));
   }
   return absl::OkStatus();
 }
@@ -71,10 +70,10 @@ absl::StatusOr<std::unique_ptr<DeviceMesh>> DeviceMesh::Create(const MeshShape& 
                  ((replicate * sequence_groups + sequence) * shape.ep + expert) * shape.tp + tensor,
                  shard % shape.sequence, shape.sequence));
   ASSIGN_OR_RETURN(mesh->expert_shard_,
-                   shape.ep == 1 ? absl::StatusOr<ProcessGroup*>(mesh->shard_)
-                                 : join("expert_shard",
-                                        (replicate * shape.ep + expert) * shape.tp + tensor, shard,
-                                        shape.dp_shard));
+                   shape.ep == 1
+                       ? absl::StatusOr<ProcessGroup*>(mesh->shard_)
+                       : join("expert_shard", (replicate * shape.ep + expert) * shape.tp + tensor,
+                              shard, shape.dp_shard));
   ASSIGN_OR_RETURN(mesh->expert_,
                    shape.ep == num_shards
                        ? absl::StatusOr<ProcessGroup*>(mesh->shard_)

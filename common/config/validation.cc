@@ -452,15 +452,15 @@ void CheckMuon(const v1::RunConfig& config, const std::string& key, const v1::Op
     if (trainer.mesh_shape(i) <= 1) continue;
     const std::string& dim = trainer.mesh_dim_names(i);
     if (dim == "tp") {
-      check->Fail(key,
-                  absl::StrCat("muon updates whole matrices, which a trainer.mesh_shape with tp ",
-                               trainer.mesh_shape(i),
-                               " splits; use dp_shard in place of tp, or adamw"));
+      check->Fail(
+          key,
+          absl::StrCat("muon updates whole matrices, which a trainer.mesh_shape with tp ",
+                       trainer.mesh_shape(i), " splits; use dp_shard in place of tp, or adamw"));
     } else if (dim == "ep") {
-      check->Fail(key,
-                  absl::StrCat("muon does not update experts that a trainer.mesh_shape with ep ",
-                               trainer.mesh_shape(i),
-                               " splits; use dp_shard in place of ep, or adamw"));
+      check->Fail(
+          key,
+          absl::StrCat("muon does not update experts that a trainer.mesh_shape with ep ",
+                       trainer.mesh_shape(i), " splits; use dp_shard in place of ep, or adamw"));
     }
   }
 }

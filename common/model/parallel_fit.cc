@@ -123,10 +123,9 @@ absl::Status CheckExpertParallel(const ModelSpec& spec, const UnitLimits& limits
     has_experts = true;
     const int64_t experts = spec.layers[i].experts->num_experts;
     if (experts % size == 0) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("expert parallelism over ", size, " ranks: layer ", i, " has ", experts,
-                     " experts, which ", size, " ranks cannot share evenly; use an ep that divides ",
-                     experts));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "expert parallelism over ", size, " ranks: layer ", i, " has ", experts, " experts, which ",
+        size, " ranks cannot share evenly; use an ep that divides ", experts));
   }
   if (!has_experts) {
     return absl::InvalidArgumentError(
@@ -137,8 +136,10 @@ absl::Status CheckExpertParallel(const ModelSpec& spec, const UnitLimits& limits
   for (int rank = 1; rank < size; ++rank) {
     if (SizesOf(ParameterTable(spec, limits, {}, {rank, size})) == first) continue;
     return absl::InvalidArgumentError(absl::StrCat(
-        "expert parallelism over ", size, " ranks: trainer.frozen_parameters freezes experts of "
-        "rank ", rank, " that differ from those of rank 0; freeze the same matrices of all experts"));
+        "expert parallelism over ", size,
+        " ranks: trainer.frozen_parameters freezes experts of "
+        "rank ",
+        rank, " that differ from those of rank 0; freeze the same matrices of all experts"));
   }
   return absl::OkStatus();
 }

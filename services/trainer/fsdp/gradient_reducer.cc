@@ -22,7 +22,8 @@ GradientReducer::GradientReducer(const Options& options, std::vector<at::Tensor>
       index_in_unit_[parameters[i]] = static_cast<int>(i);
     Unit unit;
     unit.shard = std::move(shards[u]);
-    unit.group = table.units()[u].of_experts ? &options.mesh->expert_shard() : &options.mesh->shard();
+    unit.group =
+        table.units()[u].of_experts ? &options.mesh->expert_shard() : &options.mesh->shard();
     unit.written.resize(parameters.size());
     units_.push_back(std::move(unit));
   }
@@ -137,7 +138,8 @@ absl::Status GradientReducer::TensorOps::Wait(int unit) {
 }
 
 void GradientReducer::TensorOps::AddSlices(int unit, Flight& flight) {
-  at::sum_out(SumOf(unit, flight), flight.slices->view({reducer_.units_[unit].group->size(), -1}), {0},
+  at::sum_out(SumOf(unit, flight), flight.slices->view({reducer_.units_[unit].group->size(), -1}),
+              {0},
               /*keepdim=*/false, at::kFloat);
 }
 

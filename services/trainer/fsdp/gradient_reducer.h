@@ -73,9 +73,9 @@ class GradientReducer {
 
  private:
   struct Unit {
-    at::Tensor shard;           // undefined if the unit is frozen
+    at::Tensor shard;                     // undefined if the unit is frozen
     comm::ProcessGroup* group = nullptr;  // of the ranks that share a copy of the unit
-    std::vector<bool> written;  // by parameter: whether its part of the buffer is filled
+    std::vector<bool> written;            // by parameter: whether its part of the buffer is filled
   };
 
   // The operations of sharding::GradientReduction on tensors.

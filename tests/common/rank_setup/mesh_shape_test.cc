@@ -74,7 +74,8 @@ TEST(MeshShape, NamesTheKeyThatDoesNotFit) {
           "trainer.mesh_shape: expected sizes whose product is trainer.ranks (4)");
   refused(Config(4, {2, 2}, {"dp_shard"}), "trainer.mesh_dim_names: expected a name for each");
   refused(Config(4, {2, 2}, {"tp", "dp_shard"}), "in this order");
-  refused(Config(4, {2, 2}, {"rows", "columns"}), "expected some of dp_replicate, dp_shard, ep, tp");
+  refused(Config(4, {2, 2}, {"rows", "columns"}),
+          "expected some of dp_replicate, dp_shard, ep, tp");
   refused(Config(4, {2, 2}, {"tp", "tp"}), "each once");
   refused(Config(4, {2, 2}, {"tp", "ep"}), "in this order");
   refused(Config(2, {2}, {"ep"}, config::v1::SHARDING_STRATEGY_NO_SHARD), "no_shard replicates");

@@ -26,13 +26,13 @@ ModelLayout UnevenLayout(int tp, int ep = 1) {
 }
 
 TEST(Holdings, EveryElementCountsOnceOverAllRanksOfAnyMesh) {
-  for (const comm::MeshShape& mesh : {comm::MeshShape{}, comm::MeshShape{.dp_shard = 3},
-                                      comm::MeshShape{.dp_replicate = 2, .dp_shard = 2},
-                                      comm::MeshShape{.dp_replicate = 2, .dp_shard = 3, .tp = 3},
-                                      comm::MeshShape{.dp_shard = 4, .tp = 2},
-                                      comm::MeshShape{.ep = 3},
-                                      comm::MeshShape{.dp_replicate = 2, .dp_shard = 2, .ep = 3},
-                                      comm::MeshShape{.dp_shard = 2, .tp = 2, .ep = 3}}) {
+  for (const comm::MeshShape& mesh :
+       {comm::MeshShape{}, comm::MeshShape{.dp_shard = 3},
+        comm::MeshShape{.dp_replicate = 2, .dp_shard = 2},
+        comm::MeshShape{.dp_replicate = 2, .dp_shard = 3, .tp = 3},
+        comm::MeshShape{.dp_shard = 4, .tp = 2}, comm::MeshShape{.ep = 3},
+        comm::MeshShape{.dp_replicate = 2, .dp_shard = 2, .ep = 3},
+        comm::MeshShape{.dp_shard = 2, .tp = 2, .ep = 3}}) {
     const ModelLayout layout = UnevenLayout(mesh.tp, mesh.ep);
     std::vector<std::vector<int>> times;
     for (const LogicalTensor& tensor : layout.tensors) times.emplace_back(tensor.elements(), 0);
@@ -49,8 +49,8 @@ TEST(Holdings, EveryElementCountsOnceOverAllRanksOfAnyMesh) {
     }
 
     for (const std::vector<int>& tensor : times) {
-      EXPECT_THAT(tensor, Each(1)) << mesh.dp_replicate << "x" << mesh.dp_shard << "x" << mesh.ep << "x"
-                                  << mesh.tp;
+      EXPECT_THAT(tensor, Each(1))
+          << mesh.dp_replicate << "x" << mesh.dp_shard << "x" << mesh.ep << "x" << mesh.tp;
     }
   }
 }

@@ -22,7 +22,9 @@ struct Case {
   int rollout_tp = 1;
   int64_t bucket_bytes = 0;
 
-  Holdings Trainer() const { return TrainerHoldings(*LayoutOf(spec, limits, mesh.tp, mesh.ep), mesh); }
+  Holdings Trainer() const {
+    return TrainerHoldings(*LayoutOf(spec, limits, mesh.tp, mesh.ep), mesh);
+  }
   Holdings Rollout() const { return RolloutHoldings(*LayoutOf(spec, {}, rollout_tp)); }
   absl::StatusOr<ReshardPlan> Plan() const {
     return MakeReshardPlan(Trainer(), Rollout(), {kElementBytes, bucket_bytes});

@@ -35,7 +35,7 @@ void SetMesh(const comm::MeshShape& mesh, config::v1::TrainerConfig& trainer) {
     trainer.set_sharding_strategy(config::v1::SHARDING_STRATEGY_FULL_SHARD);
   } else {
     trainer.set_sharding_strategy(mesh.num_shards() > 1 ? config::v1::SHARDING_STRATEGY_HYBRID_SHARD
-                                                    : config::v1::SHARDING_STRATEGY_NO_SHARD);
+                                                        : config::v1::SHARDING_STRATEGY_NO_SHARD);
   }
 }
 

@@ -27,17 +27,16 @@ TEST(ExpertMetrics, AreThoseOfAllRanksRows) {
     // 6 and 2 rows of the first expert, 2 and 2 of the second, none of the others.
     const int64_t most = mesh.rank() == 0 ? 6 : 2;
     ASSERT_OK(AddExpertMetrics({{}, {most, 2, 0, 0}, {1, 1}}, mesh, at::kCPU, metrics));
-    EXPECT_THAT(metrics, UnorderedElementsAre(Pair("experts/layer_1/largest_load", 8.0 / 3),
-                                              Pair("experts/layer_1/unused", 0.5),
-                                              Pair("experts/layer_1/smallest_load", 0.0),
-                                              // -(2/3 ln 2/3 + 1/3 ln 1/3) / ln 4
-                                              Pair("experts/layer_1/load_entropy",
-                                                   DoubleNear(0.459147917, 1e-8)),
-                                              Pair("experts/layer_2/largest_load", 1.0),
-                                              Pair("experts/layer_2/unused", 0.0),
-                                              Pair("experts/layer_2/smallest_load", 1.0),
-                                              Pair("experts/layer_2/load_entropy", DoubleNear(1.0, 1e-12)),
-                                              Pair("experts/largest_load", 8.0 / 3)));
+    EXPECT_THAT(metrics,
+                UnorderedElementsAre(
+                    Pair("experts/layer_1/largest_load", 8.0 / 3),
+                    Pair("experts/layer_1/unused", 0.5), Pair("experts/layer_1/smallest_load", 0.0),
+                    // -(2/3 ln 2/3 + 1/3 ln 1/3) / ln 4
+                    Pair("experts/layer_1/load_entropy", DoubleNear(0.459147917, 1e-8)),
+                    Pair("experts/layer_2/largest_load", 1.0), Pair("experts/layer_2/unused", 0.0),
+                    Pair("experts/layer_2/smallest_load", 1.0),
+                    Pair("experts/layer_2/load_entropy", DoubleNear(1.0, 1e-12)),
+                    Pair("experts/largest_load", 8.0 / 3)));
   });
 }
 

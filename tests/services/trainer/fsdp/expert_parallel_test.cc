@@ -32,10 +32,8 @@ model::ModelSpec WithExperts(const model::ExpertSpec& experts) {
 }
 
 model::ModelSpec Qwen3Moe() {
-  model::ModelSpec spec =
-      WithExperts({.num_experts = 8,
-                   .intermediate_size = 7,
-                   .routing = {.top_k = 3, .normalize = true}});
+  model::ModelSpec spec = WithExperts(
+      {.num_experts = 8, .intermediate_size = 7, .routing = {.top_k = 3, .normalize = true}});
   for (model::LayerSpec& layer : spec.layers) layer.attention.qk_norm.emplace();
   return spec;
 }
@@ -47,14 +45,12 @@ model::ModelSpec Mixtral() {
 
 // A dense layer first, groups of experts, and a shared one.
 model::ModelSpec DeepSeekV2() {
-  model::ModelSpec spec = WithExperts({.num_experts = 8,
-                                       .intermediate_size = 5,
-                                       .routing = {.top_k = 3,
-                                                   .num_groups = 4,
-                                                   .top_groups = 2,
-                                                   .scale = 1.5},
-                                       .shared_intermediate_size = 10,
-                                       .shared_gate = false});
+  model::ModelSpec spec =
+      WithExperts({.num_experts = 8,
+                   .intermediate_size = 5,
+                   .routing = {.top_k = 3, .num_groups = 4, .top_groups = 2, .scale = 1.5},
+                   .shared_intermediate_size = 10,
+                   .shared_gate = false});
   spec.layers.front().experts.reset();
   return spec;
 }
@@ -175,8 +171,7 @@ TEST(ExpertParallel, MixtralTrainsAsOnOneRank) {
 }
 
 TEST(ExpertParallel, DeepSeekV2TrainsAsOnOneRank) {
-  ExpectTheRunOfOneRank(DeepSeekV2(),
-                        {{.mesh = {.ep = 2}}, {.mesh = {.dp_shard = 2, .ep = 2}}});
+  ExpectTheRunOfOneRank(DeepSeekV2(), {{.mesh = {.ep = 2}}, {.mesh = {.dp_shard = 2, .ep = 2}}});
 }
 
 TEST(ExpertParallel, BiasesTrainAsOnOneRank) {
@@ -196,7 +191,8 @@ TEST(ExpertParallel, RanksWithoutTokensComputeThePeersRows) {
 }
 
 TEST(ExpertParallel, FrozenExpertsStayAndTheRestTrainsAsOnOneRank) {
-  const model::UnitLimits frozen = {.frozen_parameters = {"*experts*", "model.embed_tokens.weight"}};
+  const model::UnitLimits frozen = {
+      .frozen_parameters = {"*experts*", "model.embed_tokens.weight"}};
   model::ModelSpec spec = Mixtral();
   spec.tie_word_embeddings = false;
   ExpectTheRunOfOneRank(spec, {{.mesh = {.ep = 2}, .limits = frozen},

@@ -190,7 +190,8 @@ std::vector<at::Tensor> WholeModel::Gradients() const {
 namespace {
 
 // groups: of each unit, the ranks that share it.
-std::vector<at::Tensor> Gathered(ShardedModel& model, const std::vector<comm::ProcessGroup*>& groups,
+std::vector<at::Tensor> Gathered(ShardedModel& model,
+                                 const std::vector<comm::ProcessGroup*>& groups,
                                  at::Tensor UnitShard::*part) {
   std::vector<at::Tensor> units;
   for (UnitShard& shard : model.shards()) {
