@@ -26,7 +26,7 @@ std::unique_ptr<comm::Work> Issued(comm::ProcessGroup::WorkOr work) {
   return *std::move(work);
 }
 
-void Await(comm::Work& work) {
+void AwaitWork(comm::Work& work) {
   if (absl::Status status = work.Wait(); !status.ok()) throw CollectiveError(std::move(status));
 }
 
@@ -67,22 +67,22 @@ at::Tensor Moved(const at::Tensor& x, const std::vector<int64_t>& sent,
       receive(peer);
     }
   }
-  for (const std::unique_ptr<comm::Work>& work : works) Await(*work);
+  for (const std::unique_ptr<comm::Work>& work : works) AwaitWork(*work);
   return out;
 }
 
-at::Tensor There(const at::Tensor& x, const ExpertExchange& exchange, const char* tag) {
+at::Tensor SentThere(const at::Tensor& x, const ExpertExchange& exchange, const char* tag) {
   const at::Tensor received = Moved(x, exchange.sent, exchange.received, *exchange.group, tag);
   return at::index_select(received, 0, exchange.by_expert);
 }
 
-at::Tensor Back(const at::Tensor& results, const ExpertExchange& exchange, const char* tag) {
+at::Tensor SentBack(const at::Tensor& results, const ExpertExchange& exchange, const char* tag) {
   const at::Tensor by_rank = at::index_select(results, 0, exchange.by_rank);
   return Moved(by_rank, exchange.received, exchange.sent, *exchange.group, tag);
 }
 
 // One direction; its backward pass is the other one.
-struct ExchangeFunction : torch::autograd::Function<ExchangeFunction> {
+struct RowExchangeFunction : torch::autograd::Function<RowExchangeFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x,
                             const ExpertExchange& exchange, bool there) {
     ctx->saved_data["group"] = reinterpret_cast<int64_t>(exchange.group);
@@ -90,7 +90,7 @@ struct ExchangeFunction : torch::autograd::Function<ExchangeFunction> {
     ctx->saved_data["received"] = exchange.received;
     ctx->saved_data["there"] = there;
     ctx->save_for_backward({exchange.by_expert, exchange.by_rank});
-    return there ? There(x, exchange, kThere) : Back(x, exchange, kBack);
+    return there ? SentThere(x, exchange, kThere) : SentBack(x, exchange, kBack);
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
@@ -102,15 +102,15 @@ struct ExchangeFunction : torch::autograd::Function<ExchangeFunction> {
     exchange.by_expert = saved[0];
     exchange.by_rank = saved[1];
     const bool there = ctx->saved_data["there"].toBool();
-    return {there ? Back(grads[0], exchange, "gradients from experts")
-                  : There(grads[0], exchange, "gradients to experts"),
+    return {there ? SentBack(grads[0], exchange, "gradients from experts")
+                  : SentThere(grads[0], exchange, "gradients to experts"),
             at::Tensor(), at::Tensor()};
   }
 };
 
-at::Tensor Exchanged(const at::Tensor& x, const ExpertExchange& exchange, bool there) {
-  if (NeedsGraph({x})) return ExchangeFunction::apply(x, exchange, there);
-  return there ? There(x, exchange, kThere) : Back(x, exchange, kBack);
+at::Tensor RowsExchanged(const at::Tensor& x, const ExpertExchange& exchange, bool there) {
+  if (NeedsGraph({x})) return RowExchangeFunction::apply(x, exchange, there);
+  return there ? SentThere(x, exchange, kThere) : SentBack(x, exchange, kBack);
 }
 
 // Rows of each rank's tokens, of which there are counts[r, e] for own expert e, in both orders.
@@ -163,7 +163,7 @@ ExpertExchange PlanExchange(const ExpertRows& rows, comm::ProcessGroup& group) {
   const at::Device device = rows.tokens.device();
   const at::Tensor sent = counts.to(device);
   at::Tensor received = at::empty_like(sent);
-  Await(*Issued(group.AllToAll(received.view(-1), sent.view(-1), "rows of experts")));
+  AwaitWork(*Issued(group.AllToAll(received.view(-1), sent.view(-1), "rows of experts")));
   OrderRows(received.cpu(), exchange);
   exchange.by_expert = exchange.by_expert.to(device);
   exchange.by_rank = exchange.by_rank.to(device);
@@ -171,11 +171,11 @@ ExpertExchange PlanExchange(const ExpertRows& rows, comm::ProcessGroup& group) {
 }
 
 at::Tensor ToExperts(const at::Tensor& x, const ExpertExchange& exchange) {
-  return Exchanged(x, exchange, /*there=*/true);
+  return RowsExchanged(x, exchange, /*there=*/true);
 }
 
 at::Tensor FromExperts(const at::Tensor& results, const ExpertExchange& exchange) {
-  return Exchanged(results, exchange, /*there=*/false);
+  return RowsExchanged(results, exchange, /*there=*/false);
 }
 
 }  // namespace tandem::model

@@ -57,6 +57,11 @@ extern std::vector<at::Tensor> weights, biases;
 extern std::vector<const kernels::PackedMatrix*> packed;
 }  // namespace tandem::model::expert_rows_example
 
+namespace tandem::model::expert_exchange_example {
+using namespace expert_rows_example;
+extern comm::ProcessGroup& group;
+}  // namespace tandem::model::expert_exchange_example
+
 namespace tandem::model::frozen_parameters_example {
 using namespace model_names;
 }  // namespace tandem::model::frozen_parameters_example
