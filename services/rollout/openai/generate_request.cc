@@ -59,8 +59,9 @@ absl::StatusOr<CompletionRequest> ParseGenerateRequest(const ordered_json& body,
       CheckPromptLength(static_cast<int64_t>(prompt.ids.size()), options.text.max_model_len));
   request.prompts.push_back(std::move(prompt));
   const ordered_json* params = fields.Find("sampling_params");
-  if (params != nullptr && !params->is_object())
+  if (params != nullptr && !params->is_object()) {
     return fields.Error("sampling_params", "an object");
+  }
   RETURN_IF_ERROR(
       ReadSamplingParams(params == nullptr ? ordered_json::object() : *params, request));
   RETURN_IF_ERROR(CheckNumChoices(request, 1));

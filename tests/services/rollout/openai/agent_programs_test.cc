@@ -230,7 +230,7 @@ TEST_F(AgentProgramsTest, TokensGoInAndOut) {
     EXPECT_EQ(token["top_logprobs"][0]["logprob"], token["logprob"]);
   }
 
-  body["sampling_params"]["stop_token_ids"] = {ids[2]};
+  body["sampling_params"]["stop_token_ids"] = json::array({ids[2]});
   body["stream"] = true;
   json streamed = json::array(), last;
   for (const json& event : Events(Post("/inference/v1/generate", body).body)) {
