@@ -59,7 +59,7 @@ class EpisodesRun : public ::testing::Test {
                                     "trainer.test_freq=0",
                                     "actor.entropy_coeff=0.05",  // a gradient in every step
                                     "rollout.max_tokens=12",
-                                    "rollout.block_size=4",
+                                    "rollout.block_size=16",
                                     "environment.max_tokens=44",
                                     "environment.max_turns=4",
                                     "seed=3"};

@@ -24,7 +24,10 @@ std::vector<TokenLogprob> TopLogprobs(const float* logits, int64_t vocab_size, i
   }
   std::sort_heap(top.begin(), top.end(), likelier);
   const float log_sum_exp = logits[known.id] - known.logprob;
-  for (TokenLogprob& token : top) token.logprob -= log_sum_exp;
+  for (TokenLogprob& token : top) {
+    // The known token has one log-prob, without another rounding.
+    token.logprob = token.id == known.id ? known.logprob : token.logprob - log_sum_exp;
+  }
   return top;
 }
 
