@@ -83,14 +83,20 @@ absl::StatusOr<GenerationRequest> FromProto(const v1::GenerateRequest& request,
   out.priority = request.priority();
   out.client_id = request.client_id();
   for (const v1::BegunSample& begun : request.begun()) {
-    if (begun.finish_reason() == common::v1::FINISH_REASON_ABORTED) {
+    const common::v1::FinishReason reason = begun.finish_reason();
+    if (reason == common::v1::FINISH_REASON_ABORTED) {
       return rpc::InvalidField("begun.finish_reason",
                                "expected STOP, LENGTH or unset, found ABORTED; leave it unset to "
                                "continue an aborted sample");
     }
+    if (reason == common::v1::FINISH_REASON_MAX_TURNS) {
+      return rpc::InvalidField("begun.finish_reason",
+                               "expected STOP, LENGTH or unset, found MAX_TURNS, which ends "
+                               "episodes and no request");
+    }
     out.begun.push_back({begun.index(),
                          {begun.token_ids().begin(), begun.token_ids().end()},
-                         begun.finish_reason() != common::v1::FINISH_REASON_UNSPECIFIED});
+                         reason != common::v1::FINISH_REASON_UNSPECIFIED});
   }
   return out;
 }

@@ -25,11 +25,11 @@ TEST(EnumCheck, NamesThePathBelowThePlace) {
   rollout::v1::GenerateRequest request;
   request.add_begun();
   request.add_begun()->set_finish_reason(kUnknown);
-  EXPECT_THAT(
-      CheckEnums(request),
-      StatusIs(absl::StatusCode::kInvalidArgument,
-               "begun[1].finish_reason: expected one of FINISH_REASON_UNSPECIFIED, "
-               "FINISH_REASON_STOP, FINISH_REASON_LENGTH, FINISH_REASON_ABORTED; found 77"));
+  EXPECT_THAT(CheckEnums(request),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "begun[1].finish_reason: expected one of FINISH_REASON_UNSPECIFIED, "
+                       "FINISH_REASON_STOP, FINISH_REASON_LENGTH, FINISH_REASON_ABORTED, "
+                       "FINISH_REASON_MAX_TURNS; found 77"));
   common::v1::Sample sample;
   sample.add_segments()->set_kind(static_cast<common::v1::SegmentKind>(-1));
   EXPECT_THAT(CheckEnums(sample, "samples[3]"),

@@ -89,6 +89,10 @@ TEST_F(HostileClientTest, EveryFieldOutOfRangeIsNamedWhileOthersGoOn) {
       {"request_id", [](auto& r) { r.set_request_id(std::string(129, 'i')); }},
       {"begun[0].index", [](auto& r) { r.add_begun()->set_index(7); }},
       {"begun[0].token_ids[0]", [](auto& r) { r.add_begun()->add_token_ids(2048); }},
+      {"begun.finish_reason",
+       [](auto& r) { r.add_begun()->set_finish_reason(common::v1::FINISH_REASON_ABORTED); }},
+      {"begun.finish_reason",
+       [](auto& r) { r.add_begun()->set_finish_reason(common::v1::FINISH_REASON_MAX_TURNS); }},
   };
   v1::GenerateRequest good = Request({1, 80}, 300);
   good.mutable_sampling()->set_n(4);
