@@ -5,13 +5,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <memory>
 
-#include "absl/strings/str_cat.h"
 #include "common/tokenizer/tokenizer.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_folder.h"
+#include "tests/support/test_data.h"
 #include "tests/support/tiny_model.h"
 
 namespace tandem::environment {
@@ -27,9 +26,7 @@ ordered_json Message(const std::string& role, const std::string& content) {
 }
 
 std::unique_ptr<tokenizer::Tokenizer> LoadReal(const std::string& name) {
-  const char* data = std::getenv("TANDEM_DATA");
-  auto tokenizer = tokenizer::Tokenizer::Load(
-      absl::StrCat(data == nullptr ? "../shared/data" : data, "/tokenizers/", name));
+  auto tokenizer = tokenizer::Tokenizer::Load(testing::TestData("tokenizers/" + name));
   EXPECT_OK(tokenizer.status());
   return *std::move(tokenizer);
 }
@@ -44,6 +41,7 @@ std::unique_ptr<tokenizer::Tokenizer> LoadTiny(const TempFolder& folder, const s
 }
 
 TEST(ObservationText, IsWhatQwensTemplateAddsAfterTheEndOfTurn) {
+  SKIP_WITHOUT_DATA("tokenizers/qwen2.5");
   const auto tokenizer = LoadReal("qwen2.5");
   ordered_json conversation = ordered_json::array({Message("user", "How much is 48/2?")});
   const ordered_json observation = ordered_json::array({Message("tool", "24")});
@@ -65,6 +63,7 @@ TEST(ObservationText, IsWhatQwensTemplateAddsAfterTheEndOfTurn) {
 }
 
 TEST(ObservationText, EndsATurnThatAStopStringEnded) {
+  SKIP_WITHOUT_DATA("tokenizers/qwen2.5");
   const auto tokenizer = LoadReal("qwen2.5");
   ordered_json conversation = ordered_json::array({Message("user", "1+1?")});
   ASSERT_OK_AND_ASSIGN(const std::string prompt,
@@ -78,6 +77,7 @@ TEST(ObservationText, EndsATurnThatAStopStringEnded) {
 }
 
 TEST(ObservationText, NamesTheTextThatATemplateRewrites) {
+  SKIP_WITHOUT_DATA("tokenizers/qwen3");
   // Qwen3 removes the reasoning of earlier turns when a user speaks.
   const auto tokenizer = LoadReal("qwen3");
   ordered_json conversation = ordered_json::array({Message("user", "1+1?")});
