@@ -44,14 +44,11 @@ struct Prompt {
 
 // A run of a completion's tokens of one origin, in an episode of several turns.
 struct EpisodeSegment {
-  enum class Kind {
-    kSampled,      // a turn of the policy, or a part of one
-    kObservation,  // what the environment said
-    kPrompt,       // the conversation so far, where the chat template rewrote it: a new sequence
-  };
-  Kind kind = Kind::kSampled;
+  // Sampled: a turn of the policy, or a part of one. Prompt: the conversation so far, where the chat
+  // template rewrote it, which begins a new sequence.
+  common::v1::SegmentKind kind = common::v1::SEGMENT_KIND_SAMPLED;
   int64_t num_tokens = 0;
-  double reward = 0;  // what the environment gave; kSampled only
+  double reward = 0;  // what the environment gave; sampled ones only
 
   friend bool operator==(const EpisodeSegment&, const EpisodeSegment&) = default;
 };

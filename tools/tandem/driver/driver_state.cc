@@ -19,10 +19,7 @@ v1::Completion ToProto(const Completion& completion) {
   for (const auto& span : completion.version_spans) *out.add_version_spans() = span;
   for (const EpisodeSegment& segment : completion.segments) {
     v1::EpisodeSegment& added = *out.add_segments();
-    added.set_kind(segment.kind == EpisodeSegment::Kind::kSampled ? common::v1::SEGMENT_KIND_SAMPLED
-                   : segment.kind == EpisodeSegment::Kind::kPrompt
-                       ? common::v1::SEGMENT_KIND_PROMPT
-                       : common::v1::SEGMENT_KIND_ENVIRONMENT);
+    added.set_kind(segment.kind);
     added.set_num_tokens(segment.num_tokens);
     added.set_reward(segment.reward);
   }
@@ -42,11 +39,7 @@ Completion FromProto(const v1::Completion& completion) {
   out.finish_reason = completion.finish_reason();
   out.version_spans.assign(completion.version_spans().begin(), completion.version_spans().end());
   for (const v1::EpisodeSegment& segment : completion.segments()) {
-    out.segments.push_back(
-        {segment.kind() == common::v1::SEGMENT_KIND_SAMPLED  ? EpisodeSegment::Kind::kSampled
-         : segment.kind() == common::v1::SEGMENT_KIND_PROMPT ? EpisodeSegment::Kind::kPrompt
-                                                             : EpisodeSegment::Kind::kObservation,
-         segment.num_tokens(), segment.reward()});
+    out.segments.push_back({segment.kind(), segment.num_tokens(), segment.reward()});
   }
   out.facts.num_turns = completion.num_turns();
   out.facts.num_tool_calls = completion.num_tool_calls();

@@ -24,7 +24,7 @@ class EnvironmentReward : public RewardSource {
       int64_t end = 0;
       for (const EpisodeSegment& segment : judged.completion->segments) {
         end += segment.num_tokens;
-        if (segment.kind != EpisodeSegment::Kind::kSampled) continue;
+        if (segment.kind != common::v1::SEGMENT_KIND_SAMPLED) continue;
         *score.reward += segment.reward;
         score.token_rewards[end - 1] = segment.reward;
       }

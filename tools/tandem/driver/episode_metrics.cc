@@ -24,10 +24,10 @@ void AddEpisodeMetrics(const std::vector<Group>& groups, Metrics& metrics) {
       stopped += completion.finish_reason == common::v1::FINISH_REASON_MAX_TURNS ? 1 : 0;
       for (const EpisodeSegment& segment : completion.segments) {
         reward += segment.reward;
-        if (segment.kind == EpisodeSegment::Kind::kObservation) {
+        if (segment.kind == common::v1::SEGMENT_KIND_ENVIRONMENT) {
           observed += static_cast<double>(segment.num_tokens);
         }
-        rewritten += segment.kind == EpisodeSegment::Kind::kPrompt ? 1 : 0;
+        rewritten += segment.kind == common::v1::SEGMENT_KIND_PROMPT ? 1 : 0;
       }
     }
   }

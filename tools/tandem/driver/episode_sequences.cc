@@ -42,32 +42,32 @@ std::vector<EpisodeSequence> SequencesOf(const std::vector<uint32_t>& prompt_ids
   std::vector<EpisodeSegment> segments = completion.segments;
   if (segments.empty()) {
     segments = {
-        {EpisodeSegment::Kind::kSampled, static_cast<int64_t>(completion.token_ids.size()), 0}};
+        {common::v1::SEGMENT_KIND_SAMPLED, static_cast<int64_t>(completion.token_ids.size()), 0}};
   }
   int64_t begin = 0;
   for (const EpisodeSegment& segment : segments) {
     const int64_t end = begin + segment.num_tokens;
     std::vector<uint32_t> ids = Slice(completion.token_ids, begin, end);
     switch (segment.kind) {
-      case EpisodeSegment::Kind::kPrompt:
+      case common::v1::SEGMENT_KIND_PROMPT:
         PassRewards(Slice(completion.token_rewards, begin, end), out.back());
         out.push_back({std::move(ids), {}});
         break;
-      case EpisodeSegment::Kind::kObservation:
-        PassRewards(Slice(completion.token_rewards, begin, end), out.back());
-        out.back().parts.push_back({.is_sampled = false,
-                                    .token_ids = std::move(ids),
-                                    .logprobs = {},
-                                    .token_rewards = {},
-                                    .version_spans = {}});
-        break;
-      case EpisodeSegment::Kind::kSampled:
+      case common::v1::SEGMENT_KIND_SAMPLED:
         out.back().parts.push_back({.is_sampled = true,
                                     .token_ids = std::move(ids),
                                     .reward = segment.reward,
                                     .logprobs = Slice(completion.processed_logprobs, begin, end),
                                     .token_rewards = Slice(completion.token_rewards, begin, end),
                                     .version_spans = SpansOf(completion, begin, end)});
+        break;
+      default:  // the environment's
+        PassRewards(Slice(completion.token_rewards, begin, end), out.back());
+        out.back().parts.push_back({.is_sampled = false,
+                                    .token_ids = std::move(ids),
+                                    .logprobs = {},
+                                    .token_rewards = {},
+                                    .version_spans = {}});
         break;
     }
     begin = end;

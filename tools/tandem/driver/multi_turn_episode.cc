@@ -125,7 +125,7 @@ class MultiTurnEpisode : public Episode {
       out_.version_spans.push_back(std::move(span));
     }
     const auto size = static_cast<int64_t>(completion.token_ids.size());
-    out_.segments.push_back({EpisodeSegment::Kind::kSampled, size, 0});
+    out_.segments.push_back({common::v1::SEGMENT_KIND_SAMPLED, size, 0});
     num_tokens_ += size;
     if (begin > 0) {  // not the first request, which all of the group share
       out_.facts.num_prompt_tokens += completion.num_prompt_tokens;
@@ -201,7 +201,7 @@ class MultiTurnEpisode : public Episode {
       ASSIGN_OR_RETURN(text, tokenizer_->Decode(std::vector<int32_t>(ids.begin(), ids.end()),
                                                 /*skip_special_tokens=*/true));
     }
-    AddIds(ids, EpisodeSegment::Kind::kObservation);
+    AddIds(ids, common::v1::SEGMENT_KIND_ENVIRONMENT);
     // In a chat the assistant's message goes on after it; the environment sees what follows.
     if (prompt_.chat.has_value()) begun_text_ += sampled_.text + text;
     EndTurn(text);
@@ -254,10 +254,10 @@ class MultiTurnEpisode : public Episode {
     if (rendered.mismatch.has_value()) {
       ASSIGN_OR_RETURN(const std::vector<uint32_t> ids, Tokenize(rendered.with_all));
       turn_.token_ids.clear();
-      AddIds(ids, EpisodeSegment::Kind::kPrompt);
+      AddIds(ids, common::v1::SEGMENT_KIND_PROMPT);
     } else {
       ASSIGN_OR_RETURN(const std::vector<uint32_t> ids, Tokenize(rendered.text));
-      AddIds(ids, EpisodeSegment::Kind::kObservation);
+      AddIds(ids, common::v1::SEGMENT_KIND_ENVIRONMENT);
     }
     for (const ordered_json& message : observation) messages_.push_back(message);
     so_far_ = rendered.with_all;
@@ -278,7 +278,7 @@ class MultiTurnEpisode : public Episode {
     return std::vector<uint32_t>(ids.begin(), ids.end());
   }
 
-  void AddIds(const std::vector<uint32_t>& ids, EpisodeSegment::Kind kind) {
+  void AddIds(const std::vector<uint32_t>& ids, common::v1::SegmentKind kind) {
     if (ids.empty()) return;
     before_observation_ = out_.token_ids.size();
     text_before_observation_ = out_.text;
@@ -288,7 +288,7 @@ class MultiTurnEpisode : public Episode {
     out_.processed_logprobs.resize(out_.token_ids.size());
     const auto size = static_cast<int64_t>(ids.size());
     out_.segments.push_back({kind, size, 0});
-    if (kind == EpisodeSegment::Kind::kObservation) num_tokens_ += size;
+    if (kind == common::v1::SEGMENT_KIND_ENVIRONMENT) num_tokens_ += size;
   }
 
   // The next sampled tokens belong to a new turn; `observation` lies between.
@@ -304,7 +304,8 @@ class MultiTurnEpisode : public Episode {
   // completion ends with what the policy said.
   bool HasRoom() {
     if (room() > 0) return true;
-    if (out_.segments.back().kind == EpisodeSegment::Kind::kSampled) return false;  // it was empty
+    if (out_.segments.back().kind == common::v1::SEGMENT_KIND_SAMPLED)
+      return false;  // it was empty
     out_.token_ids.resize(before_observation_);
     out_.logprobs.resize(before_observation_);
     out_.processed_logprobs.resize(before_observation_);

@@ -20,7 +20,9 @@ bool IsSpan(const json& span) {
          span[1].is_number_integer() && span[2].is_number_integer();
 }
 
-void AddSampled(const json& segment, size_t size, json& flat) {
+// Adds what a segment says of its `size` tokens, and null and 0 where it says nothing. Returns whether
+// it has rewards of tokens.
+bool AddTokens(const json& segment, size_t size, json& flat) {
   const auto begin = static_cast<int64_t>(flat["logprobs"].size());
   const json logprobs = ListAt(segment, "logprobs");
   const json rewards = ListAt(segment, "token_rewards");
@@ -33,7 +35,7 @@ void AddSampled(const json& segment, size_t size, json& flat) {
     flat["policy_versions"].push_back(
         {span[0], span[1].get<int64_t>() + begin, span[2].get<int64_t>() + begin});
   }
-  if (!rewards.empty()) flat["has_rewards"] = true;
+  return !rewards.empty();
 }
 
 }  // namespace
@@ -41,13 +43,10 @@ void AddSampled(const json& segment, size_t size, json& flat) {
 void FlattenSample(json& sample) {
   const json segments = ListAt(sample, "segments");
   if (segments.empty()) return;
-  json flat = {{"prompt_ids", json::array()},
-               {"response_ids", json::array()},
-               {"logprobs", json::array()},
-               {"policy_versions", json::array()},
-               {"token_rewards", json::array()},
-               {"observed", json::array()},
-               {"has_rewards", false}};
+  json flat = {{"prompt_ids", json::array()},    {"response_ids", json::array()},
+               {"logprobs", json::array()},      {"policy_versions", json::array()},
+               {"token_rewards", json::array()}, {"observed", json::array()}};
+  bool has_rewards = false;
   for (const json& segment : segments) {
     if (!segment.is_object()) continue;
     const json kind = segment.value("kind", json());
@@ -55,19 +54,11 @@ void FlattenSample(json& sample) {
     json& list = flat[kind == "prompt" ? "prompt_ids" : "response_ids"];
     for (const json& id : ids) list.push_back(id);
     if (kind == "prompt") continue;
-    if (kind == "sampled") {
-      AddSampled(segment, ids.size(), flat);
-      continue;
-    }
+    const bool is_sampled = kind == "sampled";
     const size_t begin = flat["logprobs"].size();
-    for (size_t i = 0; i < ids.size(); ++i) {
-      flat["logprobs"].push_back(nullptr);
-      flat["token_rewards"].push_back(0);
-    }
-    flat["observed"].push_back({begin, begin + ids.size()});
+    has_rewards |= AddTokens(is_sampled ? segment : json::object(), ids.size(), flat);
+    if (!is_sampled) flat["observed"].push_back({begin, begin + ids.size()});
   }
-  const bool has_rewards = flat["has_rewards"];
-  flat.erase("has_rewards");
   if (!has_rewards) flat.erase("token_rewards");
   sample.erase("segments");
   sample.update(flat);

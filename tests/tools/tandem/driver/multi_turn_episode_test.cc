@@ -27,7 +27,6 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using Kind = EpisodeSegment::Kind;
 
 // A message is "CONTENT<eos>,", an assistant's begins with "=". The comma is never sampled.
 constexpr char kTemplate[] =
@@ -169,11 +168,11 @@ TEST_F(MultiTurnEpisodeTest, KeepsSampledTokensAndAppendsWhatTheTemplateAdds) {
   const Completion out = episode_->Take();
   EXPECT_EQ(out.finish_reason, common::v1::FINISH_REASON_STOP);
   EXPECT_EQ(Text(out.token_ids), "2<eos>,7<eos>,=34<eos>,8<eos>,=5<eos>");
-  EXPECT_THAT(
-      out.segments,
-      ElementsAre(EpisodeSegment{Kind::kSampled, 2, 0}, EpisodeSegment{Kind::kObservation, 5, 0},
-                  EpisodeSegment{Kind::kSampled, 3, 0}, EpisodeSegment{Kind::kObservation, 5, 0},
-                  EpisodeSegment{Kind::kSampled, 2, 0}));
+  EXPECT_THAT(out.segments, ElementsAre(EpisodeSegment{common::v1::SEGMENT_KIND_SAMPLED, 2, 0},
+                                        EpisodeSegment{common::v1::SEGMENT_KIND_ENVIRONMENT, 5, 0},
+                                        EpisodeSegment{common::v1::SEGMENT_KIND_SAMPLED, 3, 0},
+                                        EpisodeSegment{common::v1::SEGMENT_KIND_ENVIRONMENT, 5, 0},
+                                        EpisodeSegment{common::v1::SEGMENT_KIND_SAMPLED, 2, 0}));
   EXPECT_EQ(out.facts.num_turns, 3);
   // Half of each prompt of the second and third request.
   EXPECT_EQ(out.facts.num_prompt_tokens, 11 + 19);
@@ -377,8 +376,9 @@ TEST(EpisodeSequences, RewardsOfObservationsPassToTheTurnBefore) {
   Completion completion;
   completion.token_ids = {1, 2, 3, 4, 5};
   completion.token_rewards = {0.5, 0.25, 1, 2, 4};
-  completion.segments = {
-      {Kind::kSampled, 2, 0}, {Kind::kObservation, 2, 0}, {Kind::kSampled, 1, 0}};
+  completion.segments = {{common::v1::SEGMENT_KIND_SAMPLED, 2, 0},
+                         {common::v1::SEGMENT_KIND_ENVIRONMENT, 2, 0},
+                         {common::v1::SEGMENT_KIND_SAMPLED, 1, 0}};
 
   const auto sequences = SequencesOf({9}, completion);
 

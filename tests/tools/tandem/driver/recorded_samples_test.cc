@@ -151,12 +151,11 @@ TEST(RecordedSamples, ReadsBackTheEpisodesThatARunWrites) {
   completion.token_rewards = {0, 0.25, 0, 0, 0.5, 0, 0, 1.0 / 3};
   completion.reward = 1.5;
   completion.finish_reason = common::v1::FINISH_REASON_MAX_TURNS;
-  using Kind = EpisodeSegment::Kind;
-  completion.segments = {{Kind::kSampled, 2, 0.25},
-                         {Kind::kObservation, 1, 0},
-                         {Kind::kSampled, 2, 0.5},
-                         {Kind::kPrompt, 2, 0},
-                         {Kind::kSampled, 1, 0.75}};
+  completion.segments = {{common::v1::SEGMENT_KIND_SAMPLED, 2, 0.25},
+                         {common::v1::SEGMENT_KIND_ENVIRONMENT, 1, 0},
+                         {common::v1::SEGMENT_KIND_SAMPLED, 2, 0.5},
+                         {common::v1::SEGMENT_KIND_PROMPT, 2, 0},
+                         {common::v1::SEGMENT_KIND_SAMPLED, 1, 0.75}};
   common::v1::VersionSpan& span = completion.version_spans.emplace_back();
   span.set_policy_version(3);
   span.set_end(2);
