@@ -34,9 +34,21 @@ bool PlaysEpisodes(const v1::RunConfig& config) {
   return name != v1::ENVIRONMENT_NAME_UNSPECIFIED && name != v1::ENVIRONMENT_NAME_SINGLE_TURN;
 }
 
+namespace {
+
+bool EpisodesAreLimited(const v1::RunConfig& config) {
+  return PlaysEpisodes(config) && config.environment().max_tokens() > 0;
+}
+
+}  // namespace
+
 int64_t LongestCompletion(const v1::RunConfig& config) {
-  const int64_t of_episode = config.environment().max_tokens();
-  return PlaysEpisodes(config) && of_episode > 0 ? of_episode : config.rollout().max_tokens();
+  return EpisodesAreLimited(config) ? config.environment().max_tokens()
+                                    : config.rollout().max_tokens();
+}
+
+std::string LongestCompletionKey(const v1::RunConfig& config) {
+  return EpisodesAreLimited(config) ? "environment.max_tokens" : "rollout.max_tokens";
 }
 
 }  // namespace tandem::config

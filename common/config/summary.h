@@ -28,6 +28,9 @@ bool PlaysEpisodes(const v1::RunConfig& config);
 // of all turns of an episode.
 int64_t LongestCompletion(const v1::RunConfig& config);
 
+// The key that says so.
+std::string LongestCompletionKey(const v1::RunConfig& config);
+
 }  // namespace tandem::config
 
 #endif  // TANDEM_COMMON_CONFIG_SUMMARY_H_

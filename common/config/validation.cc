@@ -548,13 +548,11 @@ std::vector<std::string> FindInvalidValues(const v1::RunConfig& config, const Pl
   CheckNumerics(config, &check);
   const int64_t longest = config.data().max_prompt_length() + LongestCompletion(config);
   if (config.rollout().max_model_len() > 0 && longest > config.rollout().max_model_len()) {
-    check.Fail("rollout.max_model_len",
-               absl::StrFormat("expected at least data.max_prompt_length + %s = %d, found %d; 0 "
-                               "takes the model's maximum",
-                               LongestCompletion(config) == config.rollout().max_tokens()
-                                   ? "rollout.max_tokens"
-                                   : "environment.max_tokens",
-                               longest, config.rollout().max_model_len()));
+    check.Fail(
+        "rollout.max_model_len",
+        absl::StrFormat("expected at least data.max_prompt_length + %s = %d, found %d; 0 "
+                        "takes the model's maximum",
+                        LongestCompletionKey(config), longest, config.rollout().max_model_len()));
   }
   return check.Take();
 }

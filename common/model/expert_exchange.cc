@@ -1,6 +1,5 @@
 #include "common/model/expert_exchange.h"
 
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/index_select.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -20,15 +19,6 @@ using torch::autograd::variable_list;
 
 constexpr char kThere[] = "rows to experts";
 constexpr char kBack[] = "rows from experts";
-
-std::unique_ptr<comm::Work> Issued(comm::ProcessGroup::WorkOr work) {
-  if (!work.ok()) throw CollectiveError(std::move(work).status());
-  return *std::move(work);
-}
-
-void AwaitWork(comm::Work& work) {
-  if (absl::Status status = work.Wait(); !status.ok()) throw CollectiveError(std::move(status));
-}
 
 std::vector<int64_t> StartsOf(const std::vector<int64_t>& counts) {
   std::vector<int64_t> starts(counts.size() + 1, 0);
@@ -67,7 +57,7 @@ at::Tensor Moved(const at::Tensor& x, const std::vector<int64_t>& sent,
       receive(peer);
     }
   }
-  for (const std::unique_ptr<comm::Work>& work : works) AwaitWork(*work);
+  for (const std::unique_ptr<comm::Work>& work : works) Await(*work);
   return out;
 }
 
@@ -161,10 +151,7 @@ ExpertExchange PlanExchange(const ExpertRows& rows, comm::ProcessGroup& group) {
     exchange.sent.push_back(first[(r + 1) * experts] - first[r * experts]);
   }
   const at::Device device = rows.tokens.device();
-  const at::Tensor sent = counts.to(device);
-  at::Tensor received = at::empty_like(sent);
-  AwaitWork(*Issued(group.AllToAll(received.view(-1), sent.view(-1), "rows of experts")));
-  OrderRows(received.cpu(), exchange);
+  OrderRows(ExchangeSlices(counts.to(device), &group, "rows of experts").cpu(), exchange);
   exchange.by_expert = exchange.by_expert.to(device);
   exchange.by_rank = exchange.by_rank.to(device);
   return exchange;

@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <memory>
+#include <utility>
 
 #include "common/model/cpu_dispatch.h"
 
@@ -12,11 +13,6 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-
-void Await(comm::ProcessGroup::WorkOr work) {
-  if (!work.ok()) throw CollectiveError(std::move(work).status());
-  if (absl::Status status = (*work)->Wait(); !status.ok()) throw CollectiveError(std::move(status));
-}
 
 at::Tensor Summed(const at::Tensor& x, comm::ProcessGroup& group, const char* tag) {
   at::Tensor sum = x.detach().clone(at::MemoryFormat::Contiguous);
@@ -27,7 +23,7 @@ at::Tensor Summed(const at::Tensor& x, comm::ProcessGroup& group, const char* ta
 at::Tensor Exchanged(const at::Tensor& x, comm::ProcessGroup& group, const char* tag) {
   const at::Tensor in = x.detach().contiguous();
   at::Tensor out = at::empty_like(in);
-  Await(group.AllToAll(out.view(-1), in.view(-1), tag));
+  Await(*Issued(group.AllToAll(out.view(-1), in.view(-1), tag)));
   return out;
 }
 
@@ -71,6 +67,15 @@ struct ExchangeFunction : torch::autograd::Function<ExchangeFunction> {
 
 }  // namespace
 
+std::unique_ptr<comm::Work> Issued(comm::ProcessGroup::WorkOr work) {
+  if (!work.ok()) throw CollectiveError(std::move(work).status());
+  return *std::move(work);
+}
+
+void Await(comm::Work& work) {
+  if (absl::Status status = work.Wait(); !status.ok()) throw CollectiveError(std::move(status));
+}
+
 at::Tensor CopyToRanks(const at::Tensor& x, comm::ProcessGroup* group, const char* tag) {
   if (!IsSplit(group) || x.numel() == 0 || !NeedsGraph({x})) return x;
   return CopyFunction::apply(x, group, tag);
@@ -89,7 +94,7 @@ at::Tensor ExchangeSlices(const at::Tensor& x, comm::ProcessGroup* group, const 
 }
 
 void AllReduce(at::Tensor& tensor, comm::ReduceOp op, comm::ProcessGroup& group, const char* tag) {
-  Await(group.AllReduce(tensor, op, tag));
+  Await(*Issued(group.AllReduce(tensor, op, tag)));
 }
 
 }  // namespace tandem::model

@@ -10,6 +10,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <memory>
 #include <stdexcept>
 #include <utility>
 
@@ -28,6 +29,10 @@ class CollectiveError : public std::runtime_error {
  private:
   absl::Status status_;
 };
+
+// Return what was issued, and wait for it; both throw CollectiveError.
+std::unique_ptr<comm::Work> Issued(comm::ProcessGroup::WorkOr work);
+void Await(comm::Work& work);
 
 inline bool IsSplit(const comm::ProcessGroup* group) {
   return group != nullptr && group->size() > 1;

@@ -4,20 +4,18 @@
 //   <arg_key>x</arg_key>
 //   <arg_value>1</arg_value>
 //   </tool_call>
-#include <utility>
+#include <memory>
+#include <string>
 
 #include "absl/strings/str_cat.h"
-#include "common/io/json_text.h"
-#include "common/io/ordered_json.h"
-#include "common/tool_calls/argument_value.h"
 #include "common/tool_calls/call_object.h"
 #include "common/tool_calls/format.h"
-#include "common/tool_calls/marked_scanner.h"
+#include "common/tool_calls/tagged_scanner.h"
 
 namespace tandem::tool_calls {
 namespace {
 
-class Glm45Scanner final : public MarkedScanner {
+class Glm45Scanner final : public TaggedScanner {
   static constexpr absl::string_view kBegin = "<tool_call>";
   static constexpr absl::string_view kEnd = "</tool_call>";
   static constexpr absl::string_view kKey = "<arg_key>";
@@ -26,88 +24,76 @@ class Glm45Scanner final : public MarkedScanner {
   static constexpr absl::string_view kValueEnd = "</arg_value>";
 
  public:
-  explicit Glm45Scanner(const Schemas& schemas) : MarkedScanner({kBegin}), schemas_(schemas) {}
+  explicit Glm45Scanner(const Schemas& schemas) : TaggedScanner({kBegin}, schemas) {}
 
  private:
   enum class Step { kName, kKeyOrEnd, kKeyText, kValueBegin, kValueText };
 
-  void Begin() override {
+  void BeginCall() override {
     at_ = kBegin.size();
-    searched_ = 0;
     step_ = Step::kName;
-    name_.clear();
-    arguments_ = nlohmann::ordered_json::object();
-    keys_ = io::OrderedKeys();
   }
 
-  Found ReadCall(absl::string_view text, size_t /*which*/, bool ended) override {
-    Cursor cursor(text, ended, at_);
-    absl::string_view part;
-    while (true) {
-      Match match = Match::kYes;
-      const char* problem = "";
-      switch (step_) {
-        case Step::kName: {
-          cursor.SkipSpace();
-          const size_t end = text.find_first_of(" \t\r\n<", at_);
-          if (end == absl::string_view::npos) {
-            if (cursor.rest().size() > kMaxNameBytes) return Bad("expected a function's name", at_);
-            return Found::NeedsMore();
-          }
-          name_ = std::string(text.substr(at_, end - at_));
-          if (!CheckName(name_).ok()) return Bad("expected a function's name", at_);
-          at_ = end;
-          step_ = Step::kKeyOrEnd;
-          break;
-        }
-        case Step::kKeyOrEnd:
-          cursor.SkipSpace();
-          match = cursor.Take(kKey);
-          if (match == Match::kYes) {
-            step_ = Step::kKeyText;
-            break;
-          }
-          problem = "expected <arg_key> or </tool_call>";
-          if (const Match end = cursor.Take(kEnd); end == Match::kYes) {
-            return Found::Calls(at_, {{"", name_, io::JsonText(arguments_)}});
-          } else if (end == Match::kMore) {
-            match = end;
-          }
-          break;
-        case Step::kKeyText:
-          match = cursor.TakeUntil(kKeyEnd, searched_, part);
-          if (match != Match::kYes) break;
-          key_ = std::string(Trim(part));
-          step_ = Step::kValueBegin;
-          break;
-        case Step::kValueBegin:
-          cursor.SkipSpace();
-          match = cursor.Take(kValue);
-          problem = "expected <arg_value>";
-          step_ = match == Match::kYes ? Step::kValueText : step_;
-          break;
-        case Step::kValueText:
-          match = cursor.TakeUntil(kValueEnd, searched_, part);
-          if (match != Match::kYes) break;
-          keys_.ValueAt(arguments_, key_) = ArgumentValue(part, schemas_, name_, key_);
-          step_ = Step::kKeyOrEnd;
-          break;
+  Outcome TakeStep(Cursor& cursor, absl::string_view text, size_t /*which*/) override {
+    switch (step_) {
+      case Step::kName:
+        return TakeName(cursor, text);
+      case Step::kKeyOrEnd:
+        return TakeKeyOrEnd(cursor);
+      case Step::kKeyText: {
+        absl::string_view key;
+        const Match match = cursor.TakeUntil(kKeyEnd, searched_, key);
+        if (match != Match::kYes) return {match};
+        key_ = std::string(Trim(key));
+        step_ = Step::kValueBegin;
+        return {};
       }
-      if (match == Match::kMore) return Found::NeedsMore();
-      if (match == Match::kNo) {
-        return ended && *problem == '\0' ? Found::NeedsMore() : Bad(problem, at_);
+      case Step::kValueBegin: {
+        cursor.SkipSpace();
+        const Match match = cursor.Take(kValue);
+        if (match == Match::kYes) step_ = Step::kValueText;
+        return {match, "expected <arg_value>"};
+      }
+      case Step::kValueText: {
+        absl::string_view value;
+        const Match match = cursor.TakeUntil(kValueEnd, searched_, value);
+        if (match != Match::kYes) return {match};
+        AddArgument(value);
+        step_ = Step::kKeyOrEnd;
+        return {};
       }
     }
+    return {};
   }
 
-  const Schemas schemas_;
+  Outcome TakeName(Cursor& cursor, absl::string_view text) {
+    cursor.SkipSpace();
+    const size_t end = text.find_first_of(" \t\r\n<", at_);
+    if (end == absl::string_view::npos) {
+      if (cursor.rest().size() > kMaxNameBytes) return Malformed("expected a function's name", at_);
+      return {Match::kMore};
+    }
+    name_ = std::string(text.substr(at_, end - at_));
+    if (!CheckName(name_).ok()) return Malformed("expected a function's name", at_);
+    at_ = end;
+    step_ = Step::kKeyOrEnd;
+    return {};
+  }
+
+  Outcome TakeKeyOrEnd(Cursor& cursor) {
+    cursor.SkipSpace();
+    Match match = cursor.Take(kKey);
+    if (match == Match::kYes) {
+      step_ = Step::kKeyText;
+      return {};
+    }
+    const Match end = cursor.Take(kEnd);
+    if (end == Match::kYes) return Done();
+    if (end == Match::kMore) match = end;
+    return {match, "expected <arg_key> or </tool_call>"};
+  }
+
   Step step_ = Step::kName;
-  size_t at_ = 0;
-  size_t searched_ = 0;
-  std::string name_;
-  std::string key_;
-  nlohmann::ordered_json arguments_;
-  io::OrderedKeys keys_;
 };
 
 }  // namespace

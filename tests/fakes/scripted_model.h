@@ -16,6 +16,7 @@
 #include "common/status/status_macros.h"
 #include "nlohmann/json.hpp"
 #include "tests/common/model/tensor_files.h"
+#include "tests/support/character_tokenizer.h"
 #include "tests/support/temp_folder.h"
 
 namespace tandem::testing {
@@ -55,26 +56,10 @@ inline absl::StatusOr<std::string> WriteScriptedModel(const TempFolder& folder,
   for (size_t i = 0; i < tokens.size(); ++i) {
     vocabulary[tokens[i]] = i;
     if (tokens[i] == "<unk>") continue;
-    added.push_back({{"id", i},
-                     {"content", tokens[i]},
-                     {"single_word", false},
-                     {"lstrip", false},
-                     {"rstrip", false},
-                     {"normalized", false},
-                     {"special", i == 0 || script.special.contains(tokens[i])}});
+    added.push_back(AddedToken(static_cast<int>(i), tokens[i],
+                               /*special=*/i == 0 || script.special.contains(tokens[i])));
   }
-  const json tokenizer = {
-      {"version", "1.0"},
-      {"added_tokens", added},
-      {"normalizer", nullptr},
-      {"pre_tokenizer",
-       {{"type", "Split"},
-        {"pattern", {{"Regex", "."}}},
-        {"behavior", "Isolated"},
-        {"invert", false}}},
-      {"post_processor", nullptr},
-      {"decoder", {{"type", "Fuse"}}},
-      {"model", {{"type", "WordLevel"}, {"vocab", vocabulary}, {"unk_token", "<unk>"}}}};
+  const json tokenizer = CharacterTokenizer(vocabulary, added);
   const json config = {{"architectures", {"LlamaForCausalLM"}},
                        {"model_type", "llama"},
                        {"hidden_size", kSize},

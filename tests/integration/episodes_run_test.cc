@@ -16,6 +16,7 @@
 #include "absl/synchronization/mutex.h"
 #include "tests/fakes/fake_environment.h"
 #include "tests/support/addition_data.h"
+#include "tests/support/chat_templates.h"
 #include "tests/support/program.h"
 
 namespace tandem {
@@ -27,6 +28,8 @@ using environment::v1::Step;
 using ::nlohmann::json;
 using ::tandem::testing::FakeEnvironment;
 using ::tandem::testing::JsonLines;
+using ::tandem::testing::kForgetfulTemplate;
+using ::tandem::testing::kPlainTemplate;
 using ::tandem::testing::ProgramResult;
 using ::tandem::testing::ReadWhole;
 using ::tandem::testing::RunProgram;
@@ -39,21 +42,11 @@ using Turns = std::vector<std::vector<uint32_t>>;  // token ids
 
 constexpr size_t kBlockSize = 16;
 
-// A message is "CONTENT<eos>,", an assistant's begins with "=".
-constexpr char kTemplate[] =
-    "{% for m in messages %}{% if m.role == 'assistant' %}={% endif %}{{ m.content }}<eos>,"
-    "{% endfor %}{% if add_generation_prompt %}={% endif %}";
-// Forgets what the assistant said in all turns but the last.
-constexpr char kForgetful[] =
-    "{% for m in messages %}{% if m.role == 'assistant' %}="
-    "{% if loop.last %}{{ m.content }}{% endif %}{% else %}{{ m.content }}{% endif %}<eos>,"
-    "{% endfor %}{% if add_generation_prompt %}={% endif %}";
-
 class EpisodesRun : public ::testing::Test {
  protected:
   // Arguments of a run with exact numerics into `folder`/run.
   std::vector<std::string> Args(const std::vector<std::string>& sets,
-                                const std::string& chat_template = kTemplate) {
+                                const std::string& chat_template = kPlainTemplate) {
     std::vector<std::string> args = TinyRun(folder_, "train");
     folder_.Write("model/chat_template.jinja", chat_template);
     std::vector<std::string> all = {"numerics=exact",
@@ -288,7 +281,7 @@ TEST_F(EpisodesRun, ATemplateThatRewritesThePastFailsOrSplits) {
   const std::vector<std::string> sets = {"environment.name=service",
                                          "environment.endpoint=" + environment.address(),
                                          "reward.name=environment", "trainer.total_steps=2"};
-  const ProgramResult fails = RunProgram("tandem", Args(sets, kForgetful));
+  const ProgramResult fails = RunProgram("tandem", Args(sets, kForgetfulTemplate));
   EXPECT_EQ(fails.exit_code, 1);
   EXPECT_THAT(fails.err, AllOf(HasSubstr("the chat template rewrites the past when it adds the "),
                                HasSubstr("environment.on_template_mismatch=split")));
@@ -296,7 +289,7 @@ TEST_F(EpisodesRun, ATemplateThatRewritesThePastFailsOrSplits) {
   std::vector<std::string> split = sets;
   split.push_back("environment.on_template_mismatch=split");
   split.push_back("run_dir=" + (folder_ / "run"));
-  const ProgramResult run = RunProgram("tandem", Args(split, kForgetful));
+  const ProgramResult run = RunProgram("tandem", Args(split, kForgetfulTemplate));
 
   ASSERT_EQ(run.exit_code, 0) << run.err;
   for (const json& step : Metrics()) {

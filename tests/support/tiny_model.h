@@ -6,6 +6,7 @@
 #include <string>
 
 #include "nlohmann/json.hpp"
+#include "tests/support/character_tokenizer.h"
 #include "tests/support/temp_folder.h"
 
 namespace tandem::testing {
@@ -59,25 +60,8 @@ inline std::string WriteTinyModel(const TempFolder& folder,
   json vocabulary = {{"<eos>", 0}, {"<unk>", 1}};
   int next = 2;
   for (const char c : std::string("0123456789+=,")) vocabulary[std::string(1, c)] = next++;
-  const json tokenizer = {
-      {"version", "1.0"},
-      {"added_tokens",
-       {{{"id", 0},
-         {"content", "<eos>"},
-         {"single_word", false},
-         {"lstrip", false},
-         {"rstrip", false},
-         {"normalized", false},
-         {"special", true}}}},
-      {"normalizer", nullptr},
-      {"pre_tokenizer",
-       {{"type", "Split"},
-        {"pattern", {{"Regex", "."}}},
-        {"behavior", "Isolated"},
-        {"invert", false}}},
-      {"post_processor", nullptr},
-      {"decoder", {{"type", "Fuse"}}},
-      {"model", {{"type", "WordLevel"}, {"vocab", vocabulary}, {"unk_token", "<unk>"}}}};
+  const json tokenizer =
+      CharacterTokenizer(vocabulary, json::array({AddedToken(0, "<eos>", /*special=*/true)}));
   folder.Write("model/config.json", TinyModelConfig(architecture).dump());
   folder.Write("model/tokenizer.json", tokenizer.dump());
   folder.Write("model/tokenizer_config.json", R"({"eos_token": "<eos>", "unk_token": "<unk>"})");

@@ -150,8 +150,9 @@ endfunction()
 
 # A test of CUDA kernels on tests/support/cuda_emulation.h. Sanitizers look at the kernels for data races
 # within a block, misaligned accesses and integers that overflow; LibTorch keeps to one thread, for
-# ThreadSanitizer does not see how its threads synchronise. NO_RACES leaves data races out: shared arrays of
-# __nv_bfloat16, which has a constructor on the host, are constructed by the first thread there.
+# ThreadSanitizer does not see how its threads synchronise. NO_RACES leaves data races out: in templates, GCC
+# guards static arrays of __nv_bfloat16 by a byte that says whether they are constructed, though they need no
+# construction, and that byte is a race.
 function(tandem_kernel_test)
   if(NOT TANDEM_TESTS OR TANDEM_SANITIZER)
     return()

@@ -31,11 +31,11 @@ void CheckLengths(const CheckedRun& run, std::vector<std::string>& warnings) {
   if (run.rewards_test()) longest = std::max(longest, LongestPrompt(*run.test));
   const int64_t room = positions - longest;
   if (room >= max_tokens) return;
-  warnings.push_back(
-      absl::StrFormat("rollout.max_tokens: the longest prompt has %s and the model %s, so its "
-                      "completions end after %s, not %d",
-                      Count(longest, "token"), Count(positions, "position"),
-                      Count(std::max<int64_t>(0, room), "token"), max_tokens));
+  warnings.push_back(absl::StrFormat(
+      "%s: the longest prompt has %s and the model %s, so its completions end after "
+      "%s, not %d",
+      config::LongestCompletionKey(run.config), Count(longest, "token"),
+      Count(positions, "position"), Count(std::max<int64_t>(0, room), "token"), max_tokens));
 }
 
 // Two prompts with the same hash are the same, but for one chance in 2^64.

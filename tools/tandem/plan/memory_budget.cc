@@ -125,7 +125,8 @@ MemoryBudget BudgetOf(const config::v1::RunConfig& config, const Hardware& hardw
   if (with_rollouts && budget.problem.empty() && rollout.sequences == 0) {
     budget.problem = absl::StrCat(
         "rollout.kv_cache_megabytes: ", rollout.kv_cache >> 20,
-        " MiB cannot hold one sequence of data.max_prompt_length + rollout.max_tokens = ",
+        " MiB cannot hold one sequence of data.max_prompt_length + ",
+        config::LongestCompletionKey(config), " = ",
         config.data().max_prompt_length() + config::LongestCompletion(config), " tokens");
   }
   return budget;

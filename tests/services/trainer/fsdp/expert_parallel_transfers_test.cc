@@ -8,11 +8,9 @@
 #include <string>
 
 #include "common/io/model_folder.h"
-#include "common/weights/bucket_plan.h"
-#include "common/weights/manifest.h"
 #include "services/trainer/checkpoint/hugging_face_export.h"
-#include "services/trainer/publish/shard_gather_source.h"
 #include "tests/fakes/local_mesh.h"
+#include "tests/services/trainer/fsdp/bucket_stream.h"
 #include "tests/services/trainer/fsdp/sharded_test_support.h"
 #include "tests/support/status_matchers.h"
 
@@ -43,55 +41,18 @@ ShardedModelOptions OptionsOf(const model::ModelSpec& spec, const comm::DeviceMe
   return options;
 }
 
-// The tensors of the whole model, end to end, as the leader's buckets hold them.
-std::string WholeStream(const model::ModelSpec& spec) {
-  const WholeModel whole(spec, kSeed);
-  std::string stream;
-  for (const model::ParameterTable::SegmentRef ref : whole.transformer().table().segments()) {
-    const model::Segment& segment = whole.transformer().table().segment(ref);
-    const at::Tensor tensor = whole.parameters()[ref.parameter]
-                                  .detach()
-                                  .narrow(0, segment.row, segment.shape[0])
-                                  .contiguous();
-    stream.append(static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes());
-  }
-  return stream;
-}
-
 TEST(ExpertParallelTransfers, BucketsHoldTheLogicalTensors) {
   const model::ModelSpec spec = WithBiases();
-  const std::string expected = WholeStream(spec);
+  const std::string expected = WholeStream(spec, kSeed);
   for (const comm::MeshShape& shape :
        {comm::MeshShape{.dp_shard = 2, .ep = 2}, comm::MeshShape{.tp = 2, .ep = 2}}) {
     LocalMesh world(shape);
     world.Run([&](const comm::DeviceMesh& mesh) {
       ASSERT_OK_AND_ASSIGN(auto model, ShardedModel::Create(OptionsOf(spec, mesh)));
       SetParameters(*model, kSeed);
-      ASSERT_OK_AND_ASSIGN(auto manifest,
-                           weights::MakeManifest(model::ParameterTable(spec), io::DType::kF32));
-      ASSERT_OK_AND_ASSIGN(const auto plan,
-                           weights::MakeTransferPlan(std::move(manifest), /*bucket_bytes=*/5000));
-      RankShards shards;
-      shards.ranks = mesh.size();
-      shards.rank = mesh.rank();
-      shards.units = model->shards();
-      shards.layout = std::make_shared<ShardLayout>(model->transformer(), shape);
-      ASSERT_OK_AND_ASSIGN(auto source,
-                           ShardGatherSource::Create(plan, std::move(shards), &mesh.world()));
-      if (mesh.rank() > 0) {
-        ASSERT_OK(source->Follow());
-        return;
-      }
-      weights::PhaseTimes times;
-      std::string found;
-      for (int b = 0; b < static_cast<int>(plan.buckets.size()); ++b) {
-        const at::Tensor buffer = at::zeros({plan.buckets[b].size_bytes()}, at::kByte);
-        ASSERT_OK(source->Start(b, buffer, times));
-        ASSERT_OK(source->Finish(b));
-        found.append(static_cast<const char*>(buffer.const_data_ptr()), buffer.nbytes());
-      }
-      ASSERT_OK(source->End());
-      EXPECT_TRUE(found == expected);
+      ASSERT_OK_AND_ASSIGN(const std::string found,
+                           BucketStream(*model, spec, shape, mesh, /*bucket_bytes=*/5000));
+      if (mesh.rank() == 0) EXPECT_TRUE(found == expected);
     });
   }
 }

@@ -7,6 +7,7 @@
 #include <deque>
 #include <memory>
 
+#include "tests/support/chat_templates.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/tiny_model.h"
@@ -21,22 +22,14 @@ namespace {
 using environment::Reply;
 using environment::SampledTurn;
 using nlohmann::ordered_json;
+using ::tandem::testing::kForgetfulTemplate;
+using ::tandem::testing::kPlainTemplate;
 using ::tandem::testing::StatusIs;
 using ::tandem::testing::TempFolder;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-// A message is "CONTENT<eos>,", an assistant's begins with "=". The comma is never sampled.
-constexpr char kTemplate[] =
-    "{% for m in messages %}{% if m.role == 'assistant' %}={% endif %}{{ m.content }}<eos>,"
-    "{% endfor %}{% if add_generation_prompt %}={% endif %}";
-// Forgets what the assistant said in all turns but the last.
-constexpr char kForgetful[] =
-    "{% for m in messages %}{% if m.role == 'assistant' %}="
-    "{% if loop.last %}{{ m.content }}{% endif %}{% else %}{{ m.content }}{% endif %}<eos>,"
-    "{% endfor %}{% if add_generation_prompt %}={% endif %}";
 
 // Answers as the test says, and notes what it saw.
 class Scripted : public environment::Environment {
@@ -78,7 +71,7 @@ Reply IsDone(double reward = 0) {
 
 class MultiTurnEpisodeTest : public ::testing::Test {
  protected:
-  MultiTurnEpisodeTest() { UseTemplate(kTemplate); }
+  MultiTurnEpisodeTest() { UseTemplate(kPlainTemplate); }
 
   void UseTemplate(const std::string& text) {
     const std::string model = testing::WriteTinyModel(folder_);
@@ -285,7 +278,7 @@ TEST_F(MultiTurnEpisodeTest, ALimitOfTurnsEndsTheEpisode) {
 }
 
 TEST_F(MultiTurnEpisodeTest, ATemplateThatRewritesThePastFails) {
-  UseTemplate(kForgetful);
+  UseTemplate(kForgetfulTemplate);
   seen_.replies = {Says("7")};
   Begin();
   EXPECT_THAT(Say("2<eos>").status(),
@@ -296,7 +289,7 @@ TEST_F(MultiTurnEpisodeTest, ATemplateThatRewritesThePastFails) {
 }
 
 TEST_F(MultiTurnEpisodeTest, ATemplateThatRewritesThePastSplitsTheEpisode) {
-  UseTemplate(kForgetful);
+  UseTemplate(kForgetfulTemplate);
   limits_.splits = true;
   seen_.replies = {Says("7"), IsDone(1)};
   Begin();
