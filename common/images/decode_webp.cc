@@ -10,7 +10,7 @@
 namespace tandem::images {
 namespace {
 
-const char* Problem(VP8StatusCode status) {
+const char* WebpProblem(VP8StatusCode status) {
   switch (status) {
     case VP8_STATUS_OUT_OF_MEMORY:
       return "not enough memory";
@@ -41,7 +41,7 @@ absl::Status DecodeInto(absl::string_view bytes, WEBP_CSP_MODE mode, int num_col
   config.output.u.RGBA.size = to->size();
   const VP8StatusCode status =
       WebPDecode(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size(), &config);
-  if (status != VP8_STATUS_OK) return absl::InvalidArgumentError(Problem(status));
+  if (status != VP8_STATUS_OK) return absl::InvalidArgumentError(WebpProblem(status));
   return absl::OkStatus();
 }
 

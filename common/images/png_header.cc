@@ -11,13 +11,13 @@
 namespace tandem::images {
 namespace {
 
-constexpr size_t kSignatureBytes = 8;
+constexpr size_t kPngSignatureBytes = 8;
 constexpr size_t kIhdrBytes = 13;
-constexpr size_t kChunkOverhead = 12;  // length, type, checksum
+constexpr size_t kPngChunkOverhead = 12;  // length, type, checksum
 
 // The text of an iTXt chunk with XMP, if it is not compressed: keyword, compression flag and method,
 // language, translated keyword, each text ended by a zero byte.
-absl::string_view XmpOf(absl::string_view data) {
+absl::string_view PngXmpOf(absl::string_view data) {
   constexpr absl::string_view kKeyword("XML:com.adobe.xmp\0\0\0", 20);
   if (!absl::StartsWith(data, kKeyword)) return {};
   data.remove_prefix(kKeyword.size());
@@ -34,10 +34,10 @@ absl::string_view XmpOf(absl::string_view data) {
 absl::StatusOr<ImageHeader> ReadPngHeader(absl::string_view bytes, const ImageLimits& limits) {
   ImageHeader header;
   bool has_data = false;
-  size_t at = kSignatureBytes;
+  size_t at = kPngSignatureBytes;
   for (bool ended = false; !ended;) {
     const size_t left = bytes.size() - at;
-    if (left < kChunkOverhead) {
+    if (left < kPngChunkOverhead) {
       return absl::InvalidArgumentError(absl::StrCat("the file ends at byte ", bytes.size(),
                                                      " without a chunk IEND: it is truncated"));
     }
@@ -46,13 +46,13 @@ absl::StatusOr<ImageHeader> ReadPngHeader(absl::string_view bytes, const ImageLi
     const auto chunk = [&] {
       return absl::StrCat("chunk ", text::PrintableLine(type), " at byte ", at);
     };
-    if (length > left - kChunkOverhead) {
+    if (length > left - kPngChunkOverhead) {
       return absl::InvalidArgumentError(absl::StrCat(chunk(), " says that it has ", length,
-                                                     " bytes, but ", left - kChunkOverhead,
+                                                     " bytes, but ", left - kPngChunkOverhead,
                                                      " follow: the file is truncated"));
     }
     const absl::string_view data = bytes.substr(at + 8, length);
-    if ((at == kSignatureBytes) != (type == "IHDR")) {
+    if ((at == kPngSignatureBytes) != (type == "IHDR")) {
       return absl::InvalidArgumentError(
           absl::StrCat(chunk(), ": the first chunk, and no other, is IHDR"));
     }
@@ -72,11 +72,11 @@ absl::StatusOr<ImageHeader> ReadPngHeader(absl::string_view bytes, const ImageLi
     } else if (type == "eXIf") {
       header.exif = data;
     } else if (type == "iTXt" && header.xmp.empty()) {
-      header.xmp = XmpOf(data);
+      header.xmp = PngXmpOf(data);
     } else if (type == "IEND") {
       ended = true;
     }
-    at += kChunkOverhead + length;
+    at += kPngChunkOverhead + length;
   }
   if (!has_data) return absl::InvalidArgumentError("no chunk IDAT: the file has no pixels");
   return header;

@@ -12,7 +12,7 @@ namespace tandem::images {
 namespace {
 
 constexpr size_t kRiffBytes = 12;  // "RIFF", size, "WEBP"
-constexpr size_t kChunkOverhead = 8;
+constexpr size_t kRiffChunkOverhead = 8;
 
 // Finds metadata, and that the file has all its chunks.
 absl::Status WalkChunks(absl::string_view bytes, ImageHeader* header) {
@@ -23,19 +23,19 @@ absl::Status WalkChunks(absl::string_view bytes, ImageHeader* header) {
   }
   bytes = bytes.substr(0, size);
   size_t at = kRiffBytes;
-  while (at + kChunkOverhead <= bytes.size()) {
+  while (at + kRiffChunkOverhead <= bytes.size()) {
     const absl::string_view type = bytes.substr(at, 4);
     const size_t length = LittleEndian32(bytes, at + 4);
-    const size_t left = bytes.size() - at - kChunkOverhead;
+    const size_t left = bytes.size() - at - kRiffChunkOverhead;
     if (length > left) {
       return absl::InvalidArgumentError(absl::StrCat("chunk '", text::PrintableLine(type),
                                                      "' at byte ", at, " says that it has ", length,
                                                      " bytes, but ", left, " follow"));
     }
-    const absl::string_view data = bytes.substr(at + kChunkOverhead, length);
+    const absl::string_view data = bytes.substr(at + kRiffChunkOverhead, length);
     if (type == "EXIF") header->exif = data;
     if (type == "XMP ") header->xmp = data;
-    at += kChunkOverhead + length + length % 2;  // padded to an even length
+    at += kRiffChunkOverhead + length + length % 2;  // padded to an even length
   }
   return absl::OkStatus();
 }
