@@ -2,12 +2,14 @@
 """Writes tests/common/images/golden: image files with the pixels that transformers gets of them, and what its image
 processors make of pictures. Needs torch, torchvision 0.26, transformers, Pillow and xxhash.
 
-    python tests/parity/image_golden.py [--output FOLDER]
+    python tests/parity/image_golden.py [--output FOLDER] [--data FOLDER]
 
     files/        what image_files.py makes
     decoded.jsonl a line for each: {"file", "height", "width", "digest"} of RGB, upright, transparency over white
     processed.jsonl {"height", "width", "config", "shape", "grid", "digest"}: pixel_values of pattern(height, width)
     sizes.jsonl   {"height", "width", "factor", "min_pixels", "max_pixels", "resized"}: smart_resize()
+    chats.jsonl   {"messages", "images", "ids"}: what Qwen2VLProcessor makes of chats about files, with the tokenizer
+                  tokenizers/qwen2.5 of the data and the template chat_template.jinja, which stays as it is
 
 A digest is XXH3-128 of the bytes.
 """
@@ -22,6 +24,7 @@ import transformers
 import xxhash
 from PIL import Image, ImageOps
 from transformers.image_transforms import convert_to_rgb
+from transformers.image_utils import load_image
 from transformers.models.qwen2_vl.image_processing_qwen2_vl import smart_resize
 
 import image_files
@@ -124,6 +127,37 @@ def sizes():
         yield dict(height=height, width=width, factor=factor, min_pixels=least, max_pixels=most, resized=smart_resize(height, width, factor, least, most))
 
 
+def chats(output, data):
+    def image(name, source=True):
+        return {"type": "image", "image": f"files/{name}"} if source else {"type": "image"}
+
+    def text(words):
+        return {"type": "text", "text": words}
+
+    sideways = "jpeg_exif_6.jpg"
+    conversations = [
+        ([{"role": "user", "content": [image("png_2_8.png"), text("What is this?")]}], None),
+        ([{"role": "user", "content": "Hello"}], None),
+        ([{"role": "system", "content": "Be brief."},
+          {"role": "user", "content": [text("First "), image(sideways), text(", then "), image("webp_alpha.webp")]},
+          {"role": "assistant", "content": "Two pictures."},
+          {"role": "user", "content": [image("png_palette_alpha.png")]}], None),
+        ([{"role": "user", "content": [image("", False), image(sideways), text("Compare.")]}], ["files/jpeg_l.jpg", f"files/{sideways}"]),
+        ([{"role": "user", "content": "<|vision_start|><|image_pad|><|vision_end|>What?"}], ["files/jpeg_l.jpg"]),
+    ]
+    tokenizer = transformers.AutoTokenizer.from_pretrained(data / "tokenizers/qwen2.5")
+    images = transformers.Qwen2VLImageProcessor(size=dict(shortest_edge=3136, longest_edge=15680))
+    template = (output / "chat_template.jinja").read_text()
+    processor = transformers.Qwen2VLProcessor(images, tokenizer, transformers.Qwen2VLVideoProcessor(), chat_template=template)
+    for messages, listed in conversations:
+        rendered = processor.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        parts = [part for m in messages if isinstance(m["content"], list) for part in m["content"] if part["type"] == "image"]
+        pictures = [load_image(str(output / name)) for name in listed or [part["image"] for part in parts]]
+        ids = processor(text=[rendered], images=pictures or None)["input_ids"][0]
+        row = dict(messages=messages, add_generation_prompt=True, ids=ids)
+        yield row | (dict(images=listed) if listed else {})
+
+
 def write_lines(path, rows):
     path.write_text("".join(json.dumps(row, separators=(",", ":")) + "\n" for row in rows))
 
@@ -131,7 +165,9 @@ def write_lines(path, rows):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=pathlib.Path, default=HERE.parents[1] / "tests/common/images/golden")
-    output = parser.parse_args().output
+    parser.add_argument("--data", type=pathlib.Path, default=HERE.parents[2] / "shared/data")
+    arguments = parser.parse_args()
+    output = arguments.output
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     (output / "files").mkdir(parents=True, exist_ok=True)
@@ -143,6 +179,7 @@ def main():
     write_lines(output / "decoded.jsonl", rows)
     write_lines(output / "processed.jsonl", [processed(*case) for case in cases()])
     write_lines(output / "sizes.jsonl", sizes())
+    write_lines(output / "chats.jsonl", chats(output, arguments.data))
 
 
 if __name__ == "__main__":
