@@ -8,6 +8,7 @@
 #include "common/status/status_macros.h"
 #include "common/tokenizer/tokenizer.h"
 #include "nlohmann/json.hpp"
+#include "tools/tandem/commands/chat_image_expander.h"
 #include "tools/tandem/commands/command.h"
 #include "tools/tandem/dataset/chat_options.h"
 
@@ -39,7 +40,8 @@ absl::StatusOr<json> Decode(const tokenizer::Tokenizer& tokenizer, const io::Jso
   return json{{"text", std::move(text)}};
 }
 
-absl::StatusOr<json> EncodeChat(const tokenizer::Tokenizer& tokenizer, const io::JsonFields& row) {
+absl::StatusOr<json> EncodeChat(const tokenizer::Tokenizer& tokenizer,
+                                const ChatImageExpander& images, const io::JsonFields& row) {
   // Parsed again with its keys in order: templates print tools as they were given.
   ASSIGN_OR_RETURN(const nlohmann::ordered_json request, io::ParseOrderedJson(row.source()));
   const auto messages = request.find("messages");
@@ -50,18 +52,20 @@ absl::StatusOr<json> EncodeChat(const tokenizer::Tokenizer& tokenizer, const io:
   ASSIGN_OR_RETURN(options.add_generation_prompt, row.BoolOr("add_generation_prompt", false));
   ASSIGN_OR_RETURN(std::string text, tokenizer.RenderChat(*messages, options));
   ASSIGN_OR_RETURN(std::vector<int32_t> ids, tokenizer.Encode(text, false));
+  ASSIGN_OR_RETURN(ids, images.Expand(request, std::move(ids)));
   return json{{"ids", ids}, {"text", std::move(text)}};
 }
 
 absl::Status RunTokenize(const TokenizeOptions& options) {
   ASSIGN_OR_RETURN(const std::unique_ptr<tokenizer::Tokenizer> tokenizer,
                    tokenizer::Tokenizer::Load(options.model));
+  const ChatImageExpander images(options.model, options.input, *tokenizer);
   return io::ForEachJsonLine(options.input, [&](const io::JsonFields& row) -> absl::Status {
     json out;
     if (options.decode) {
       ASSIGN_OR_RETURN(out, Decode(*tokenizer, row, options.skip_special_tokens));
     } else if (options.chat) {
-      ASSIGN_OR_RETURN(out, EncodeChat(*tokenizer, row));
+      ASSIGN_OR_RETURN(out, EncodeChat(*tokenizer, images, row));
     } else {
       ASSIGN_OR_RETURN(const std::string text, row.String("text"));
       ASSIGN_OR_RETURN(const std::vector<int32_t> ids,
@@ -86,7 +90,9 @@ void AddTokenize(CLI::App& app, Runner& runner) {
                    R"(JSONL of {"text"}, {"ids"} or {"messages"}; /dev/stdin for a pipe)")
       ->required();
   auto* decode = command->add_flag("--decode", options->decode, "Converts ids to text");
-  command->add_flag("--chat", options->chat, "Applies the chat template to messages")
+  command
+      ->add_flag("--chat", options->chat,
+                 "Applies the chat template to messages, and gives each image its tokens")
       ->excludes(decode);
   command->add_flag("--add-special-tokens", options->add_special_tokens,
                     "Adds the tokenizer's special tokens");

@@ -1,0 +1,254 @@
+#include "common/images/processor/tiles.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/images/processor/canvas.h"
+#include "common/status/status_macros.h"
+
+namespace tandem::images {
+namespace {
+
+// A few times what any published processor makes of an image.
+constexpr int64_t kMaxResizedPixels = int64_t{1} << 26;
+
+double Of(int64_t value) { return static_cast<double>(value); }
+
+absl::StatusOr<Image> ResizeTo(const Image& image, ImageSize size,
+                               const PreprocessorConfig& config) {
+  if (size.height < 1 || size.width < 1 || size.height > kMaxResizedPixels / size.width) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the image has ", image.width, " x ", image.height, " pixels, which ",
+                     config.type, " resizes to ", size.width, " x ", size.height, "; at most ",
+                     kMaxResizedPixels, " pixels are made"));
+  }
+  return Resize(image, size.height, size.width, config.filter);
+}
+
+// The shorter side becomes `edge`.
+ImageSize ShortestEdgeSize(const Image& image, int64_t edge) {
+  const auto [shorter, longer] = std::minmax(image.height, image.width);
+  const int64_t other = static_cast<int64_t>(Of(edge * longer) / Of(shorter));
+  return image.width <= image.height ? ImageSize{other, edge} : ImageSize{edge, other};
+}
+
+absl::StatusOr<Tiles> ClipTiles(const Image& image, const PreprocessorConfig& config) {
+  Image padded;
+  const Image* from = &image;
+  if (config.do_pad) {
+    std::array<uint8_t, 3> color;
+    for (int c = 0; c < 3; ++c) {
+      color[c] = static_cast<uint8_t>(std::clamp(config.image_mean[c] * 255, 0.0, 255.0));
+    }
+    padded = PadToSquare(image, color);
+    from = &padded;
+  }
+  const ImageSize size =
+      config.size ? *config.size : ShortestEdgeSize(*from, *config.shortest_edge);
+  ASSIGN_OR_RETURN(Image resized, ResizeTo(*from, size, config));
+  if (config.crop_size)
+    resized = CenterCrop(resized, config.crop_size->height, config.crop_size->width);
+  Tiles tiles;
+  tiles.images.push_back(std::move(resized));
+  return tiles;
+}
+
+void AppendGrid(const Image& image, int64_t height, int64_t width, Tiles* tiles) {
+  tiles->rows = image.height / height;
+  tiles->columns = image.width / width;
+  for (int64_t row = 0; row < tiles->rows; ++row) {
+    for (int64_t column = 0; column < tiles->columns; ++column) {
+      tiles->images.push_back(Window(image, row * height, column * width, height, width, {}));
+    }
+  }
+}
+
+// The canvas that keeps most of the image's pixels, and of those that keep as many, the smallest.
+ImageSize BestPinpoint(const Image& image, const std::vector<ImageSize>& pinpoints) {
+  ImageSize best = pinpoints[0];
+  int64_t most = 0;
+  int64_t least_waste = std::numeric_limits<int64_t>::max();
+  for (const ImageSize& pinpoint : pinpoints) {
+    const double scale =
+        std::min(Of(pinpoint.width) / Of(image.width), Of(pinpoint.height) / Of(image.height));
+    const int64_t scaled = static_cast<int64_t>(Of(image.width) * scale) *
+                           static_cast<int64_t>(Of(image.height) * scale);
+    const int64_t kept = std::min(scaled, image.width * image.height);
+    const int64_t waste = pinpoint.width * pinpoint.height - kept;
+    if (kept > most || (kept == most && waste < least_waste)) {
+      most = kept;
+      least_waste = waste;
+      best = pinpoint;
+    }
+  }
+  return best;
+}
+
+absl::StatusOr<Tiles> OnevisionTiles(const Image& image, const PreprocessorConfig& config) {
+  const ImageSize canvas = BestPinpoint(image, config.image_grid_pinpoints);
+  const double scale_width = Of(canvas.width) / Of(image.width);
+  const double scale_height = Of(canvas.height) / Of(image.height);
+  ImageSize inner = canvas;
+  if (scale_width < scale_height) {
+    inner.height =
+        std::min(static_cast<int64_t>(std::ceil(Of(image.height) * scale_width)), canvas.height);
+  } else {
+    inner.width =
+        std::min(static_cast<int64_t>(std::ceil(Of(image.width) * scale_height)), canvas.width);
+  }
+  Tiles tiles;
+  ASSIGN_OR_RETURN(Image whole, ResizeTo(image, *config.size, config));
+  tiles.images.push_back(std::move(whole));
+  ASSIGN_OR_RETURN(const Image resized, ResizeTo(image, inner, config));
+  const Image padded = Window(resized, -((canvas.height - inner.height) / 2),
+                              -((canvas.width - inner.width) / 2), canvas.height, canvas.width, {});
+  AppendGrid(padded, config.size->height, config.size->width, &tiles);
+  return tiles;
+}
+
+// The longer side becomes `edge`, the other an even number in proportion; then both shrink to 4096.
+ImageSize LongestEdgeSize(const Image& image, int64_t edge) {
+  constexpr int64_t kMaxEdge = 4096;
+  ImageSize size = {image.height, image.width};
+  double ratio = Of(size.width) / Of(size.height);
+  if (size.width >= size.height) {
+    size.width = edge;
+    size.height = static_cast<int64_t>(Of(edge) / ratio);
+    size.height += size.height % 2;
+  } else {
+    size.height = edge;
+    size.width = static_cast<int64_t>(Of(edge) * ratio);
+    size.width += size.width % 2;
+  }
+  size = {std::max<int64_t>(size.height, 1), std::max<int64_t>(size.width, 1)};
+  ratio = Of(size.width) / Of(size.height);
+  if (size.width >= size.height && size.width > kMaxEdge) {
+    size = {static_cast<int64_t>(Of(kMaxEdge) / ratio), kMaxEdge};
+  } else if (size.height > size.width && size.height > kMaxEdge) {
+    size = {kMaxEdge, static_cast<int64_t>(Of(kMaxEdge) * ratio)};
+  }
+  return {std::max<int64_t>(size.height, 1), std::max<int64_t>(size.width, 1)};
+}
+
+absl::StatusOr<Tiles> Idefics3Tiles(const Image& image, const PreprocessorConfig& config) {
+  const int64_t edge = config.max_image_edge;
+  const auto up = [edge](int64_t side) { return (side + edge - 1) / edge * edge; };
+  const ImageSize first = config.size ? *config.size : LongestEdgeSize(image, *config.longest_edge);
+  ASSIGN_OR_RETURN(Image resized, ResizeTo(image, first, config));
+  Tiles tiles;
+  if (config.do_image_splitting) {
+    // Whole tiles; the longer side decides.
+    const double ratio = Of(first.width) / Of(first.height);
+    ImageSize grid;
+    if (first.width >= first.height) {
+      grid.width = up(first.width);
+      grid.height = up(static_cast<int64_t>(Of(grid.width) / ratio));
+    } else {
+      grid.height = up(first.height);
+      grid.width = up(static_cast<int64_t>(Of(grid.height) * ratio));
+    }
+    ASSIGN_OR_RETURN(resized, ResizeTo(resized, grid, config));
+    if (grid.height <= edge && grid.width <= edge) {
+      tiles.images.push_back(std::move(resized));
+      return tiles;
+    }
+    AppendGrid(resized, edge, edge, &tiles);
+  }
+  ASSIGN_OR_RETURN(resized, ResizeTo(resized, {edge, edge}, config));
+  tiles.images.push_back(std::move(resized));
+  return tiles;
+}
+
+// The arrangement of min_patches to max_patches tiles whose shape is nearest to the image's.
+void BestArrangement(const Image& image, const PreprocessorConfig& config, int64_t* columns,
+                     int64_t* rows) {
+  *columns = *rows = 1;
+  const double ratio = Of(image.width) / Of(image.height);
+  const double area = Of(image.width * image.height);
+  double nearest = std::numeric_limits<double>::infinity();
+  // By the number of tiles, then by columns: ties depend on the order.
+  for (int64_t tiles = config.min_patches; tiles <= config.max_patches; ++tiles) {
+    for (int64_t c = 1; c <= tiles; ++c) {
+      if (tiles % c != 0) continue;
+      const int64_t r = tiles / c;
+      const double distance = std::abs(ratio - Of(c) / Of(r));
+      // Of equal shapes more tiles, up to twice the image's area.
+      if (distance < nearest ||
+          (distance == nearest &&
+           area > 0.5 * Of(config.size->height * config.size->width * c * r))) {
+        nearest = distance;
+        *columns = c;
+        *rows = r;
+      }
+    }
+  }
+}
+
+absl::StatusOr<Tiles> GotOcr2Tiles(const Image& image, const PreprocessorConfig& config) {
+  Tiles tiles;
+  const ImageSize tile = *config.size;
+  int64_t columns = 1;
+  int64_t rows = 1;
+  if (config.crop_to_patches) BestArrangement(image, config, &columns, &rows);
+  if (columns * rows > 1) {
+    ASSIGN_OR_RETURN(const Image resized,
+                     ResizeTo(image, {tile.height * rows, tile.width * columns}, config));
+    AppendGrid(resized, tile.height, tile.width, &tiles);
+  }
+  ASSIGN_OR_RETURN(Image whole, ResizeTo(image, tile, config));
+  tiles.images.push_back(std::move(whole));
+  return tiles;
+}
+
+absl::StatusOr<Tiles> PixtralTiles(const Image& image, const PreprocessorConfig& config) {
+  const ImageSize most =
+      config.size ? *config.size : ImageSize{*config.longest_edge, *config.longest_edge};
+  ImageSize size = {image.height, image.width};
+  const double ratio = std::max(Of(size.height) / Of(most.height), Of(size.width) / Of(most.width));
+  if (ratio > 1) {
+    size.height = static_cast<int64_t>(std::floor(Of(size.height) / ratio));
+    size.width = static_cast<int64_t>(std::floor(Of(size.width) / ratio));
+  }
+  const auto up = [](int64_t side, int64_t patch) { return ((side - 1) / patch + 1) * patch; };
+  if (size.height < 1 || size.width < 1) {
+    return absl::InvalidArgumentError(absl::StrCat("the image has ", image.width, " x ",
+                                                   image.height, " pixels: shrunk by ", ratio,
+                                                   ", a side vanishes"));
+  }
+  size = {up(size.height, config.pixtral_patch.height), up(size.width, config.pixtral_patch.width)};
+  ASSIGN_OR_RETURN(Image resized, ResizeTo(image, size, config));
+  Tiles tiles;
+  tiles.images.push_back(std::move(resized));
+  return tiles;
+}
+
+}  // namespace
+
+absl::StatusOr<Tiles> MakeTiles(const Image& image, const PreprocessorConfig& config) {
+  switch (config.family) {
+    case ProcessorFamily::kQwen2Vl:
+      break;
+    case ProcessorFamily::kClip:
+      return ClipTiles(image, config);
+    case ProcessorFamily::kGemma3: {
+      ASSIGN_OR_RETURN(Image resized, ResizeTo(image, *config.size, config));
+      Tiles tiles;
+      tiles.images.push_back(std::move(resized));
+      return tiles;
+    }
+    case ProcessorFamily::kLlavaOnevision:
+      return OnevisionTiles(image, config);
+    case ProcessorFamily::kIdefics3:
+      return Idefics3Tiles(image, config);
+    case ProcessorFamily::kGotOcr2:
+      return GotOcr2Tiles(image, config);
+    case ProcessorFamily::kPixtral:
+      return PixtralTiles(image, config);
+  }
+  return absl::InternalError("an image of Qwen's processor has patches, not tiles");
+}
+
+}  // namespace tandem::images

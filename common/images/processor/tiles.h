@@ -1,0 +1,27 @@
+// Cuts an image into the pictures of one size that a vision tower sees, as the processors of the
+// families other than Qwen do.
+#ifndef TANDEM_COMMON_IMAGES_PROCESSOR_TILES_H_
+#define TANDEM_COMMON_IMAGES_PROCESSOR_TILES_H_
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/images/image.h"
+#include "common/images/processor/preprocessor_config.h"
+
+namespace tandem::images {
+
+struct Tiles {
+  std::vector<Image> images;  // at least one, all of one size
+  // How many tiles lie below and beside each other, where the image is cut; a picture of the whole is
+  // then the first (LlavaOnevision) or last (Idefics3, GotOcr2) beside them. 0 and 0 where it is not.
+  int64_t rows = 0;
+  int64_t columns = 0;
+};
+
+// INVALID_ARGUMENT if what the processor makes of the image is too large. Not for kQwen2Vl.
+absl::StatusOr<Tiles> MakeTiles(const Image& image, const PreprocessorConfig& config);
+
+}  // namespace tandem::images
+
+#endif  // TANDEM_COMMON_IMAGES_PROCESSOR_TILES_H_
