@@ -33,7 +33,8 @@ absl::Status RunRl(const RlOptions& options) {
   config::FileNeeds files;
   files.train_files = true;
   ASSIGN_OR_RETURN(const config::v1::RunConfig config, commands::ResolveConfig(run, files));
-  absl::StatusOr<std::unique_ptr<driver::Rewarder>> rewarder = driver::Rewarder::Create(config);
+  absl::StatusOr<std::unique_ptr<driver::Rewarder>> rewarder = driver::Rewarder::Create(
+      config, /*log_path=*/"", [&session] { return session.interrupted(); });
   if (!rewarder.ok()) return commands::Misuse(rewarder.status());
   RETURN_IF_ERROR(
       (*rewarder)->Check(driver::kRewardServiceWait, [&session] { return session.interrupted(); }));
@@ -43,6 +44,7 @@ absl::Status RunRl(const RlOptions& options) {
       episodes->Check(driver::kEnvironmentWait, [&session] { return session.interrupted(); }));
   driver::RowNeeds needs = {.answer = driver::NeedsAnswer(config.reward()),
                             .check_answer = driver::AnswerCheckOf(config.reward())};
+  needs.keeps_chat = driver::ReadsMessages(config.reward());
   episodes->AddNeeds(needs);
   ASSIGN_OR_RETURN(driver::PromptSource source,
                    driver::PromptSource::Load(

@@ -38,10 +38,14 @@ class WeightedRewarder : public Rewarder {
   absl::Status Judge(std::vector<Group>& groups) override {
     std::vector<Judged> judged;
     std::vector<Completion*> completions;
+    std::vector<Group*> owners;
     for (Group& group : groups) {
+      group.judgement = absl::OkStatus();
+      group.num_failed_judgements = 0;
       for (Completion* completion : group.judged()) {
         judged.push_back({&group.prompt, completion});
         completions.push_back(completion);
+        owners.push_back(&group);
         completion->score = 0;
         completion->part_scores.clear();
         completion->part_weights.clear();
@@ -52,6 +56,11 @@ class WeightedRewarder : public Rewarder {
     for (const Part& part : parts_) {
       ASSIGN_OR_RETURN(const std::vector<Score> scores, part.source->Judge(judged));
       for (size_t i = 0; i < judged.size(); ++i) {
+        if (!scores[i].failure.ok()) {
+          if (owners[i]->num_failed_judgements++ > 0) continue;
+          owners[i]->judgement = StatusBuilder(scores[i].failure)
+                                 << RowName(*judged[i].prompt) << ", " << part.config.key;
+        }
         if (!scores[i].reward.has_value()) continue;
         is_scored[i] = true;
         Add(scores[i], part.config.weight, *completions[i]);
@@ -61,6 +70,7 @@ class WeightedRewarder : public Rewarder {
       }
     }
     for (size_t i = 0; i < judged.size(); ++i) {
+      if (!owners[i]->judgement.ok()) continue;
       RETURN_IF_ERROR(CheckSum(*judged[i].prompt, is_scored[i], completions[i]->score));
       completions[i]->reward = completions[i]->score;
     }
@@ -93,7 +103,8 @@ class WeightedRewarder : public Rewarder {
 
 absl::StatusOr<std::unique_ptr<RewardSource>> MakeSource(const RewardPart& part,
                                                          const config::v1::RunConfig& config,
-                                                         const std::string& log_path) {
+                                                         const std::string& log_path,
+                                                         const std::function<bool()>& interrupted) {
   const config::v1::RewardConfig& reward = config.reward();
   const absl::Duration timeout = absl::Seconds(reward.timeout_s());
   if (!part.path.empty()) {
@@ -117,6 +128,12 @@ absl::StatusOr<std::unique_ptr<RewardSource>> MakeSource(const RewardPart& part,
     }
     return MakeEnvironmentReward();
   }
+  if (part.name == kJudgeReward) {
+    ASSIGN_OR_RETURN(reward::JudgeOptions options,
+                     reward::MakeJudgeOptions(part.judge, part.key, timeout));
+    options.interrupted = interrupted;
+    return MakeJudgeReward(std::move(options));
+  }
   if (!part.name.empty()) return MakeBuiltInReward(part.name, part.pattern);
   if (part.endpoint.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(part.key,
@@ -129,11 +146,13 @@ absl::StatusOr<std::unique_ptr<RewardSource>> MakeSource(const RewardPart& part,
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Rewarder>> Rewarder::Create(const config::v1::RunConfig& config,
-                                                           const std::string& log_path) {
+                                                           const std::string& log_path,
+                                                           std::function<bool()> interrupted) {
   RETURN_IF_ERROR(CheckRewardNames(config.reward()));
   std::vector<Part> parts;
   for (RewardPart& part : RewardParts(config.reward())) {
-    ASSIGN_OR_RETURN(std::unique_ptr<RewardSource> source, MakeSource(part, config, log_path));
+    ASSIGN_OR_RETURN(std::unique_ptr<RewardSource> source,
+                     MakeSource(part, config, log_path, interrupted));
     parts.push_back({std::move(part), std::move(source)});
   }
   return std::make_unique<WeightedRewarder>(std::move(parts), config.reward().rewards_size() > 0);
