@@ -51,8 +51,9 @@ absl::Status RunRl(const RlOptions& options) {
                        {config.data().train_files().begin(), config.data().train_files().end()},
                        config.data(), tokenizer.get(), config.seed(), needs));
   ASSIGN_OR_RETURN(driver::RunFolder folder, driver::RunFolder::Create(config));
-  RETURN_IF_ERROR(session.Explain(
-      session.Open(config, {.local = run.local || config.trainer().endpoint().empty()})));
+  RETURN_IF_ERROR(session.Explain(session.Open(
+      config,
+      {.local = run.local || config.trainer().endpoint().empty(), .rewarder = rewarder->get()})));
   driver::Progress progress("bench rl", options.steps);
   std::map<std::string, std::vector<double>> phases;
   std::vector<double> step_seconds;

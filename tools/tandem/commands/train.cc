@@ -262,6 +262,7 @@ absl::Status RunTraining(Kind kind, const RunOptions& options, DryRunOptions dry
                .openai_listen = options.openai_listen,
                .replica_ranks = options.replica_ranks,
                .trace = options.trace,
+               .rewarder = inputs.rewarder.get(),
                .note = [&progress](const std::string& text) { progress.Note(text); }})));
   RETURN_IF_ERROR(session.Explain(
       session.Drive({.run_id = start.run_id,

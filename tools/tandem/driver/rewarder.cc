@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/rewards/reward_range.h"
 #include "common/status/status_macros.h"
+#include "tools/tandem/driver/model_reward.h"
 #include "tools/tandem/driver/reward_parts.h"
 #include "tools/tandem/driver/reward_source.h"
 
@@ -33,6 +34,29 @@ class WeightedRewarder : public Rewarder {
       }
     }
     return absl::OkStatus();
+  }
+
+  std::vector<ServedModel> served_models() const override {
+    std::vector<ServedModel> out;
+    for (size_t i = 0; i < parts_.size(); ++i) {
+      const auto* const model = dynamic_cast<const ModelReward*>(parts_[i].source.get());
+      if (model == nullptr || model->path_to_serve().empty()) continue;
+      out.push_back({NameOfPart(i), parts_[i].config.key, model->path_to_serve()});
+    }
+    return out;
+  }
+
+  absl::Status Connect(const std::string& name, const std::string& address,
+                       const std::function<bool()>& interrupted) override {
+    for (size_t i = 0; i < parts_.size(); ++i) {
+      auto* const model = dynamic_cast<ModelReward*>(parts_[i].source.get());
+      if (model == nullptr || NameOfPart(i) != name) continue;
+      const absl::Status status = model->Connect(address, kRewardServiceWait, interrupted);
+      if (status.ok() || absl::IsCancelled(status)) return status;
+      return absl::Status(status.code(),
+                          absl::StrCat(parts_[i].config.key, ": ", status.message()));
+    }
+    return absl::NotFoundError(absl::StrCat("no reward model is named ", name));
   }
 
   absl::Status Judge(std::vector<Group>& groups) override {
@@ -78,6 +102,8 @@ class WeightedRewarder : public Rewarder {
   }
 
  private:
+  static std::string NameOfPart(size_t part) { return absl::StrCat("reward-model-", part); }
+
   static void Add(const Score& score, double weight, Completion& completion) {
     completion.score += weight * *score.reward;
     if (score.token_rewards.empty()) return;
@@ -133,6 +159,12 @@ absl::StatusOr<std::unique_ptr<RewardSource>> MakeSource(const RewardPart& part,
                      reward::MakeJudgeOptions(part.judge, part.key, timeout));
     options.interrupted = interrupted;
     return MakeJudgeReward(std::move(options));
+  }
+  if (part.name == kModelReward) {
+    absl::StatusOr<std::unique_ptr<ModelReward>> model =
+        ModelReward::Create(config, part.model, interrupted);
+    RETURN_IF_ERROR(model.status()) << part.key << ".model";
+    return *std::move(model);
   }
   if (!part.name.empty()) return MakeBuiltInReward(part.name, part.pattern);
   if (part.endpoint.empty()) {

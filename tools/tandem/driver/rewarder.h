@@ -38,6 +38,22 @@ class Rewarder {
     return absl::OkStatus();
   }
 
+  // A folder of a reward model that a rollout must serve.
+  struct ServedModel {
+    std::string name;  // of the rollout: "reward-model-0"
+    std::string key;   // of the configuration
+    std::string path;
+  };
+  // Those without an endpoint. Connect() each before Judge().
+  virtual std::vector<ServedModel> served_models() const { return {}; }
+
+  // Uses the rollout at `address` for the served model of that name. Errors: those of
+  // ModelReward::Connect(), with the key.
+  virtual absl::Status Connect(const std::string& /*name*/, const std::string& /*address*/,
+                               const std::function<bool()>& /*interrupted*/ = nullptr) {
+    return absl::OkStatus();
+  }
+
   // Sets score and reward of every completion, baselines included, and the scores of each of several
   // rewards; or the group's `judgement`, if a judge or a reward model fails. The error names the row.
   virtual absl::Status Judge(std::vector<Group>& groups) = 0;
