@@ -80,9 +80,9 @@ class TlsClientTest : public ::testing::Test {
 
   static absl::StatusOr<Response> PostTo(const std::string& host, const TlsEcho& server,
                                          absl::Duration patience = absl::Seconds(60)) {
-    return Post({.url = {.tls = true, .server = {host, server.port()}, .path = "/v1"},
-                 .body = "secret"},
-                absl::Now() + patience);
+    return Post(
+        {.url = {.tls = true, .server = {host, server.port()}, .path = "/v1"}, .body = "secret"},
+        absl::Now() + patience);
   }
 
   static TempFolder* folder_;

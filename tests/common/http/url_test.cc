@@ -35,9 +35,9 @@ TEST(Url, KeepsTheBracketsOfAnIpv6Address) {
 }
 
 TEST(Url, RefusesWhatIsNone) {
-  for (const char* text : {"", "localhost:8000", "ftp://host", "http://", "http://host:0/",
-                           "http://host:70000", "http://host/v1?key=1", "http://host/a b",
-                           "http://host/#top", "https:///v1"}) {
+  for (const char* text :
+       {"", "localhost:8000", "ftp://host", "http://", "http://host:0/", "http://host:70000",
+        "http://host/v1?key=1", "http://host/a b", "http://host/#top", "https:///v1"}) {
     EXPECT_THAT(ParseUrl(text).status(),
                 StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("expected http://")))
         << text;
