@@ -7,10 +7,11 @@
 
 #include <atomic>
 #include <thread>
+#include <tuple>
+#include <utility>
 
+#include "absl/time/clock.h"
 #include "common/config/load.h"
-#include "common/io/read_file.h"
-#include "common/status/status_macros.h"
 #include "tests/fakes/fake_judge.h"
 #include "tests/support/temp_folder.h"
 
@@ -98,15 +99,36 @@ TEST(Judge, TriesAgainWhenTheJudgeIsBusyOrBroken) {
   EXPECT_EQ(server.num_requests(), 4);
 }
 
-TEST(Judge, WaitsAsLongAsTheJudgeAsks) {
+TEST(Judge, AsksAgainWhenTheJudgeSays) {
   FakeJudge server([](const FakeJudge::Request& request) {
-    if (request.number == 0) return Refusal(429, {{"Retry-After", "1"}});
+    if (request.number < 2) return Refusal(429, {{"Retry-After", "0"}});
     return FakeJudge::Completion("Score: 1");
   });
-  Judge judge(Options(Config(server)));
-  const absl::Time start = absl::Now();
+  JudgeOptions options = Options(Config(server));
+  options.first_pause = absl::Hours(1);
+  Judge judge(std::move(options));
   EXPECT_OK(ScoreOf(judge, "x"));
-  EXPECT_GE(absl::Now() - start, absl::Seconds(1));
+}
+
+TEST(JudgeCall, ReadsWhenToAskAgain) {
+  for (const auto& [header, at_least, at_most] :
+       {std::tuple("17", absl::Seconds(17), absl::Seconds(17)),
+        std::tuple("Sun, 06 Nov 1994 08:49:37 GMT", absl::ZeroDuration(), absl::ZeroDuration()),
+        std::tuple("Fri, 01 Jan 2100 00:00:00 GMT", absl::Hours(1), absl::InfiniteDuration())}) {
+    FakeJudge server([header = header](const auto&) {
+      return Refusal(503, {{"Retry-After", header}});
+    });
+    ASSERT_OK_AND_ASSIGN(const http::Url url, http::ParseUrl(server.url()));
+    const JudgeAnswer answer = AskJudge({.url = url}, "{}", absl::Now() + absl::Seconds(60));
+    EXPECT_TRUE(answer.may_retry);
+    ASSERT_TRUE(answer.retry_after.has_value()) << header;
+    EXPECT_GE(*answer.retry_after, at_least);
+    EXPECT_LE(*answer.retry_after, at_most);
+  }
+  FakeJudge server([](const auto&) { return Refusal(503, {{"Retry-After", "soon"}}); });
+  ASSERT_OK_AND_ASSIGN(const http::Url url, http::ParseUrl(server.url()));
+  EXPECT_FALSE(
+      AskJudge({.url = url}, "{}", absl::Now() + absl::Seconds(60)).retry_after.has_value());
 }
 
 TEST(Judge, AFailedJudgementIsAnErrorAndNoScore) {
