@@ -1,8 +1,8 @@
 // JudgeCache: what a judge has answered, by the digest of the request, in memory and, if there is a
-// file, for later runs. docs: tools/tandem/reward/README.md has the file's format.
+// file, for later runs: JSON lines {"key": digest of the request, "answer": the judge's text}.
 //
 //   JudgeCache cache("judge.jsonl");
-//   if (std::optional<std::string> answer = cache.Find(key)) return Score(*answer);
+//   if (std::optional<std::string> answer = cache.Find(key)) Score(*answer);
 //   RETURN_IF_ERROR(cache.Add(key, Ask(request)));
 #ifndef TANDEM_TOOLS_TANDEM_REWARD_JUDGE_CACHE_H_
 #define TANDEM_TOOLS_TANDEM_REWARD_JUDGE_CACHE_H_
