@@ -57,6 +57,12 @@ absl::Status Session::Open(const config::v1::RunConfig& config, const SessionOpt
     replicas = cluster_->replicas();
     fleet_options.members = [this] { return cluster_->RestartEnded(); };
   } else {
+    if (options.rewarder != nullptr && !options.rewarder->served_models().empty()) {
+      const driver::Rewarder::ServedModel model = options.rewarder->served_models().front();
+      return Misuse(absl::InvalidArgumentError(
+          absl::StrCat(model.key, ".model.endpoint: expected HOST:PORT of a rollout that serves ",
+                       model.path, " (tandem-rollout --model), or --local to serve it here")));
+    }
     if (options.needs_trainer && trainer_address.empty()) {
       return Misuse(absl::InvalidArgumentError(
           "no trainer: give trainer.endpoint (HOST:PORT), or --local to start one here"));
@@ -106,11 +112,6 @@ absl::Status Session::Open(const config::v1::RunConfig& config, const SessionOpt
 
 absl::Status Session::ConnectRewardModels(driver::Rewarder& rewarder) {
   for (const auto& model : rewarder.served_models()) {
-    if (cluster_ == nullptr) {
-      return Misuse(absl::InvalidArgumentError(
-          absl::StrCat(model.key, ".model.endpoint: expected HOST:PORT of a rollout that serves ",
-                       model.path, " (tandem-rollout --model), or --local to serve it here")));
-    }
     RETURN_IF_ERROR(rewarder.Connect(model.name, cluster_->AddressOf(model.name),
                                      [this] { return termination_.received() != 0; }));
   }
