@@ -32,6 +32,7 @@ constexpr double kMaxSeconds = 1e7;
 constexpr int64_t kMaxWorkers = 1024;
 constexpr int64_t kMaxNewtonSchulzSteps = 100;
 constexpr double kMaxWeight = 1e9;
+constexpr int64_t kMaxJudgeRetries = 100;
 
 class Checker {
  public:
@@ -385,6 +386,52 @@ void CheckDpo(const v1::DpoConfig& dpo, Checker* check) {
                 dpo.label_smoothing() >= 0 && dpo.label_smoothing() < 0.5, "in [0, 0.5)");
 }
 
+// The section reward.judge at `key`, in which unset values have their defaults.
+void CheckJudge(const v1::JudgeConfig& judge, const std::string& key, Checker* check) {
+  if (judge.url().empty()) {
+    check->Fail(key + ".url",
+                "expected the judge's base URL, such as http://127.0.0.1:8000/v1, found none");
+  }
+  if (judge.model().empty()) {
+    check->Fail(key + ".model",
+                "expected the name of the model that the judge's server has, found none");
+  }
+  if (!judge.template_().empty() && !judge.template_file().empty()) {
+    check->Fail(key + ".template_file",
+                absl::StrCat("set one of template_file and ", key, ".template"));
+  }
+  check->Integer(key + ".max_tokens", judge.max_tokens(), 1);
+  check->AtLeastZero(key + ".temperature", judge.temperature());
+  check->Integer(key + ".retries", judge.retries(), 0, kMaxJudgeRetries);
+  check->Integer(key + ".concurrency", judge.concurrency(), 1, kMaxWorkers);
+  if (judge.api_key_env().empty()) {
+    check->Fail(key + ".api_key_env", "expected the name of an environment variable, found none");
+  }
+  check->Number(key + ".scale", judge.scale(), std::abs(judge.scale()) <= kMaxWeight,
+                "from -1e9 to 1e9");
+}
+
+// The sections judge and model of a reward, each of which is for the reward of its name. `judge` and
+// `model` have the defaults that are not set.
+void CheckRewardSections(const std::string& name, const v1::JudgeConfig& judge, bool sets_judge,
+                         const v1::RewardModelConfig& model, const std::string& key,
+                         Checker* check) {
+  if (name == "judge") {
+    CheckJudge(judge, key + ".judge", check);
+  } else if (sets_judge) {
+    check->Fail(key + ".judge", absl::StrCat("needs ", key, ".name judge"));
+  }
+  const bool sets_model = !model.path().empty() || !model.endpoint().empty();
+  if (!model.endpoint().empty()) check->Address(key + ".model.endpoint", model.endpoint());
+  if (name == "model" && !sets_model) {
+    check->Fail(
+        key + ".model.path",
+        "expected the folder of a reward model, or the endpoint of a rollout that serves one");
+  } else if (name != "model" && sets_model) {
+    check->Fail(key + ".model", absl::StrCat("needs ", key, ".name model"));
+  }
+}
+
 // The keys that say which reward is used, of the section at `key`.
 template <typename Reward>
 void CheckRewardChoice(const Reward& reward, const std::string& key, Checker* check) {
@@ -400,6 +447,9 @@ void CheckRewardChoice(const Reward& reward, const std::string& key, Checker* ch
 
 void CheckWeightedReward(const v1::WeightedReward& reward, const std::string& key, Checker* check) {
   CheckRewardChoice(reward, key, check);
+  v1::JudgeConfig judge = DefaultRunConfig().reward().judge();
+  judge.MergeFrom(reward.judge());
+  CheckRewardSections(reward.name(), judge, reward.has_judge(), reward.model(), key, check);
   const bool is_service =
       !reward.endpoint().empty() && (reward.name().empty() || reward.name() == "service");
   const int choices = (reward.name().empty() ? 0 : 1) + (reward.path().empty() ? 0 : 1) +
@@ -424,6 +474,10 @@ void CheckReward(const v1::RewardConfig& reward, Checker* check) {
         "expected the name of a reward, found none, and no reward.path, endpoint or rewards");
   }
   CheckRewardChoice(reward, "reward", check);
+  const bool sets_judge =
+      reward.judge().SerializeAsString() != DefaultRunConfig().reward().judge().SerializeAsString();
+  CheckRewardSections(reward.path().empty() && reward.rewards().empty() ? reward.name() : "",
+                      reward.judge(), sets_judge, reward.model(), "reward", check);
   if (!reward.path().empty() && has_other_name) {
     check->Fail("reward.path", absl::StrCat("reward.name is ", reward.name(),
                                             "; set one of the two, or both in reward.rewards"));
@@ -577,9 +631,15 @@ absl::Status CheckFiles(const v1::RunConfig& config, const FileNeeds& needs, con
     check.Fail(key, absl::StrCat("no file ", file, " (relative paths start at the working ",
                                  "directory)"));
   };
-  check_reward("reward.path", config.reward().path());
+  const auto check_reward_files = [&](const auto& reward, const std::string& key) {
+    check_reward(key + ".path", reward.path());
+    check_reward(key + ".judge.template_file", reward.judge().template_file());
+    const std::string& model = reward.model().path();
+    if (!model.empty()) check_reward(key + ".model.path", model + "/config.json");
+  };
+  check_reward_files(config.reward(), "reward");
   for (int i = 0; i < config.reward().rewards_size(); ++i) {
-    check_reward(absl::StrFormat("reward.rewards[%d].path", i), config.reward().rewards(i).path());
+    check_reward_files(config.reward().rewards(i), absl::StrFormat("reward.rewards[%d]", i));
   }
   if (needs.train_files) check_files("data.train_files", config.data().train_files());
   if (needs.test_files) check_files("data.test_files", config.data().test_files());

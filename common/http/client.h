@@ -1,8 +1,12 @@
-// Plain-HTTP client for requests from this process.
+// HTTP client for requests from this process, plain or over TLS.
 //
+//   ASSIGN_OR_RETURN(http::Url url, http::ParseUrl("https://collector/v1/traces"));
 //   ASSIGN_OR_RETURN(const http::Response answer,
-//                    http::Post({"collector", 4318}, "/v1/traces", "application/json", body,
-//                               absl::Now() + absl::Seconds(10)));
+//                    http::Post({.url = url, .body = body}, absl::Now() + absl::Seconds(10)));
+//
+// Servers of https URLs must have a certificate for their name from an authority that OpenSSL trusts:
+// those of the system, or of the file SSL_CERT_FILE or the folder SSL_CERT_DIR. The process reads
+// them once. Redirects are answers like any other, and no proxy is used.
 #ifndef TANDEM_COMMON_HTTP_CLIENT_H_
 #define TANDEM_COMMON_HTTP_CLIENT_H_
 
@@ -11,16 +15,22 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/http/message.h"
-#include "common/net/host_port.h"
+#include "common/http/url.h"
 
 namespace tandem::http {
 
-// Returns the response, of at most 1 MiB, whatever its status code. UNAVAILABLE, with the reason,
-// if there is none; DEADLINE_EXCEEDED if it is not complete in time. Resolving the name comes
-// first and takes as long as the system's resolver does.
-absl::StatusOr<Response> Post(const net::HostPort& to, const std::string& path,
-                              const std::string& content_type, std::string body,
-                              absl::Time deadline);
+struct PostRequest {
+  Url url;
+  std::string content_type = "application/json";
+  Headers headers;  // besides those that the client sets
+  std::string body;
+};
+
+// Returns the response, of at most 1 MiB, with its headers and whatever its status code. UNAVAILABLE,
+// with the reason, if there is none; UNAUTHENTICATED if the server's certificate is not accepted;
+// DEADLINE_EXCEEDED if the response is not complete in time. Resolving the name comes first and takes
+// as long as the system's resolver does. Each request has a connection of its own.
+absl::StatusOr<Response> Post(PostRequest request, absl::Time deadline);
 
 }  // namespace tandem::http
 

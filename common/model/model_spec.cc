@@ -4,8 +4,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "common/model/cache_groups.h"
+#include "common/model/classifier_config.h"
 #include "common/model/families/config_reader.h"
 #include "common/model/families/family_table.h"
 #include "common/model/families/row_config.h"
@@ -76,6 +76,7 @@ int64_t ModelCacheElementsPerToken(const ModelSpec& spec, int tensor_ranks, bool
 ModelSpec ValueModelSpec(ModelSpec policy) {
   policy.value_head = true;
   policy.tie_word_embeddings = false;
+  policy.head_bias = true;
   return policy;
 }
 
@@ -89,19 +90,7 @@ absl::StatusOr<ModelSpec> ParseModelSpec(const nlohmann::json& object, const std
 }
 
 absl::StatusOr<ModelSpec> ParseValueModelSpec(nlohmann::json config, const std::string& place) {
-  if (config.is_object() && config.contains("architectures")) {
-    nlohmann::json& list = config["architectures"];
-    if (list.is_array() && !list.empty() && list[0].is_string()) {
-      // Both have the same layers under the same names; only the head differs.
-      std::string name = list[0].get<std::string>();
-      absl::string_view family = name;
-      if (absl::ConsumeSuffix(&family, "ForTokenClassification")) {
-        list[0] = absl::StrCat(family, "ForCausalLM");
-        const std::string of_older = absl::StrCat(family, "LMHeadModel");  // GPT-2
-        if (Families().FindArchitecture(of_older) != nullptr) list[0] = of_older;
-      }
-    }
-  }
+  ReplaceClassifier("ForTokenClassification", config);
   ASSIGN_OR_RETURN(ModelSpec spec, ParseModelSpec(config, place));
   return ValueModelSpec(std::move(spec));
 }

@@ -91,7 +91,9 @@ void ParameterTable::DeclareHead(const ModelSpec& spec, Range vocabulary) {
   if (spec.value_head) {
     value_head_ =
         Add(Single(Whole("score.weight", {1, hidden}), ParameterRole::kValueHead, kReplicate));
-    value_head_bias_ = Add(Single(Whole("score.bias", {1}), ParameterRole::kBias, kReplicate));
+    if (spec.head_bias) {
+      value_head_bias_ = Add(Single(Whole("score.bias", {1}), ParameterRole::kBias, kReplicate));
+    }
     return;
   }
   if (tied_) {

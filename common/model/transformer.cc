@@ -138,8 +138,9 @@ LogProbs Transformer::HeadLogProbsAndSquares(const ParameterProvider& params,
 
 at::Tensor Transformer::Values(const ParameterProvider& params, const at::Tensor& hidden) const {
   // bfloat16 would round values to three digits, and advantages are their differences.
+  const at::Tensor bias = params.GetOrUndefined(table_.value_head_bias());
   return at::linear(eager::Wide(hidden), eager::Wide(params.Get(table_.value_head())),
-                    eager::Wide(params.Get(table_.value_head_bias())))
+                    bias.defined() ? eager::Wide(bias) : bias)
       .squeeze(1);
 }
 

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/model/reward_model_spec.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
@@ -47,7 +48,8 @@ Engine::Engine(const EngineOptions& options, const model::Transformer& model,
       tokenizer_(tokenizer),
       limits_{.vocab_size = model.spec().vocab_size,
               .max_model_len = options.max_model_len,
-              .has_tokenizer = tokenizer != nullptr},
+              .has_tokenizer = tokenizer != nullptr,
+              .classifies = model.spec().value_head},
       weights_(model.table(), options.dtype, options.device, options.staged_on),
       runner_(std::move(runner)),
       blocks_(runner_->cache().options().num_blocks, options.block_size,
@@ -129,8 +131,13 @@ absl::StatusOr<int64_t> Engine::Score(ScoreRequest spec,
                              "not available for given tokens on a tensor-parallel rollout "
                              "(rollout.tensor_model_parallel_size > 1)");
   }
+  if (limits_.classifies) {
+    // Nothing that follows changes an earlier token's result.
+    spec.token_ids.resize(model::NumClassifiedTokens(spec.token_ids, model_.spec().pad_token_id));
+  }
   auto request = std::make_unique<ActiveRequest>();
   request->scores = true;
+  request->classifies = limits_.classifies;
   request->score_temperature = spec.temperature;
   request->on_score = std::move(done);
   request->num_queued_tokens = static_cast<int64_t>(spec.token_ids.size());

@@ -179,6 +179,7 @@ class Engine {
   bool RunCommands();
   bool CanStep() const;
   void Step();
+  void CollectClass(SampleState& sample, std::vector<float> logits);
   void CollectScore(SampleState& sample, const std::vector<float>& logprobs,
                     const std::vector<std::vector<TokenLogprob>>& top_logprobs);
   // Adds a token to a sample, hands the chunk over, and finishes the sample if it ends.

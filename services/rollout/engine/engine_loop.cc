@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <optional>
 #include <utility>
@@ -91,7 +92,7 @@ void Engine::Enqueue(std::unique_ptr<ActiveRequest> request, bool hold) {
     FinishRequest(active, lost_);
     return;
   }
-  if (active.scores && active.spec.prompt_ids.size() < 2) {
+  if (active.scores && !active.classifies && active.spec.prompt_ids.size() < 2) {
     FinishRequest(active, absl::OkStatus());
     return;
   }
@@ -137,7 +138,8 @@ void Engine::Step() {
     auto& sample = static_cast<SampleState&>(*planned.sequence);
     const ActiveRequest& request = *sample.request;
     RunItem item{.sequence = &sample, .num_tokens = planned.num_tokens};
-    item.scores = request.scores;
+    item.scores = request.scores && !request.classifies;
+    item.classifies = request.classifies && planned.reaches_end();
     item.score_temperature = request.score_temperature;
     item.num_top_logprobs = request.scores ? request.spec.num_top_logprobs : 0;
     item.samples = !request.scores && planned.reaches_end();
@@ -191,6 +193,7 @@ void Engine::Step() {
   for (size_t i = 0; i < items.size(); ++i) {
     auto& sample = static_cast<SampleState&>(*plan.sequences[i].sequence);
     if (items[i].scores) CollectScore(sample, output->scores[i], output->score_top_logprobs[i]);
+    if (items[i].classifies) CollectClass(sample, std::move(output->class_logits[i]));
     if (items[i].samples && !std::exchange(sample.request->prompt_computed, true)) {
       CountDown(*sample.request, sample.num_prompt_tokens);
     }
@@ -247,6 +250,18 @@ void Engine::CollectScore(SampleState& sample, const std::vector<float>& logprob
   if (sample.num_pending() == 0) FinishRequest(request, absl::OkStatus());
 }
 
+void Engine::CollectClass(SampleState& sample, std::vector<float> logits) {
+  ActiveRequest& request = *sample.request;
+  if (request.done) return;
+  const bool is_finite =
+      std::all_of(logits.begin(), logits.end(), [](float logit) { return std::isfinite(logit); });
+  request.class_logits = std::move(logits);
+  FinishRequest(request, is_finite ? absl::OkStatus()
+                                   : absl::InternalError(absl::StrCat(
+                                         "the reward model's logit is not finite with version ",
+                                         version_, "; its weights may be damaged")));
+}
+
 void Engine::FinishSample(SampleState& sample, FinishReason reason) {
   ActiveRequest& request = *sample.request;
   scheduler_.Remove(&sample);
@@ -274,7 +289,8 @@ void Engine::FinishRequest(ActiveRequest& request, const absl::Status& status) {
     request.callbacks.on_done(status);
   } else if (status.ok()) {
     request.on_score(ScoreResult{std::move(request.score_logprobs),
-                                 std::move(request.score_top_logprobs), version_, incarnation_});
+                                 std::move(request.score_top_logprobs),
+                                 std::move(request.class_logits), version_, incarnation_});
   } else {
     request.on_score(status);
   }

@@ -104,6 +104,7 @@ struct ScoreRequest {
 struct ScoreResult {
   std::vector<float> logprobs;                          // one fewer than the tokens
   std::vector<std::vector<TokenLogprob>> top_logprobs;  // one list per log-prob, if requested
+  std::vector<float> class_logits;                      // of a reward model, in place of log-probs
   int64_t policy_version = 0;
   int64_t incarnation = 0;  // as in VersionSpan
 };

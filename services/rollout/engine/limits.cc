@@ -73,7 +73,17 @@ absl::Status CheckPenalties(const PenaltyParams& penalties, const RequestLimits&
 
 }  // namespace
 
+absl::Status CheckHasLogProbs(const RequestLimits& limits) {
+  if (!limits.classifies) return absl::OkStatus();
+  return rpc::WithReason(
+      absl::FailedPreconditionError(
+          "this rollout serves a reward model (...ForSequenceClassification), which scores whole "
+          "sequences by RolloutService.Score; it samples no tokens and has no log-probs"),
+      "REWARD_MODEL");
+}
+
 absl::Status CheckRequest(const GenerationRequest& request, const RequestLimits& limits) {
+  RETURN_IF_ERROR(CheckHasLogProbs(limits));
   const int64_t prompt = static_cast<int64_t>(request.prompt_ids.size());
   if (prompt == 0) return rpc::InvalidField("token_ids", "expected a prompt, found no tokens");
   RETURN_IF_ERROR(CheckPromptLength(prompt, limits.max_model_len));
@@ -169,6 +179,10 @@ absl::Status CheckRequest(const ScoreRequest& request, const RequestLimits& limi
   if (length == 0) return rpc::InvalidField("token_ids", "expected tokens, found none");
   RETURN_IF_ERROR(CheckPromptLength(length, limits.max_model_len, /*generates=*/false));
   RETURN_IF_ERROR(CheckIds(request.token_ids, "token_ids", limits));
+  if (limits.classifies && (request.num_top_logprobs != 0 || request.temperature != 1.0)) {
+    return rpc::InvalidField(request.temperature != 1.0 ? "temperature" : "num_top_logprobs",
+                             "has no effect on a reward model's score; leave it unset");
+  }
   if (request.num_top_logprobs < 0 || request.num_top_logprobs > kMaxTopLogprobs) {
     return Expected("top_logprobs", absl::StrCat("0 to ", kMaxTopLogprobs),
                     request.num_top_logprobs);

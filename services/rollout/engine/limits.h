@@ -21,14 +21,19 @@ struct RequestLimits {
   int64_t vocab_size = 0;
   int64_t max_model_len = 0;  // tokens of prompt and completion that the context and the cache hold
   bool has_tokenizer = false;
+  bool classifies = false;  // a reward model: scores sequences and samples nothing
 };
 
-// INVALID_ARGUMENT names the offending proto field (GenerateRequest, ScoreRequest).
+// INVALID_ARGUMENT names the offending proto field (GenerateRequest, ScoreRequest);
+// FAILED_PRECONDITION (REWARD_MODEL) for generation by a reward model.
 absl::Status CheckRequest(const GenerationRequest& request, const RequestLimits& limits);
 absl::Status CheckRequest(const ScoreRequest& request, const RequestLimits& limits);
 
 // The same for GenerateRequest.begun; the request must pass CheckRequest().
 absl::Status CheckBegun(const GenerationRequest& request, const RequestLimits& limits);
+
+// FAILED_PRECONDITION (REWARD_MODEL) if the model is one, which has no log-probs.
+absl::Status CheckHasLogProbs(const RequestLimits& limits);
 
 }  // namespace tandem::rollout
 

@@ -39,7 +39,7 @@ void MakeSamples(ActiveRequest& request, const tokenizer::Tokenizer* tokenizer) 
     SampleState& first = *request.samples.front();
     first.tokens = spec.prompt_ids;
     first.num_samples = spec.n;
-    first.may_use_cache = !request.scores;
+    first.may_use_cache = !request.scores || request.classifies;
     return;
   }
   for (const BegunSample& begun : spec.begun) {

@@ -48,6 +48,8 @@ struct ActiveRequest {
   double score_temperature = 1.0;
   std::vector<float> score_logprobs;
   std::vector<std::vector<TokenLogprob>> score_top_logprobs;
+  bool classifies = false;  // by a reward model: only the last token's result is needed
+  std::vector<float> class_logits;
   std::function<void(absl::StatusOr<ScoreResult>)> on_score;
 };
 

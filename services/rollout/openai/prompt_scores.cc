@@ -17,6 +17,7 @@ PromptScores::~PromptScores() {
 }
 
 absl::Status PromptScores::Add(const std::vector<int32_t>& prompt_ids, int32_t num_top_logprobs) {
+  RETURN_IF_ERROR(CheckHasLogProbs(engine_.limits()));
   size_t index = 0;
   {
     absl::MutexLock lock(&state_->mu);

@@ -1,5 +1,6 @@
 #include "services/rollout/runner/model_runner.h"
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <c10/core/InferenceMode.h>
@@ -100,6 +101,7 @@ StepOutput ModelRunner::RunUnchecked(const model::ParameterProvider& params,
   int64_t* last_row = last_rows.mutable_data_ptr<int64_t>();
   sequences_.clear();
   bool scores = false;
+  bool classifies = false;
   int64_t row = 0;
   for (const RunItem& item : items) {
     const Sequence& sequence = *item.sequence;
@@ -108,6 +110,7 @@ StepOutput ModelRunner::RunUnchecked(const model::ParameterProvider& params,
                           .context_length = sequence.num_computed + item.num_tokens,
                           .blocks = sequence.blocks.data()});
     scores = scores || item.scores;
+    classifies = classifies || item.classifies;
     for (int64_t i = 0; i < item.num_tokens; ++i, ++row) {
       position[row] = sequence.num_computed + i;
       ids[row] = sequence.tokens[sequence.num_computed + i];
@@ -126,7 +129,28 @@ StepOutput ModelRunner::RunUnchecked(const model::ParameterProvider& params,
     out.logits = GatherLogits(model_, model_.Logits(params, model_.FinalNorm(params, sampled)));
   }
   if (scores) Score(params, x, items, out);
+  if (classifies) Classify(params, x, items, out);
   return out;
+}
+
+void ModelRunner::Classify(const model::ParameterProvider& params, const at::Tensor& x,
+                           absl::Span<const RunItem> items, StepOutput& out) {
+  // Row by row, so that no result depends on the others that are computed with it.
+  std::vector<at::Tensor> logits;
+  int64_t row = 0;
+  for (const RunItem& item : items) {
+    row += item.num_tokens;
+    if (!item.classifies) continue;
+    logits.push_back(model_.Values(params, model_.FinalNorm(params, x.narrow(0, row - 1, 1))));
+  }
+  const at::Tensor all = at::cat(logits);
+  forward_->Synchronize();  // or the copy would wait, without a deadline
+  const at::Tensor on_host = all.cpu().contiguous();
+  const float* next = on_host.const_data_ptr<float>();
+  for (const RunItem& item : items) {
+    std::vector<float>& of_item = out.class_logits.emplace_back();
+    if (item.classifies) of_item.push_back(*next++);
+  }
 }
 
 void ModelRunner::Score(const model::ParameterProvider& params, const at::Tensor& x,

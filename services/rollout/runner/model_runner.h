@@ -34,6 +34,7 @@ struct RunItem {
   int64_t num_tokens = 0;
   bool samples = false;            // wants the logits after its last token
   bool scores = false;             // wants the log-probs of its following given tokens
+  bool classifies = false;         // wants the logits of the classification head at its last token
   double score_temperature = 1.0;  // > 0
   int32_t num_top_logprobs = 0;    // per score; not with tensor parallelism
 };
@@ -46,6 +47,8 @@ struct StepOutput {
   std::vector<std::vector<float>> scores;
   // Per item and position: the top log-probs, if the item asks for them.
   std::vector<std::vector<std::vector<TokenLogprob>>> score_top_logprobs;
+  // Per item: the logits of the classification head at its last token. Empty if no item classifies.
+  std::vector<std::vector<float>> class_logits;
 };
 
 // Owns the KV cache; the cache's device is the compute device. Used by the engine thread, parallel
@@ -84,6 +87,8 @@ class ModelRunner {
   StepOutput RunUnchecked(const model::ParameterProvider& params, absl::Span<const RunItem> items);
   void Score(const model::ParameterProvider& params, const at::Tensor& x,
              absl::Span<const RunItem> items, StepOutput& out);
+  void Classify(const model::ParameterProvider& params, const at::Tensor& x,
+                absl::Span<const RunItem> items, StepOutput& out);
 
   const model::Transformer& model_;
   model::PagedKvCache cache_;

@@ -4,7 +4,6 @@
 
 #include "absl/time/clock.h"
 #include "common/io/model_config.h"
-#include "common/io/model_folder.h"
 #include "common/metrics/metrics_server.h"
 #include "common/rpc/process.h"
 #include "common/status/exceptions.h"
@@ -16,6 +15,7 @@
 #include "services/rollout/service/engine_options.h"
 #include "services/rollout/service/rank_threads.h"
 #include "services/rollout/service/rollout_diagnostics.h"
+#include "services/rollout/service/served_model.h"
 
 namespace tandem::rollout {
 
@@ -31,7 +31,7 @@ absl::Status FollowerProcess::Build(const RolloutProcessOptions& options) {
                    SetThreads(options.config.rollout(), options.environment));
   const std::string path = options.config.model().path();
   ASSIGN_OR_RETURN(const io::ModelConfig folder, io::ReadModelConfig(path));
-  ASSIGN_OR_RETURN(model::ModelSpec spec, model::ParseModelSpec(folder.json, folder.path));
+  ASSIGN_OR_RETURN(model::ModelSpec spec, ReadServedSpec(folder, options.commit_folder));
   ASSIGN_OR_RETURN(EngineOptions engine_options,
                    MakeEngineOptions(options.config, folder, spec, options.environment.local_rank));
   telemetry::LogInfo("the rollout computes on", {{"device", engine_options.device_description}});
@@ -87,8 +87,7 @@ absl::Status FollowerProcess::Build(const RolloutProcessOptions& options) {
   }
   RETURN_IF_ERROR(ranks_->TellAddress(server_->address(), DescribeRank(*model_, size)));
   if (options.commit_folder) {
-    ASSIGN_OR_RETURN(const io::ModelFolder weights, io::ModelFolder::Open(path));
-    RETURN_IF_ERROR(LoadLocalWeights(weights, model_->table(), *receiver_));
+    RETURN_IF_ERROR(CommitFolder(path, model_->table(), *receiver_));
   }
   server_->SetServing(kWeightServiceName, true);
   telemetry::LogInfo("rollout rank serving", {{"address", server_->address()},

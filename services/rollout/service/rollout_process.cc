@@ -8,7 +8,6 @@
 
 #include "absl/time/clock.h"
 #include "common/io/model_config.h"
-#include "common/io/model_folder.h"
 #include "common/model/device_processor.h"
 #include "common/model/numerics.h"
 #include "common/model/processor.h"
@@ -21,6 +20,7 @@
 #include "services/rollout/service/engine_options.h"
 #include "services/rollout/service/rank_threads.h"
 #include "services/rollout/service/rollout_diagnostics.h"
+#include "services/rollout/service/served_model.h"
 
 namespace tandem::rollout {
 namespace {
@@ -44,7 +44,7 @@ absl::Status RolloutProcess::Build(const RolloutProcessOptions& options) {
   model::SetNumerics(exact ? model::Numerics::kExact : model::Numerics::kFast);
   const std::string path = options.config.model().path();
   ASSIGN_OR_RETURN(const io::ModelConfig folder, io::ReadModelConfig(path));
-  ASSIGN_OR_RETURN(model::ModelSpec spec, model::ParseModelSpec(folder.json, folder.path));
+  ASSIGN_OR_RETURN(model::ModelSpec spec, ReadServedSpec(folder, options.commit_folder));
   ASSIGN_OR_RETURN(EngineOptions engine_options,
                    MakeEngineOptions(options.config, folder, spec, options.environment.local_rank));
   telemetry::LogInfo("the rollout computes on", {{"device", engine_options.device_description}});
@@ -127,8 +127,7 @@ absl::Status RolloutProcess::Build(const RolloutProcessOptions& options) {
   }
   rollout_service_->SetRankAddresses(addresses);
   if (options.commit_folder) {
-    ASSIGN_OR_RETURN(const io::ModelFolder weights, io::ModelFolder::Open(path));
-    RETURN_IF_ERROR(LoadLocalWeights(weights, model_->table(), *receiver_));
+    RETURN_IF_ERROR(CommitFolder(path, model_->table(), *receiver_));
   }
   if (!options.openai.listen.empty()) {
     const auto& served = options.config.rollout().served_model_name();

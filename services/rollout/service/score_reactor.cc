@@ -30,6 +30,8 @@ ScoreReactor* ScoreReactor::Start(Engine& engine, const v1::ScoreRequest& reques
 void ScoreReactor::OnScore(const absl::StatusOr<ScoreResult>& result) {
   if (result.ok()) {
     response_->mutable_logprobs()->Add(result->logprobs.begin(), result->logprobs.end());
+    response_->mutable_class_logits()->Add(result->class_logits.begin(),
+                                           result->class_logits.end());
     response_->set_policy_version(result->policy_version);
     response_->set_incarnation(result->incarnation);
   }

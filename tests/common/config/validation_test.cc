@@ -252,6 +252,35 @@ TEST_F(ValidationTest, EachRewardIsChosenOnce) {
   EXPECT_THAT(errors({"reward.rewards=[{name: gsm8k, path: a.py}]"}), HasSubstr("found several"));
   EXPECT_THAT(errors({"reward.rewards=[{name: service}]"}),
               HasSubstr("reward.rewards[0].endpoint: expected HOST:PORT"));
+  EXPECT_EQ(errors({"reward.name=judge", "reward.judge.url=http://j/v1", "reward.judge.model=m"}),
+            "");
+  EXPECT_EQ(errors({"reward.rewards=[{name: judge, judge: {url: 'http://j/v1', model: m}}, "
+                    "{name: model, model: {path: rm}}, {name: gsm8k}]"}),
+            "");
+  EXPECT_THAT(errors({"reward.name=judge"}), AllOf(HasSubstr("reward.judge.url: expected"),
+                                                   HasSubstr("reward.judge.model: expected")));
+  EXPECT_THAT(errors({"reward.judge.retries=5"}),
+              HasSubstr("reward.judge: needs reward.name judge"));
+  EXPECT_THAT(errors({"reward.rewards=[{name: gsm8k}]", "reward.judge.model=m"}),
+              HasSubstr("reward.judge: needs reward.name judge"));
+  EXPECT_THAT(errors({"reward.rewards=[{name: gsm8k, judge: {model: m}}]"}),
+              HasSubstr("reward.rewards[0].judge: needs reward.rewards[0].name judge"));
+  const std::vector<std::string> judge = {"reward.name=judge", "reward.judge.url=http://j/v1",
+                                          "reward.judge.model=m"};
+  for (const std::string wrong :
+       {"max_tokens=0", "temperature=-1", "retries=-1", "retries=1000", "concurrency=0",
+        "concurrency=5000", "api_key_env=", "scale=.inf"}) {
+    std::vector<std::string> overrides = judge;
+    overrides.push_back("reward.judge." + wrong);
+    EXPECT_THAT(errors(overrides), HasSubstr("reward.judge." + wrong.substr(0, wrong.find('='))));
+  }
+  EXPECT_THAT(errors({judge[0], judge[1], judge[2], "reward.judge.template='{completion}'",
+                      "reward.judge.template_file=t"}),
+              HasSubstr("reward.judge.template_file: set one of"));
+  EXPECT_THAT(errors({"reward.name=model"}), HasSubstr("reward.model.path: expected the folder"));
+  EXPECT_THAT(errors({"reward.model.path=rm"}), HasSubstr("reward.model: needs reward.name model"));
+  EXPECT_THAT(errors({"reward.name=model", "reward.model.endpoint=nowhere"}),
+              HasSubstr("reward.model.endpoint: "));
   EXPECT_THAT(errors({"reward.rewards=[{name: gsm8k, weight: .inf}]"}),
               HasSubstr("reward.rewards[0].weight: expected a number"));
 }

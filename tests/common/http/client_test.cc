@@ -13,7 +13,9 @@ using ::tandem::testing::StatusIs;
 
 absl::StatusOr<Response> PostTo(TestSite& site, const std::string& path, std::string body,
                                 absl::Duration patience = absl::Seconds(60)) {
-  return Post({"127.0.0.1", site.port()}, path, "text/plain", std::move(body),
+  return Post({.url = {.server = {"127.0.0.1", site.port()}, .path = path},
+               .content_type = "text/plain",
+               .body = std::move(body)},
               absl::Now() + patience);
 }
 
@@ -27,6 +29,7 @@ TEST(HttpClient, TakesTheAnswerWhateverItsCode) {
   ASSERT_OK_AND_ASSIGN(const Response refused, PostTo(site, "/refused", std::string(1000, 'x')));
   EXPECT_EQ(refused.code, 401);
   EXPECT_EQ(refused.body, "who?");
+  EXPECT_THAT(refused.headers, ::testing::Contains(::testing::Pair("Cache-Control", "no-store")));
 }
 
 TEST(HttpClient, GivesUpAtItsDeadline) {
@@ -45,7 +48,7 @@ TEST(HttpClient, TakesNoEndlessAnswer) {
 
 TEST(HttpClient, SaysThatNobodyIsThere) {
   const auto patience = absl::Now() + absl::Seconds(60);
-  EXPECT_THAT(Post({"127.0.0.1", 1}, "/", "text/plain", "", patience).status(),
+  EXPECT_THAT(Post({.url = {.server = {"127.0.0.1", 1}}}, patience).status(),
               StatusIs(absl::StatusCode::kUnavailable, ::testing::HasSubstr("refused")));
 }
 

@@ -33,7 +33,8 @@ absl::Status RunRl(const RlOptions& options) {
   config::FileNeeds files;
   files.train_files = true;
   ASSIGN_OR_RETURN(const config::v1::RunConfig config, commands::ResolveConfig(run, files));
-  absl::StatusOr<std::unique_ptr<driver::Rewarder>> rewarder = driver::Rewarder::Create(config);
+  absl::StatusOr<std::unique_ptr<driver::Rewarder>> rewarder = driver::Rewarder::Create(
+      config, /*log_path=*/"", [&session] { return session.interrupted(); });
   if (!rewarder.ok()) return commands::Misuse(rewarder.status());
   RETURN_IF_ERROR(
       (*rewarder)->Check(driver::kRewardServiceWait, [&session] { return session.interrupted(); }));
@@ -43,14 +44,16 @@ absl::Status RunRl(const RlOptions& options) {
       episodes->Check(driver::kEnvironmentWait, [&session] { return session.interrupted(); }));
   driver::RowNeeds needs = {.answer = driver::NeedsAnswer(config.reward()),
                             .check_answer = driver::AnswerCheckOf(config.reward())};
+  needs.keeps_chat = driver::ReadsMessages(config.reward());
   episodes->AddNeeds(needs);
   ASSIGN_OR_RETURN(driver::PromptSource source,
                    driver::PromptSource::Load(
                        {config.data().train_files().begin(), config.data().train_files().end()},
                        config.data(), tokenizer.get(), config.seed(), needs));
   ASSIGN_OR_RETURN(driver::RunFolder folder, driver::RunFolder::Create(config));
-  RETURN_IF_ERROR(session.Explain(
-      session.Open(config, {.local = run.local || config.trainer().endpoint().empty()})));
+  RETURN_IF_ERROR(session.Explain(session.Open(
+      config,
+      {.local = run.local || config.trainer().endpoint().empty(), .rewarder = rewarder->get()})));
   driver::Progress progress("bench rl", options.steps);
   std::map<std::string, std::vector<double>> phases;
   std::vector<double> step_seconds;

@@ -55,7 +55,8 @@ absl::Status RunEval(const EvalOptions& options) {
   needs.test_files = true;
   ASSIGN_OR_RETURN(config::v1::RunConfig config, ResolveConfig(WithShorthands(options), needs));
   config.set_run_dir(scratch.path());
-  absl::StatusOr<std::unique_ptr<driver::Rewarder>> rewarder = driver::Rewarder::Create(config);
+  absl::StatusOr<std::unique_ptr<driver::Rewarder>> rewarder = driver::Rewarder::Create(
+      config, /*log_path=*/"", [&session] { return session.interrupted(); });
   if (!rewarder.ok()) return Misuse(rewarder.status());
   RETURN_IF_ERROR(
       (*rewarder)->Check(driver::kRewardServiceWait, [&session] { return session.interrupted(); }));
@@ -68,6 +69,7 @@ absl::Status RunEval(const EvalOptions& options) {
       episodes->Check(driver::kEnvironmentWait, [&session] { return session.interrupted(); }));
   driver::RowNeeds needs_of_rows = {.answer = driver::NeedsAnswer(config.reward()),
                                     .check_answer = driver::AnswerCheckOf(config.reward())};
+  needs_of_rows.keeps_chat = driver::ReadsMessages(config.reward());
   episodes->AddNeeds(needs_of_rows);
   ASSIGN_OR_RETURN(const driver::PromptSource source,
                    driver::PromptSource::Load(
@@ -79,6 +81,7 @@ absl::Status RunEval(const EvalOptions& options) {
                                                 config.rollout().endpoints_file().empty());
   session_options.needs_trainer = false;
   session_options.rollout_model = config.model().path();
+  session_options.rewarder = rewarder->get();
   RETURN_IF_ERROR(session.Explain(session.Open(config, session_options)));
   absl::StatusOr<driver::EvalResult> result =
       driver::Evaluate(config, source, session.fleet(), **rewarder,
@@ -94,6 +97,7 @@ absl::Status RunEval(const EvalOptions& options) {
   nlohmann::json line = {{"reward", result->mean_reward},
                          {"prompts", result->groups.size()},
                          {"samples", result->groups.size() * config.rollout().val_kwargs().n()}};
+  if (result->num_unjudged > 0) line["dropped_prompts"] = result->num_unjudged;
   if (const auto scores = driver::MeanPartScores(result->groups); !scores.empty()) {
     line["scores"] = scores;
   }

@@ -28,10 +28,15 @@ void MakePathsAbsolute(config::v1::RunConfig& config) {
   make_absolute(config.mutable_model()->mutable_path());
   make_absolute(config.mutable_model()->mutable_family_file());
   if (config.has_critic()) make_absolute(config.mutable_critic()->mutable_model()->mutable_path());
-  make_absolute(config.mutable_reward()->mutable_path());
-  for (config::v1::WeightedReward& one : *config.mutable_reward()->mutable_rewards()) {
-    make_absolute(one.mutable_path());
-  }
+  const auto make_reward_absolute = [&](auto& reward) {
+    make_absolute(reward.mutable_path());
+    if (reward.has_model()) make_absolute(reward.mutable_model()->mutable_path());
+    if (!reward.has_judge()) return;
+    make_absolute(reward.mutable_judge()->mutable_template_file());
+    make_absolute(reward.mutable_judge()->mutable_cache());
+  };
+  make_reward_absolute(*config.mutable_reward());
+  for (auto& one : *config.mutable_reward()->mutable_rewards()) make_reward_absolute(one);
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "tandem/config/v1/run_config.pb.h"
 #include "tools/tandem/driver/endpoint_list.h"
 #include "tools/tandem/driver/local_cluster.h"
+#include "tools/tandem/driver/rewarder.h"
 #include "tools/tandem/driver/rollout_fleet.h"
 #include "tools/tandem/driver/trainer_client.h"
 
@@ -30,6 +31,8 @@ struct SessionOptions {
   std::string openai_listen;           // likewise
   std::vector<int64_t> replica_ranks;  // likewise
   bool trace = false;                  // likewise
+  // Its reward models are served here with `local`, and connected to; null: there are none.
+  driver::Rewarder* rewarder = nullptr;
   // Receives a line for each replica that joins or leaves, from any thread.
   std::function<void(const std::string&)> note;
 };
@@ -75,6 +78,7 @@ class Session {
   }
 
  private:
+  absl::Status ConnectRewardModels(driver::Rewarder& rewarder);
   // Releases the trainer and, if this process is still its driver, the rollouts.
   void EndRun();
 

@@ -119,6 +119,7 @@ absl::StatusOr<RunInputs> ReadInputs(Kind kind, const RunOptions& options, Sessi
                                      .generation = kind == Kind::kReinforcement};
   ASSIGN_OR_RETURN(inputs.episodes, driver::Episodes::Create(config, inputs.tokenizer.get(),
                                                              LongestSequence(config, inputs.spec)));
+  needs_of_train.keeps_chat = driver::ReadsMessages(config.reward());
   inputs.episodes->AddNeeds(needs_of_train);
   if (kind != Kind::kReinforcement) {
     ASSIGN_OR_RETURN(needs_of_train.end_ids,
@@ -146,7 +147,8 @@ absl::StatusOr<RunInputs> ReadInputs(Kind kind, const RunOptions& options, Sessi
   }
   if (kind == Kind::kReinforcement || samples_test) {
     absl::StatusOr<std::unique_ptr<driver::Rewarder>> rewarder =
-        driver::Rewarder::Create(config, config.run_dir() + "/logs/reward.log");
+        driver::Rewarder::Create(config, config.run_dir() + "/logs/reward.log",
+                                 [&session] { return session.interrupted(); });
     if (!rewarder.ok()) return Misuse(rewarder.status());
     inputs.rewarder = *std::move(rewarder);
     RETURN_IF_ERROR(
@@ -260,6 +262,7 @@ absl::Status RunTraining(Kind kind, const RunOptions& options, DryRunOptions dry
                .openai_listen = options.openai_listen,
                .replica_ranks = options.replica_ranks,
                .trace = options.trace,
+               .rewarder = inputs.rewarder.get(),
                .note = [&progress](const std::string& text) { progress.Note(text); }})));
   RETURN_IF_ERROR(session.Explain(
       session.Drive({.run_id = start.run_id,

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "nlohmann/json.hpp"
 #include "tandem/common/v1/sample.pb.h"
 
@@ -38,7 +39,7 @@ struct Prompt {
   nlohmann::json fields;  // the whole row
   // Supervised training: the row's sequences. Preferences: the chosen and the rejected one.
   std::vector<GivenSequence> given;
-  // Runs of episodes only: set if the chat template rendered the prompt.
+  // Set if the chat template rendered the prompt and the run needs the messages (RowNeeds).
   std::optional<ChatPrompt> chat;
 };
 
@@ -109,6 +110,9 @@ struct Group {
   std::vector<Completion> completions;
   // The greedy completion: a baseline that is judged, not trained on. Unset unless requested.
   std::optional<Completion> baseline;
+  // Why a completion has no reward: its judge or reward model failed. Such a group does not train.
+  absl::Status judgement;
+  int64_t num_failed_judgements = 0;
   // Add this to its version numbers to get the current ones: a trainer that loads a checkpoint
   // renumbers its versions.
   int64_t version_shift = 0;

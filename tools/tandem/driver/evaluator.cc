@@ -71,6 +71,13 @@ absl::StatusOr<EvalResult> Evaluate(const config::v1::RunConfig& config, const P
     ASSIGN_OR_RETURN(result.groups, fleet.Generate(std::move(prompts), options));
   }
   RETURN_IF_ERROR(rewarder.Judge(result.groups));
+  absl::Status unjudged;
+  for (const Group& group : result.groups) unjudged.Update(group.judgement);
+  result.num_unjudged = static_cast<int64_t>(
+      std::erase_if(result.groups, [](const Group& group) { return !group.judgement.ok(); }));
+  if (result.groups.empty() && !unjudged.ok()) {
+    return StatusBuilder(unjudged) << "no reward for any prompt of the evaluation";
+  }
   for (const Group& group : result.groups) result.mean_reward += group.mean_reward();
   result.mean_reward /= static_cast<double>(result.groups.size());
   return result;

@@ -29,10 +29,12 @@ std::string EvaluationMetric(const config::v1::RunConfig& config, const std::str
 struct EvalResult {
   double mean_reward = 0;  // mean over samples, then over prompts
   std::vector<Group> groups;
+  int64_t num_unjudged = 0;  // groups for which a judge or a reward model failed; they are left out
 };
 
 // Evaluates all prompts of `source`, or its first data.test_limit. `while_waiting`: see
-// RolloutFleet::GenerateOptions. `episodes` plays them; null: completions of a single turn.
+// RolloutFleet::GenerateOptions. `episodes` plays them; null: completions of a single turn. The error of
+// a judge or a reward model if it fails for every prompt.
 absl::StatusOr<EvalResult> Evaluate(const config::v1::RunConfig& config, const PromptSource& source,
                                     RolloutFleet& fleet, Rewarder& rewarder,
                                     std::function<absl::Status()> while_waiting = nullptr,

@@ -15,6 +15,7 @@
 #include "tools/tandem/driver/overlong_penalty.h"
 #include "tools/tandem/driver/part_scores.h"
 #include "tools/tandem/driver/poll_interval.h"
+#include "tools/tandem/driver/reward_parts.h"
 #include "tools/tandem/driver/reward_source.h"
 #include "tools/tandem/environment/environment.h"
 
@@ -288,7 +289,22 @@ void GenerationLoop::DropGroup(int64_t place, const absl::Status& error) {
       num_dropped_in_a_row_, error.message())));
 }
 
+void GenerationLoop::DropUnjudged(int64_t place, const Group& group) {
+  num_failed_judgements_ += group.num_failed_judgements;
+  ++num_unjudged_groups_;
+  queue_->Drop(place);
+  if (++num_unjudged_in_a_row_ < options_.config.data().train_batch_size()) return;
+  Fail(StatusBuilder(group.judgement)
+       << "no reward for any completion of " << num_unjudged_in_a_row_
+       << " groups one after another, a whole step");
+}
+
 void GenerationLoop::AddLossMetrics(Metrics& metrics) {
+  if (MayFail(options_.config.reward())) {
+    metrics["reward/failed_judgements"] =
+        static_cast<double>(std::exchange(num_failed_judgements_, 0));
+    metrics["reward/dropped_groups"] = static_cast<double>(std::exchange(num_unjudged_groups_, 0));
+  }
   if (!config::PlaysEpisodes(options_.config)) return;
   metrics["environment/retried_episodes"] =
       static_cast<double>(std::exchange(num_retried_episodes_, 0));
@@ -315,17 +331,21 @@ void GenerationLoop::Judge(int64_t place, Group group, const telemetry::TraceCon
     });
     if (!has_returned) status = StatusBuilder(status) << RowName(groups[0].prompt);
   }
-  AddOverlongPenalty(options_.config, groups);
-  const bool differs =
-      !filter.enable() || Differs(groups[0], filter.metric(), algorithm.adv_estimator());
+  const bool is_judged = status.ok() && groups[0].judgement.ok();
+  if (is_judged) AddOverlongPenalty(options_.config, groups);
+  const bool differs = is_judged && (!filter.enable() || Differs(groups[0], filter.metric(),
+                                                                 algorithm.adv_estimator()));
   absl::MutexLock lock(&mu_);
   CountJudgingTime();
   --num_judging_;
   ++num_changes_;
-  if (status.ok()) {
-    queue_->Finish(place, std::move(groups[0]), differs);
-  } else {
+  if (!status.ok()) {
     Fail(std::move(status));
+  } else if (!is_judged) {
+    DropUnjudged(place, groups[0]);
+  } else {
+    num_unjudged_in_a_row_ = 0;
+    queue_->Finish(place, std::move(groups[0]), differs);
   }
 }
 

@@ -75,9 +75,10 @@ class GenerationLoop {
   // periodically; an error of `look` ends the wait. Adds to the queue's metrics timing_s/reward,
   // the seconds in which groups were judged and none was sampled, and those of
   // AddOverlongMetrics(), AddPartScoreMetrics() and AddEpisodeMetrics(), and in runs of several turns
-  // environment/{retried_episodes,dropped_groups,discarded_tokens} since the last batch. Errors: of the
-  // sampler, the episodes, the rewarder and the queue; ABORTED if the environment loses many groups
-  // one after another;
+  // environment/{retried_episodes,dropped_groups,discarded_tokens} since the last batch, and with
+  // judges and reward models reward/{failed_judgements,dropped_groups}. Errors: of the sampler, the
+  // episodes, the rewarder and the queue; ABORTED if the environment loses many groups one after
+  // another; the judge's error if it fails for as many groups, one after another, as a step has;
   // FAILED_PRECONDITION if the restored state belongs to other data. A group's error fails the
   // Take() that follows it.
   absl::StatusOr<StepBatch> Take(int64_t step, int64_t version,
@@ -115,6 +116,8 @@ class GenerationLoop {
   void OnLost(const LostEpisode& episode);
   // An episode of the group at `place` is lost for good.
   void DropGroup(int64_t place, const absl::Status& error) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // A judge or a reward model failed for a group, which holds why.
+  void DropUnjudged(int64_t place, const Group& group) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AddLossMetrics(Metrics& metrics) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Keeps the first error.
   void Fail(absl::Status error) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -153,7 +156,10 @@ class GenerationLoop {
   int64_t num_retried_episodes_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t num_discarded_tokens_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t num_dropped_groups_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t num_failed_judgements_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t num_unjudged_groups_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t num_dropped_in_a_row_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t num_unjudged_in_a_row_ ABSL_GUARDED_BY(mu_) = 0;
   // Shared with the groups: an environment may answer an episode after the loop has ended.
   const std::shared_ptr<TaskPool> pool_;
   std::thread thread_;

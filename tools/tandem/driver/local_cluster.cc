@@ -149,6 +149,7 @@ GpuRequest GpuRequestOf(const config::v1::RunConfig& config, const LocalClusterO
   request.rollout_device = config.rollout().device();
   if (options.with_trainer) request.trainer_ranks = config.trainer().ranks();
   if (options.with_rollouts) request.replica_ranks = ReplicaRanks(config, options);
+  request.replica_ranks.insert(request.replica_ranks.end(), options.served_folders.size(), 1);
   return request;
 }
 
@@ -197,6 +198,26 @@ absl::StatusOr<LocalCluster::Member> LocalCluster::SpawnRollout(
   return out;
 }
 
+absl::StatusOr<std::vector<LocalCluster::Member>> LocalCluster::SpawnServed(
+    int64_t threads, absl::Span<const std::vector<std::string>> gpus, const std::string& run_dir,
+    const std::string& config_path) {
+  std::vector<Member> members;
+  for (const ServedFolder& folder : options_.served_folders) {
+    std::vector<std::pair<std::string, std::string>> environment;
+    if (!gpus.empty()) AppendTo(GpuEnvironment(gpus[members.size()][0]), environment);
+    // The lengths that fit the policy need not fit another model's text.
+    ASSIGN_OR_RETURN(
+        Member member,
+        Spawn(folder.name,
+              {BinaryFolder() + "/tandem-rollout", "--config", config_path, "--model", folder.path,
+               "--set", "rollout.tensor_model_parallel_size=1", "--set", "rollout.max_model_len=0",
+               "--set", "rollout.cpus=\"\"", "--set", absl::StrCat("rollout.threads=", threads)},
+              std::move(environment), run_dir));
+    members.push_back(std::move(member));
+  }
+  return members;
+}
+
 absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(
     const config::v1::RunConfig& config, const LocalClusterOptions& options) {
   const std::string& run_dir = config.run_dir();
@@ -230,10 +251,13 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(
     }
   }
   const size_t first_rollout = members.size();
+  const auto num_served = static_cast<int64_t>(options.served_folders.size());
+  size_t num_replicas = 0;
+  int64_t all_ranks = num_served;
   if (options.with_rollouts) {
     const std::vector<int64_t> replica_ranks = ReplicaRanks(config, options);
-    const int64_t all_ranks =
-        std::accumulate(replica_ranks.begin(), replica_ranks.end(), int64_t{0});
+    num_replicas = replica_ranks.size();
+    all_ranks = std::accumulate(replica_ranks.begin(), replica_ranks.end(), num_served);
     int64_t first_rank = 0;
     for (size_t replica = 0; replica < replica_ranks.size(); ++replica) {
       const std::string cpus = RolloutCpus(config, first_rank, replica_ranks[replica], all_ranks);
@@ -262,6 +286,13 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(
       members.push_back(std::move(member));
     }
   }
+  const size_t first_served = members.size();
+  auto gpus_of_served = absl::MakeConstSpan(gpus.replicas);
+  if (!gpus_of_served.empty()) gpus_of_served.remove_prefix(num_replicas);
+  ASSIGN_OR_RETURN(std::vector<Member> served,
+                   cluster->SpawnServed(RolloutThreads(config, all_ranks), gpus_of_served, run_dir,
+                                        config_path));
+  std::move(served.begin(), served.end(), std::back_inserter(members));
   std::vector<Member*> all;
   {
     absl::MutexLock lock(&cluster->mu_);
@@ -278,7 +309,8 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(
                                       ? "tandem.rollout.v1.WeightService"
                                       : "tandem.rollout.v1.RolloutService";
   for (size_t i = first_rollout; i < all.size(); ++i) {
-    RETURN_IF_ERROR(cluster->AwaitReady(*all[i], health_name, deadline));
+    RETURN_IF_ERROR(cluster->AwaitReady(
+        *all[i], i < first_served ? health_name : "tandem.rollout.v1.RolloutService", deadline));
   }
   return cluster;
 }
@@ -291,6 +323,14 @@ std::vector<RolloutFleet::Replica> LocalCluster::Up() const {
     }
   }
   return out;
+}
+
+std::string LocalCluster::AddressOf(const std::string& served_name) const {
+  absl::MutexLock lock(&mu_);
+  for (const Member& member : members_) {
+    if (!member.is_rollout && member.process->name() == served_name) return member.address;
+  }
+  return "";
 }
 
 std::vector<RolloutFleet::Replica> LocalCluster::replicas() const {

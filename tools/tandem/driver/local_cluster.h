@@ -13,11 +13,18 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "common/rpc/child_process.h"
 #include "tandem/config/v1/run_config.pb.h"
 #include "tools/tandem/driver/rollout_fleet.h"
 
 namespace tandem::driver {
+
+// A folder to serve besides the policy, by a rollout of its own that no trainer updates.
+struct ServedFolder {
+  std::string name;  // of the process
+  std::string path;
+};
 
 struct LocalClusterOptions {
   bool with_trainer = true;
@@ -39,6 +46,7 @@ struct LocalClusterOptions {
   // Number of tensor-parallel ranks of each replica, if they differ; empty: the configuration's
   // number for each.
   std::vector<int64_t> replica_ranks;
+  std::vector<ServedFolder> served_folders;
   bool trace = false;  // each process leaves `run_dir`/logs/NAME.trace.json at its end
   // Receives a message when a rollout ends and will restart.
   std::function<void(const std::string&)> note;
@@ -59,6 +67,10 @@ class LocalCluster {
   const std::string& trainer_address() const { return trainer_address_; }
   // The rollouts that are up.
   std::vector<RolloutFleet::Replica> replicas() const;
+
+  // Address of a served folder's rollout; empty for an unknown name. One that ends is an error of
+  // Health().
+  std::string AddressOf(const std::string& served_name) const;
 
   // Restarts rollouts that have ended, with a growing pause while they fail to come up, and returns
   // those that are up. Does not wait for them.
@@ -97,6 +109,11 @@ class LocalCluster {
   absl::Status AwaitReady(Member& member, const std::string& health_name, absl::Time deadline);
   std::vector<RolloutFleet::Replica> Up() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void RestartIfEnded(Member& rollout) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Spawns the rollouts of options_.served_folders. `gpus`: one for each, or empty.
+  absl::StatusOr<std::vector<Member>> SpawnServed(int64_t threads,
+                                                  absl::Span<const std::vector<std::string>> gpus,
+                                                  const std::string& run_dir,
+                                                  const std::string& config_path);
   // Spawns the `size` ranks of one replica. `gpus`: one for each rank, or empty.
   absl::StatusOr<Member> SpawnRollout(size_t replica, int64_t size,
                                       const std::vector<std::string>& gpus,

@@ -5,14 +5,11 @@
 #include <map>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "common/http/client.h"
 #include "common/io/json_values.h"
 #include "common/io/read_file.h"
-#include "common/net/host_port.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::driver {
@@ -70,40 +67,20 @@ bool IsOfATrace(const json& event) {
          event["args"].contains("span_id");
 }
 
-struct Endpoint {
-  std::string host;
-  int port = 80;
-  std::string path;
-};
-
-absl::StatusOr<Endpoint> ParseEndpoint(absl::string_view endpoint) {
-  const auto misuse = [&] {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "OTEL_EXPORTER_OTLP_ENDPOINT: expected http://HOST:PORT, found \"", endpoint, "\""));
-  };
-  absl::string_view rest = endpoint;
-  if (!absl::ConsumePrefix(&rest, "http://")) return misuse();
-  Endpoint out;
-  const size_t slash = rest.find('/');
-  if (slash != absl::string_view::npos) {
-    out.path = std::string(absl::StripSuffix(rest.substr(slash), "/"));
-    rest = rest.substr(0, slash);
-  }
-  const absl::StatusOr<net::HostPort> address = net::ParseHostPort(rest, out.port);
-  if (!address.ok()) return misuse();
-  out.host = address->host;
-  out.port = address->port;
-  return out;
+absl::StatusOr<http::Url> ParseEndpoint(absl::string_view endpoint) {
+  absl::StatusOr<http::Url> url = http::ParseUrl(endpoint);
+  RETURN_IF_ERROR(url.status()) << "OTEL_EXPORTER_OTLP_ENDPOINT";
+  url->path += "/v1/traces";
+  return url;
 }
 
-absl::Status Post(const Endpoint& endpoint, std::string body) {
+absl::Status Post(const http::Url& endpoint, std::string body) {
   const auto unavailable = [&](absl::string_view why) {
-    return absl::UnavailableError(absl::StrCat("the collector at ", endpoint.host, ":",
-                                               endpoint.port, " did not accept the trace: ", why));
+    return absl::UnavailableError(absl::StrCat("the collector at ", endpoint.server.ToString(),
+                                               " did not accept the trace: ", why));
   };
   const absl::StatusOr<http::Response> answer =
-      http::Post({endpoint.host, endpoint.port}, endpoint.path + "/v1/traces", "application/json",
-                 std::move(body), absl::Now() + kRequestTimeout);
+      http::Post({.url = endpoint, .body = std::move(body)}, absl::Now() + kRequestTimeout);
   if (!answer.ok()) return unavailable(answer.status().message());
   if (answer->code >= 200 && answer->code < 300) return absl::OkStatus();
   return unavailable(absl::StrCat("HTTP ", answer->code, " ", answer->body.substr(0, 512)));
@@ -151,7 +128,7 @@ std::vector<json> ToOtlp(const json& trace, size_t max_spans) {
 }
 
 absl::StatusOr<int64_t> ExportTrace(const std::string& trace_path, const std::string& endpoint) {
-  ASSIGN_OR_RETURN(const Endpoint parsed, ParseEndpoint(endpoint));
+  ASSIGN_OR_RETURN(const http::Url parsed, ParseEndpoint(endpoint));
   ASSIGN_OR_RETURN(const std::string text, io::ReadFile(trace_path, kMaxTraceBytes));
   const json trace = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!trace.is_object() || !trace.contains("traceEvents") || !trace["traceEvents"].is_array()) {

@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/config/load.h"
+#include "tools/tandem/reward/judge.h"
 #include "tools/tandem/reward/registry.h"
 
 namespace tandem::driver {
@@ -28,7 +30,20 @@ RewardPart PartOf(const Config& config, std::string key) {
   } else {
     part.name = part.label = config.name();
   }
+  if (part.name == kJudgeReward) {
+    // The defaults of a list's elements are those of the section.
+    part.judge = config::DefaultRunConfig().reward().judge();
+    part.judge.MergeFrom(config.judge());
+  }
+  if (part.name == kModelReward) part.model = config.model();
   return part;
+}
+
+// Whether rows need an answer for the part.
+bool ComparesWithAnswer(const RewardPart& part) {
+  if (part.name != kJudgeReward) return reward::NeedsAnswer(part.name, {.pattern = part.pattern});
+  const auto text = reward::ReadJudgeTemplate(part.judge, part.key);
+  return text.ok() && text->needs_answer();
 }
 
 }  // namespace
@@ -59,9 +74,17 @@ bool RunsPython(const config::v1::RewardConfig& config) {
 
 bool NeedsAnswer(const config::v1::RewardConfig& config) {
   const std::vector<RewardPart> parts = RewardParts(config);
-  return std::any_of(parts.begin(), parts.end(), [](const RewardPart& part) {
-    return reward::NeedsAnswer(part.name, {.pattern = part.pattern});
-  });
+  return std::any_of(parts.begin(), parts.end(), ComparesWithAnswer);
+}
+
+bool ReadsMessages(const config::v1::RewardConfig& config) { return MayFail(config); }
+
+bool MayFail(const config::v1::RewardConfig& config) {
+  const auto may_fail = [](const auto& part) {
+    return part.path().empty() && (part.name() == kJudgeReward || part.name() == kModelReward);
+  };
+  const auto& parts = config.rewards();
+  return parts.empty() ? may_fail(config) : std::any_of(parts.begin(), parts.end(), may_fail);
 }
 
 reward::AnswerCheck AnswerCheckOf(const config::v1::RewardConfig& config) {
@@ -88,7 +111,7 @@ reward::AnswerCheck AnswerCheckOf(const config::v1::RewardConfig& config) {
 absl::Status CheckRewardNames(const config::v1::RewardConfig& config) {
   std::vector<std::string> known = reward::RewardNames();
   known.push_back(kServiceName);
-  known.push_back(kEnvironmentReward);
+  known.insert(known.end(), {kEnvironmentReward, kJudgeReward, kModelReward});
   if (config.rewards().empty()) known.push_back(kNoReward);
   for (const RewardPart& part : RewardParts(config)) {
     if (part.name.empty() || std::find(known.begin(), known.end(), part.name) != known.end()) {

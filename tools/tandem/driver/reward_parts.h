@@ -15,6 +15,10 @@ namespace tandem::driver {
 inline constexpr char kNoReward[] = "none";
 // reward.name: what the EnvironmentService gave.
 inline constexpr char kEnvironmentReward[] = "environment";
+// reward.name: a language model behind an OpenAI-compatible URL.
+inline constexpr char kJudgeReward[] = "judge";
+// reward.name: a model with a classification head.
+inline constexpr char kModelReward[] = "model";
 
 struct RewardPart {
   std::string key;    // of the configuration: "reward", "reward.rewards[1]"
@@ -26,6 +30,9 @@ struct RewardPart {
   std::string endpoint;  // a RewardService
   std::string pattern;   // of the reward regex
   std::string function;  // in `path`; empty: found by its parameters
+  // Of the names judge and model; values that are not set have their defaults.
+  config::v1::JudgeConfig judge;
+  config::v1::RewardModelConfig model;
 };
 
 // A label is the name of a built-in reward, `service`, or the Python file's name without ".py"; a
@@ -38,6 +45,13 @@ std::string RewardLabel(const config::v1::RewardConfig& config);
 // Whether a reward runs in Python processes, which write into the run's logs.
 bool RunsPython(const config::v1::RewardConfig& config);
 
+// Whether one of the rewards reads the messages of a chat's prompt, not the text that the policy's
+// template renders from them.
+bool ReadsMessages(const config::v1::RewardConfig& config);
+
+// Whether a group may be left without a reward: a judge or a reward model may fail.
+bool MayFail(const config::v1::RewardConfig& config);
+
 // Whether one of the rewards compares with the answers of rows, so that each row needs one. Python
 // functions and services read whole rows.
 bool NeedsAnswer(const config::v1::RewardConfig& config);
@@ -46,8 +60,8 @@ bool NeedsAnswer(const config::v1::RewardConfig& config);
 // the reward.
 reward::AnswerCheck AnswerCheckOf(const config::v1::RewardConfig& config);
 
-// INVALID_ARGUMENT for a name that is neither a built-in reward nor `service`, nor `none` as the only
-// one: the message begins with the key and lists the known names.
+// INVALID_ARGUMENT for a name that is neither a built-in reward nor `service`, `environment`, `judge`
+// or `model`, nor `none` as the only one: the message begins with the key and lists the known names.
 absl::Status CheckRewardNames(const config::v1::RewardConfig& config);
 
 }  // namespace tandem::driver

@@ -1,5 +1,5 @@
-// RewardSource: where the rewards of completions come from: a built-in reward, a RewardService or a
-// Python function.
+// RewardSource: where the rewards of completions come from: a built-in reward, a RewardService, a
+// Python function, a judge or a reward model.
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_REWARD_SOURCE_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_REWARD_SOURCE_H_
 
@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "tools/tandem/driver/completion.h"
+#include "tools/tandem/reward/judge.h"
 #include "tools/tandem/reward/python_reward.h"
 
 namespace tandem::driver {
@@ -28,6 +29,8 @@ struct Judged {
 struct Score {
   std::optional<double> reward;       // from -1e9 to 1e9; none: the reward does not apply
   std::vector<double> token_rewards;  // the part of it that each token earned; empty: not told
+  // Why a judge or a reward model gave no reward, although it applies: the group does not train.
+  absl::Status failure;
 };
 
 // Thread-safe.
@@ -52,6 +55,7 @@ std::unique_ptr<RewardSource> MakeServiceReward(const std::string& endpoint,
 // The rewards that the environment gave for the turns of an episode.
 std::unique_ptr<RewardSource> MakeEnvironmentReward();
 std::unique_ptr<RewardSource> MakePythonReward(reward::PythonReward::Options options);
+std::unique_ptr<RewardSource> MakeJudgeReward(reward::JudgeOptions options);
 
 // For errors: "row 3 of the data set".
 inline std::string RowName(const Prompt& prompt) {

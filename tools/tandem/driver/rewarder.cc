@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/rewards/reward_range.h"
 #include "common/status/status_macros.h"
+#include "tools/tandem/driver/model_reward.h"
 #include "tools/tandem/driver/reward_parts.h"
 #include "tools/tandem/driver/reward_source.h"
 
@@ -35,13 +36,40 @@ class WeightedRewarder : public Rewarder {
     return absl::OkStatus();
   }
 
+  std::vector<ServedModel> served_models() const override {
+    std::vector<ServedModel> out;
+    for (size_t i = 0; i < parts_.size(); ++i) {
+      const auto* const model = dynamic_cast<const ModelReward*>(parts_[i].source.get());
+      if (model == nullptr || model->path_to_serve().empty()) continue;
+      out.push_back({NameOfPart(i), parts_[i].config.key, model->path_to_serve()});
+    }
+    return out;
+  }
+
+  absl::Status Connect(const std::string& name, const std::string& address,
+                       const std::function<bool()>& interrupted) override {
+    for (size_t i = 0; i < parts_.size(); ++i) {
+      auto* const model = dynamic_cast<ModelReward*>(parts_[i].source.get());
+      if (model == nullptr || NameOfPart(i) != name) continue;
+      const absl::Status status = model->Connect(address, kRewardServiceWait, interrupted);
+      if (status.ok() || absl::IsCancelled(status)) return status;
+      return absl::Status(status.code(),
+                          absl::StrCat(parts_[i].config.key, ": ", status.message()));
+    }
+    return absl::NotFoundError(absl::StrCat("no reward model is named ", name));
+  }
+
   absl::Status Judge(std::vector<Group>& groups) override {
     std::vector<Judged> judged;
     std::vector<Completion*> completions;
+    std::vector<Group*> owners;
     for (Group& group : groups) {
+      group.judgement = absl::OkStatus();
+      group.num_failed_judgements = 0;
       for (Completion* completion : group.judged()) {
         judged.push_back({&group.prompt, completion});
         completions.push_back(completion);
+        owners.push_back(&group);
         completion->score = 0;
         completion->part_scores.clear();
         completion->part_weights.clear();
@@ -52,6 +80,11 @@ class WeightedRewarder : public Rewarder {
     for (const Part& part : parts_) {
       ASSIGN_OR_RETURN(const std::vector<Score> scores, part.source->Judge(judged));
       for (size_t i = 0; i < judged.size(); ++i) {
+        if (!scores[i].failure.ok()) {
+          if (owners[i]->num_failed_judgements++ > 0) continue;
+          owners[i]->judgement = StatusBuilder(scores[i].failure)
+                                 << RowName(*judged[i].prompt) << ", " << part.config.key;
+        }
         if (!scores[i].reward.has_value()) continue;
         is_scored[i] = true;
         Add(scores[i], part.config.weight, *completions[i]);
@@ -61,6 +94,7 @@ class WeightedRewarder : public Rewarder {
       }
     }
     for (size_t i = 0; i < judged.size(); ++i) {
+      if (!owners[i]->judgement.ok()) continue;
       RETURN_IF_ERROR(CheckSum(*judged[i].prompt, is_scored[i], completions[i]->score));
       completions[i]->reward = completions[i]->score;
     }
@@ -68,6 +102,8 @@ class WeightedRewarder : public Rewarder {
   }
 
  private:
+  static std::string NameOfPart(size_t part) { return absl::StrCat("reward-model-", part); }
+
   static void Add(const Score& score, double weight, Completion& completion) {
     completion.score += weight * *score.reward;
     if (score.token_rewards.empty()) return;
@@ -93,7 +129,8 @@ class WeightedRewarder : public Rewarder {
 
 absl::StatusOr<std::unique_ptr<RewardSource>> MakeSource(const RewardPart& part,
                                                          const config::v1::RunConfig& config,
-                                                         const std::string& log_path) {
+                                                         const std::string& log_path,
+                                                         const std::function<bool()>& interrupted) {
   const config::v1::RewardConfig& reward = config.reward();
   const absl::Duration timeout = absl::Seconds(reward.timeout_s());
   if (!part.path.empty()) {
@@ -117,6 +154,18 @@ absl::StatusOr<std::unique_ptr<RewardSource>> MakeSource(const RewardPart& part,
     }
     return MakeEnvironmentReward();
   }
+  if (part.name == kJudgeReward) {
+    ASSIGN_OR_RETURN(reward::JudgeOptions options,
+                     reward::MakeJudgeOptions(part.judge, part.key, timeout));
+    options.interrupted = interrupted;
+    return MakeJudgeReward(std::move(options));
+  }
+  if (part.name == kModelReward) {
+    absl::StatusOr<std::unique_ptr<ModelReward>> model =
+        ModelReward::Create(config, part.model, interrupted);
+    RETURN_IF_ERROR(model.status()) << part.key << ".model";
+    return *std::move(model);
+  }
   if (!part.name.empty()) return MakeBuiltInReward(part.name, part.pattern);
   if (part.endpoint.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(part.key,
@@ -129,11 +178,13 @@ absl::StatusOr<std::unique_ptr<RewardSource>> MakeSource(const RewardPart& part,
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Rewarder>> Rewarder::Create(const config::v1::RunConfig& config,
-                                                           const std::string& log_path) {
+                                                           const std::string& log_path,
+                                                           std::function<bool()> interrupted) {
   RETURN_IF_ERROR(CheckRewardNames(config.reward()));
   std::vector<Part> parts;
   for (RewardPart& part : RewardParts(config.reward())) {
-    ASSIGN_OR_RETURN(std::unique_ptr<RewardSource> source, MakeSource(part, config, log_path));
+    ASSIGN_OR_RETURN(std::unique_ptr<RewardSource> source,
+                     MakeSource(part, config, log_path, interrupted));
     parts.push_back({std::move(part), std::move(source)});
   }
   return std::make_unique<WeightedRewarder>(std::move(parts), config.reward().rewards_size() > 0);

@@ -22,22 +22,40 @@ inline constexpr absl::Duration kRewardServiceWait = absl::Seconds(60);
 class Rewarder {
  public:
   // Starts no process and connects nowhere. What Python functions print is appended to `log_path`;
-  // empty: this process's stderr. INVALID_ARGUMENT for an unknown name, a bad pattern, `service`
-  // without an endpoint, or `none`; names the key.
-  static absl::StatusOr<std::unique_ptr<Rewarder>> Create(const config::v1::RunConfig& config,
-                                                          const std::string& log_path = "");
+  // empty: this process's stderr. Once `interrupted`, which may be null, is true, judges retry no
+  // more. INVALID_ARGUMENT for an unknown name, a bad pattern, `service` without an endpoint, `none`,
+  // or what else is wrong with a reward; names the key.
+  static absl::StatusOr<std::unique_ptr<Rewarder>> Create(
+      const config::v1::RunConfig& config, const std::string& log_path = "",
+      std::function<bool()> interrupted = nullptr);
   virtual ~Rewarder() = default;
 
-  // Finds out whether every reward is there: loads Python files, and calls services without
-  // completions, waiting up to `timeout` for each. Errors name the reward's key; CANCELLED soon after
-  // `interrupted` is true.
+  // Finds out whether every reward is there: loads Python files, calls services without completions,
+  // asks judges for a judgement, and looks at the folders of reward models, waiting up to `timeout` for
+  // each. Errors name the reward's key; CANCELLED soon after `interrupted` is true.
   virtual absl::Status Check(absl::Duration /*timeout*/,
                              const std::function<bool()>& /*interrupted*/ = nullptr) {
     return absl::OkStatus();
   }
 
+  // A folder of a reward model that a rollout must serve.
+  struct ServedModel {
+    std::string name;  // of the rollout: "reward-model-0"
+    std::string key;   // of the configuration
+    std::string path;
+  };
+  // Those without an endpoint. Connect() each before Judge().
+  virtual std::vector<ServedModel> served_models() const { return {}; }
+
+  // Uses the rollout at `address` for the served model of that name. Errors: those of
+  // ModelReward::Connect(), with the key.
+  virtual absl::Status Connect(const std::string& /*name*/, const std::string& /*address*/,
+                               const std::function<bool()>& /*interrupted*/ = nullptr) {
+    return absl::OkStatus();
+  }
+
   // Sets score and reward of every completion, baselines included, and the scores of each of several
-  // rewards. The error names the row.
+  // rewards; or the group's `judgement`, if a judge or a reward model fails. The error names the row.
   virtual absl::Status Judge(std::vector<Group>& groups) = 0;
 };
 

@@ -31,7 +31,7 @@ struct RowNeeds {
   bool given_is_optional = false;  // a row without it gives nothing
   // The prompt is sampled from. Unset: it only precedes what is given.
   bool generation = true;
-  // Keeps what the chat template rendered, for episodes of several turns.
+  // Keeps what the chat template rendered, for episodes of several turns, judges and reward models.
   bool keeps_chat = false;
   // Schemas of tools for rows that give none; null: none.
   nlohmann::ordered_json tools;

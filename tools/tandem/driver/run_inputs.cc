@@ -106,8 +106,13 @@ void AddDataInputs(const char* kind, const std::vector<DataFile>& files, RunInpu
 absl::Status AddRewardInputs(const config::v1::RewardConfig& config, RunInputs& inputs) {
   const size_t num_before = inputs.size();
   for (const RewardPart& part : RewardParts(config)) {
-    if (part.path.empty()) continue;
-    RETURN_IF_ERROR(AddFile(kRewardInput, part.path, inputs));
+    const std::string& judge_template = part.judge.template_file();
+    const std::string& model = part.model.path();
+    for (const std::string& file :
+         {part.path, judge_template, model.empty() ? model : model + "/config.json"}) {
+      if (file.empty()) continue;
+      RETURN_IF_ERROR(AddFile(kRewardInput, file, inputs));
+    }
   }
   if (inputs.size() == num_before) Add(kRewardInput, "", "", inputs);
   return absl::OkStatus();

@@ -136,6 +136,9 @@ absl::Status StepLoop::RunEvaluation(int64_t step, int64_t version, Metrics& met
   for (const auto& [label, mean] : MeanPartScores(result.groups)) {
     metrics[EvaluationMetric(label)] = mean;
   }
+  if (MayFail(c_.config.reward())) {
+    metrics["val/dropped_prompts"] = static_cast<double>(result.num_unjudged);
+  }
   summary_.evaluations.emplace_back(step, result.mean_reward);
   // A bar shows how the reward changes from line to line.
   const int bar = static_cast<int>(std::clamp(result.mean_reward, 0.0, 1.0) * 40);

@@ -30,6 +30,10 @@ class NumberRewarder : public Rewarder {
       if (before) {
         if (absl::Status status = before(group); !status.ok()) return status;
       }
+      if (fails != nullptr && fails(group)) {
+        group.judgement = absl::UnavailableError("the judge is away");
+        group.num_failed_judgements = 1;
+      }
       for (Completion* completion : group.judged()) {
         completion->score = completion->reward = std::stod(completion->text);
       }
@@ -50,7 +54,9 @@ class NumberRewarder : public Rewarder {
     return absl::DeadlineExceededError(absl::StrCat("judged ", rows_.size(), " of ", count));
   }
 
-  std::function<absl::Status(const Group&)> before;  // set before the loop begins
+  // Set before the loop begins.
+  std::function<absl::Status(const Group&)> before;
+  std::function<bool(const Group&)> fails;  // whether a judge fails for the group
 
  private:
   absl::Mutex mu_;

@@ -53,6 +53,36 @@ TEST_F(GenerationLoopTest, FailsIfEveryGroupWasAborted) {
               StatusIs(absl::StatusCode::kAborted, HasSubstr("step 3: every group was aborted")));
 }
 
+TEST_F(GenerationLoopTest, DropsAndCountsAGroupThatAJudgeFailedFor) {
+  config_.mutable_reward()->set_name("judge");
+  rewarder_.fails = [](const Group& group) { return group.prompt.row % 4 == 1; };
+  GenerationLoop loop(LoopOptions());
+  for (const int64_t first : {0, 4}) {
+    ASSERT_OK_AND_ASSIGN(const StepBatch batch, loop.Take(1, /*version=*/0, KeepWaiting));
+    EXPECT_THAT(Rows(batch), ElementsAre(first, first + 2, first + 3));
+    EXPECT_EQ(batch.metrics.at("reward/failed_judgements"), 1);
+    EXPECT_EQ(batch.metrics.at("reward/dropped_groups"), 1);
+    EXPECT_EQ(batch.metrics.at("rollout/judged_reward/mean"), 0.5);  // no zeros
+    loop.OpenStep();
+  }
+}
+
+TEST_F(GenerationLoopTest, ARunOfModeAsyncSamplesOthersForGroupsThatAJudgeFailedFor) {
+  SetAsync(/*batch_size=*/4, /*max_staleness=*/1);
+  config_.mutable_reward()->set_name("judge");
+  rewarder_.fails = [](const Group& group) { return group.prompt.row % 2 == 1; };
+  ASSERT_OK_AND_ASSIGN(const StepBatch batch, Collect());
+  EXPECT_THAT(Rows(batch), ElementsAre(0, 2, 4, 6));
+}
+
+TEST_F(GenerationLoopTest, FailsWithTheJudgesErrorIfItFailsForAWholeStep) {
+  rewarder_.fails = [](const Group&) { return true; };
+  EXPECT_THAT(Collect(3).status(),
+              StatusIs(absl::StatusCode::kUnavailable,
+                       AllOf(HasSubstr("step 3: no reward for any completion of 4 groups"),
+                             HasSubstr("the judge is away"))));
+}
+
 TEST_F(GenerationLoopTest, GoesOnUntilEnoughGroupsDifferAndDropsTheSurplus) {
   config_.mutable_algorithm()->mutable_filter_groups()->set_enable(true);
   config_.mutable_data()->set_gen_batch_size(6);

@@ -1,0 +1,71 @@
+// ModelReward: a reward model, served by a rollout, as the source of a run's rewards.
+#ifndef TANDEM_TOOLS_TANDEM_DRIVER_MODEL_REWARD_H_
+#define TANDEM_TOOLS_TANDEM_DRIVER_MODEL_REWARD_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/tokenizer/tokenizer.h"
+#include "tandem/config/v1/run_config.pb.h"
+#include "tandem/rollout/v1/rollout_service.grpc.pb.h"
+#include "tools/tandem/driver/reward_source.h"
+
+namespace tandem::driver {
+
+// A completion's reward is the logit of the model at the last token of prompt and completion.
+//
+// The ids are the policy's where both have the same tokenizer.json, or the reward model's is not known
+// (reward.model.endpoint alone). Otherwise the text goes through the reward model's own tokenizer: a
+// chat's messages and the completion as the assistant's through its chat template, other prompts
+// followed by their completion.
+class ModelReward : public RewardSource {
+ public:
+  // Reads the folder that `model` names, if any, and connects nowhere. INVALID_ARGUMENT and
+  // UNIMPLEMENTED for a folder that is no reward model with one label, FAILED_PRECONDITION if the run's
+  // prompts or episodes cannot be rendered for it.
+  static absl::StatusOr<std::unique_ptr<ModelReward>> Create(
+      const config::v1::RunConfig& config, const config::v1::RewardModelConfig& model,
+      std::function<bool()> interrupted);
+
+  // The folder to serve; empty: a rollout at the configured endpoint serves it.
+  const std::string& path_to_serve() const { return path_to_serve_; }
+
+  // Checks that the rollout at `address` serves a reward model that fits the run, and uses it from now
+  // on. Waits up to `timeout` for it; CANCELLED soon after `interrupted` is true. Call before Judge().
+  absl::Status Connect(const std::string& address, absl::Duration timeout,
+                       const std::function<bool()>& interrupted);
+
+  // Connects to the configured endpoint, if there is one.
+  absl::Status Check(absl::Duration timeout, const std::function<bool()>& interrupted) override;
+  absl::StatusOr<std::vector<Score>> Judge(const std::vector<Judged>& completions) override;
+
+ private:
+  struct Call;
+
+  ModelReward() = default;
+  absl::Status ReadFolder(const config::v1::RunConfig& config, const std::string& path);
+  absl::StatusOr<std::vector<uint32_t>> IdsOf(const Judged& judged) const;
+  // Makes the calls, at most kWindow at a time, and repeats those that find the rollout busy or away.
+  void MakeCalls(std::vector<Call>& calls) const;
+  Score ScoreOf(const Call& call) const;
+
+  std::string endpoint_;       // configured; empty: none
+  std::string path_to_serve_;  // empty: none
+  absl::Duration timeout_;
+  int64_t policy_vocab_size_ = 0;
+  int64_t longest_ = 0;  // tokens of prompt and completion
+  std::function<bool()> interrupted_;
+  std::unique_ptr<tokenizer::Tokenizer> tokenizer_;  // null: the policy's ids are used
+  std::string address_;
+  std::unique_ptr<rollout::v1::RolloutService::Stub> stub_;  // null until Connect()
+};
+
+}  // namespace tandem::driver
+
+#endif  // TANDEM_TOOLS_TANDEM_DRIVER_MODEL_REWARD_H_
