@@ -13,6 +13,9 @@ namespace tandem::config {
 // The largest teacher.top_k, and the most likeliest ids that a rollout returns for each position.
 inline constexpr int64_t kMaxTeacherTopK = 1024;
 
+// The most ids that a rollout returns for a sequence: they fit in a message.
+inline constexpr int64_t kMaxTopIdsOfSequence = 1500000;
+
 // One model that scores: exactly one of path and endpoint is set in a valid configuration.
 struct TeacherSource {
   std::string key;          // "teacher", "teacher.teachers[1]"
