@@ -318,6 +318,10 @@ void GenerationLoop::Judge(int64_t place, Group group, const telemetry::TraceCon
   AddOverlongPenalty(options_.config, groups);
   const bool differs =
       !filter.enable() || Differs(groups[0], filter.metric(), algorithm.adv_estimator());
+  if (status.ok() && differs && options_.teachers != nullptr) {
+    const telemetry::ScopedTraceContext scope(trace);
+    status = Catch([&] { return options_.teachers->Score(groups); });
+  }
   absl::MutexLock lock(&mu_);
   CountJudgingTime();
   --num_judging_;
@@ -372,6 +376,9 @@ absl::StatusOr<StepBatch> GenerationLoop::Take(int64_t step, int64_t version,
         }
         AddPartScoreMetrics(batch->groups, batch->metrics);
         AddEpisodeMetrics(batch->groups, batch->metrics);
+        if (options_.teachers != nullptr) {
+          batch->metrics["timing_s/teacher"] = options_.teachers->TakeSeconds();
+        }
         AddLossMetrics(batch->metrics);
         return *std::move(batch);
       }

@@ -9,7 +9,7 @@
 //
 // A group passes through four hands. When the queue has room, the loop's thread draws a prompt and
 // begins its episodes. The sampler's threads deliver completions. A thread of a pool asks the
-// episodes for later turns and judges the group. The queue keeps it until Take(). So a slow reward
+// episodes for later turns, judges the group, and has the teachers, if any, score it. The queue keeps it until Take(). So a slow reward
 // delays only its own group, as long as the pool has a free thread; a slow environment delays only
 // its own, for no thread waits for it.
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_GENERATION_LOOP_H_
@@ -39,6 +39,7 @@
 #include "tools/tandem/driver/prompt_source.h"
 #include "tools/tandem/driver/rewarder.h"
 #include "tools/tandem/driver/task_pool.h"
+#include "tools/tandem/driver/teachers.h"
 
 namespace tandem::driver {
 
@@ -53,6 +54,7 @@ class GenerationLoop {
     Rewarder& rewarder;
     Sampler sampler;
     EpisodeFactory make_episode = MakeSingleTurnEpisode;
+    Teachers* teachers = nullptr;  // null: none
     int64_t first_step = 1;
     int64_t num_batches = 0;  // total that Take() will return
     // State from a checkpoint, whose prompts begin at the data set's current position; null: none.
@@ -74,7 +76,8 @@ class GenerationLoop {
   // Waits for the batch of step `step`, for a trainer at `version`. While it waits it calls `look`
   // periodically; an error of `look` ends the wait. Adds to the queue's metrics timing_s/reward,
   // the seconds in which groups were judged and none was sampled, and those of
-  // AddOverlongMetrics(), AddPartScoreMetrics() and AddEpisodeMetrics(), and in runs of several turns
+  // AddOverlongMetrics(), AddPartScoreMetrics() and AddEpisodeMetrics(), with teachers
+  // timing_s/teacher (Teachers::TakeSeconds(); scoring is part of judging), and in runs of several turns
   // environment/{retried_episodes,dropped_groups,discarded_tokens} since the last batch. Errors: of the
   // sampler, the episodes, the rewarder and the queue; ABORTED if the environment loses many groups
   // one after another;
