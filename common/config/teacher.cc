@@ -22,6 +22,10 @@ bool DistilsOnPolicy(const v1::RunConfig& config) {
   return config.teacher().top_k() == 0 && !TeachersOf(config).empty();
 }
 
+bool LearnsFromRewards(const v1::RunConfig& config) {
+  return !DistilsOnPolicy(config) || config.teacher().reward_coef() > 0;
+}
+
 bool DistilsTopK(const v1::RunConfig& config) {
   return config.teacher().top_k() > 0 && !TeachersOf(config).empty();
 }

@@ -29,6 +29,8 @@ std::vector<TeacherSource> TeachersOf(const v1::RunConfig& config);
 
 // Whether the policy learns from a teacher's log-probs of the tokens that it samples itself.
 bool DistilsOnPolicy(const v1::RunConfig& config);
+// Whether advantages come from rewards: not if the policy learns from a teacher alone.
+bool LearnsFromRewards(const v1::RunConfig& config);
 // Whether supervised training learns from a teacher's likeliest tokens.
 bool DistilsTopK(const v1::RunConfig& config);
 

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "absl/strings/str_format.h"
+#include "common/config/teacher.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/trace.h"
 #include "tools/tandem/driver/equal_rewards.h"
@@ -21,8 +22,9 @@ class ReinforcementLoop : public StepLoop {
   explicit ReinforcementLoop(const LoopContext& context)
       : StepLoop(context, "train"),
         mode_(context.config.trainer().mode()),
-        equal_rewards_(context.config,
-                       [&context](const std::string& line) { context.progress.Note(line); }) {}
+        equal_rewards_(context.config, [&context](const std::string& line) {
+          if (config::LearnsFromRewards(context.config)) context.progress.Note(line);
+        }) {}
 
   absl::StatusOr<RunSummary> Run() {
     absl::StatusOr<RunSummary> summary = RunToEnd();
