@@ -118,11 +118,13 @@ struct SoftLogProbsFunction : torch::autograd::Function<SoftLogProbsFunction> {
       const int64_t n = std::min(chunk, rows - row);
       const auto part = [row, n](const at::Tensor& all) { return all.narrow(0, row, n); };
       const at::Tensor x = part(hidden);
-      const at::Tensor logits = HeadLogits(x, head);
-      at::Tensor grad = logits / part(temperatures).unsqueeze(1);
+      at::Tensor grad = HeadLogits(x, head);  // the gradient takes their place
+      const at::Tensor tanh_squared =
+          head.softcap > 0.0 ? (grad / head.softcap).square_() : at::Tensor();
+      grad.div_(part(temperatures).unsqueeze(1));
       grad.sub_(part(log_sum_exp).unsqueeze(1)).exp_().mul_(part(of_all).neg().unsqueeze(1));
       grad.scatter_add_(1, part(ids), part(target_gradients).to(grad.scalar_type()));
-      if (head.softcap > 0.0) grad.mul_(1.0 - (logits / head.softcap).square());
+      if (tanh_squared.defined()) grad.mul_(1.0 - tanh_squared);
       if (head.scale != 1.0) grad.mul_(head.scale);
       if (want_hidden) {
         at::Tensor grad_x = part(grad_hidden);

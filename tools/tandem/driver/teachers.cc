@@ -83,9 +83,9 @@ std::string NameOf(const config::TeacherSource& source) {
 // A rollout of one rank that serves the teacher's folder.
 config::v1::RunConfig TeacherRollout(const config::v1::RunConfig& run, const std::string& path) {
   config::v1::RunConfig out = run;
-  out.clear_teacher();
   *out.mutable_teacher() = config::DefaultRunConfig().teacher();
   out.mutable_model()->set_path(path);
+  out.mutable_model()->set_random_init(false);
   out.mutable_rollout()->set_replicas(1);
   out.mutable_rollout()->set_tensor_model_parallel_size(1);
   return out;
