@@ -12,6 +12,7 @@
 #include "common/model/cpu_dispatch.h"
 #include "common/model/eager_ops.h"
 #include "common/model/gather_rows.h"
+#include "common/model/head_of.h"
 #include "common/model/layers/layer_forward.h"
 #include "common/model/layers/tensor_ops.h"
 #include "common/model/norm.h"
@@ -110,12 +111,17 @@ at::Tensor Transformer::FinalNorm(const ParameterProvider& params, const at::Ten
   return Normalize(x, NormOf(params, *spec_.final_norm, table_.final_norm()));
 }
 
+LmHead HeadOf(const Transformer& model, const ParameterProvider& params) {
+  const ParameterTable& table = model.table();
+  return {.weight = params.Get(table.lm_head()),
+          .bias = params.GetOrUndefined(table.lm_head_bias()),
+          .scale = model.spec().logit_scale,
+          .softcap = model.spec().logit_softcap,
+          .packed = params.Packed(table.lm_head())};
+}
+
 LmHead Transformer::HeadOf(const ParameterProvider& params) const {
-  return {.weight = params.Get(table_.lm_head()),
-          .bias = params.GetOrUndefined(table_.lm_head_bias()),
-          .scale = spec_.logit_scale,
-          .softcap = spec_.logit_softcap,
-          .packed = params.Packed(table_.lm_head())};
+  return model::HeadOf(*this, params);
 }
 
 at::Tensor Transformer::Logits(const ParameterProvider& params, const at::Tensor& hidden) const {

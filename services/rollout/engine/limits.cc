@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/config/teacher.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
 #include "services/rollout/engine/prompt_length.h"
@@ -183,12 +184,18 @@ absl::Status CheckRequest(const ScoreRequest& request, const RequestLimits& limi
     return rpc::InvalidField(request.temperature != 1.0 ? "temperature" : "num_top_logprobs",
                              "has no effect on a reward model's score; leave it unset");
   }
-  if (request.num_top_logprobs < 0 || request.num_top_logprobs > kMaxTopLogprobs) {
-    return Expected("top_logprobs", absl::StrCat("0 to ", kMaxTopLogprobs),
+  if (request.num_top_logprobs < 0 || request.num_top_logprobs > config::kMaxTeacherTopK) {
+    return Expected("num_top_logprobs", absl::StrCat("0 to ", config::kMaxTeacherTopK),
                     request.num_top_logprobs);
   }
+  if (request.num_top_logprobs * length > config::kMaxTopIdsOfSequence) {
+    return Expected(
+        "num_top_logprobs",
+        absl::StrCat("at most ", config::kMaxTopIdsOfSequence, " ids for the ", length, " tokens"),
+        request.num_top_logprobs * length);
+  }
   if (request.num_top_logprobs > 0 && request.temperature != 1.0) {
-    return Expected("temperature", "1 with top_logprobs", request.temperature);
+    return Expected("temperature", "1 with num_top_logprobs", request.temperature);
   }
   return CheckTemperature(request.temperature, "temperature", false);
 }

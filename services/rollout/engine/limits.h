@@ -11,7 +11,8 @@ namespace tandem::rollout {
 
 // Maximum samples per prompt.
 inline constexpr int32_t kMaxSamples = 4096;
-// Maximum top log-probs per position.
+// Maximum top log-probs per position of a generation, and of a score that the OpenAI API asks for.
+// What a Score call may ask for is kMaxTeacherTopK (common/config/teacher.h).
 inline constexpr int32_t kMaxTopLogprobs = 20;
 
 // Maximum tokens with a bias.

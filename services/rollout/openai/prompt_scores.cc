@@ -2,7 +2,10 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
+#include "services/rollout/engine/limits.h"
 
 namespace tandem::rollout::openai {
 
@@ -18,6 +21,10 @@ PromptScores::~PromptScores() {
 
 absl::Status PromptScores::Add(const std::vector<int32_t>& prompt_ids, int32_t num_top_logprobs) {
   RETURN_IF_ERROR(CheckHasLogProbs(engine_.limits()));
+  if (num_top_logprobs > kMaxTopLogprobs) {
+    return rpc::InvalidField("top_logprobs", absl::StrCat("expected 0 to ", kMaxTopLogprobs,
+                                                          ", found ", num_top_logprobs));
+  }
   size_t index = 0;
   {
     absl::MutexLock lock(&state_->mu);

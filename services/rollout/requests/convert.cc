@@ -105,6 +105,7 @@ ScoreRequest FromProto(const v1::ScoreRequest& request) {
   ScoreRequest out;
   out.token_ids.assign(request.token_ids().begin(), request.token_ids().end());
   if (request.has_temperature()) out.temperature = request.temperature();
+  out.num_top_logprobs = request.num_top_logprobs();
   return out;
 }
 

@@ -1,6 +1,7 @@
 #include "services/rollout/service/score_reactor.h"
 
 #include <utility>
+#include <vector>
 
 #include "common/rpc/status_conversion.h"
 #include "services/rollout/requests/convert.h"
@@ -32,6 +33,12 @@ void ScoreReactor::OnScore(const absl::StatusOr<ScoreResult>& result) {
     response_->mutable_logprobs()->Add(result->logprobs.begin(), result->logprobs.end());
     response_->mutable_class_logits()->Add(result->class_logits.begin(),
                                            result->class_logits.end());
+    for (const std::vector<TokenLogprob>& position : result->top_logprobs) {
+      for (const TokenLogprob& token : position) {
+        response_->add_top_token_ids(static_cast<uint32_t>(token.id));
+        response_->add_top_logprobs(token.logprob);
+      }
+    }
     response_->set_policy_version(result->policy_version);
     response_->set_incarnation(result->incarnation);
   }

@@ -40,7 +40,9 @@ std::vector<MiniBatch> SplitBatch(const TrainingBatch& batch, const MiniBatchOpt
     for (const std::vector<int64_t>& planned : plan[mesh.data_rank()]) {
       std::vector<int64_t> packed;
       for (int64_t i : planned) packed.push_back(indices[i]);
-      mini_batch.micro_batches.push_back(PackMicroBatch(batch, packed, weight_of));
+      MicroBatch& micro_batch =
+          mini_batch.micro_batches.emplace_back(PackMicroBatch(batch, packed, weight_of));
+      if (options.teacher_targets) UseTeacherTargets(batch, packed, micro_batch);
     }
     mini_batches.push_back(std::move(mini_batch));
   }

@@ -27,6 +27,7 @@ struct MiniBatchOptions {
   double loss_scale = 1.0;  // divisor of kSeqMeanTokenSumNorm
   int64_t max_tokens_per_micro_batch = 4096;
   bool groups_together = false;  // as far as PlanMicroBatches() can keep them
+  bool teacher_targets = false;  // see UseTeacherTargets()
 };
 
 // Splits the batch in order of groups and never splits a group. Leaves out mini-batches without a

@@ -50,15 +50,22 @@ at::Tensor PolicyObjective::Loss(const MicroBatch& micro_batch, const model::Log
   at::Tensor loss = (policy_loss * policy_weights).sum();
   add(Sum::kPolicyLoss, place.share, policy_loss.detach() * policy_weights);
 
+  const auto divergence_from = [&](const at::Tensor& others) {
+    at::Tensor kl = KlLoss(out.logprobs, device::Upload(others, device), options_.kl_estimator);
+    if (!options_.weights_kl) return kl;
+    return kl * (out.logprobs - old_logprobs).clamp(-20.0, 20.0).exp();
+  };
   at::Tensor kl;
   if (options_.use_kl_loss) {
-    kl = KlLoss(out.logprobs, device::Upload(micro_batch.ref_logprobs, device),
-                options_.kl_estimator);
-    if (options_.weights_kl) {
-      kl = kl * (out.logprobs - old_logprobs).clamp(-20.0, 20.0).exp();
-    }
+    kl = divergence_from(micro_batch.ref_logprobs);
     loss = loss + (kl * weights).sum() * options_.kl_loss_coef;
     add(Sum::kKlLoss, place.share, kl.detach() * weights);
+  }
+  at::Tensor teacher;
+  if (options_.teacher_loss_coef != 0) {
+    teacher = divergence_from(micro_batch.teacher_logprobs);
+    loss = loss + (teacher * weights).sum() * options_.teacher_loss_coef;
+    add(Sum::kTeacherLoss, place.share, teacher.detach() * weights);
   }
   if (options_.entropy_coeff != 0) {
     loss = loss + EntropyBonus(out.entropy, weights, options_.entropy_coeff);
@@ -70,6 +77,7 @@ at::Tensor PolicyObjective::Loss(const MicroBatch& micro_batch, const model::Log
                                {"old log-probs", old_logprobs},
                                {"advantages", micro_batch.advantages},
                                {"KL loss", kl.defined() ? kl.detach() : kl},
+                               {"teacher loss", teacher.defined() ? teacher.detach() : teacher},
                                {"policy loss", policy_loss.detach()}};
   later.AddSum(loss, [&micro_batch, &statistics, inputs, place](double value) {
     if (!std::isfinite(value)) {

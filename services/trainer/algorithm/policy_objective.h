@@ -1,5 +1,5 @@
 // PolicyObjective: a micro-batch's part of the policy-gradient loss: the policy loss, the
-// divergence from the reference, the entropy bonus.
+// divergences from the reference and from a teacher, the entropy bonus.
 //
 //   PolicyObjective objective(options);
 //   const auto loss = [&](const model::LogProbs& out) {
@@ -28,8 +28,10 @@ struct PolicyObjectiveOptions {
   PolicyLossOptions policy;
   bool use_kl_loss = false;
   double kl_loss_coef = 0.001;
-  KlEstimator kl_estimator = KlEstimator::kK3;
-  // Multiplies the divergence by pi / pi_old: then its gradient is that of the divergence of the
+  KlEstimator kl_estimator = KlEstimator::kK3;  // of both divergences
+  // Factor of the divergence from the teacher (GKD's on-policy half, 2306.13649); 0: none.
+  double teacher_loss_coef = 0.0;
+  // Multiplies the divergences by pi / pi_old: then its gradient is that of the divergence of the
   // current policy, whichever policy sampled (DeepSeek-V3.2, 2512.02556).
   bool weights_kl = false;
   double entropy_coeff = 0.0;

@@ -89,10 +89,18 @@ absl::StatusOr<StepResult> TrainingStep::Supervised(const TrainingBatch& batch,
     MiniBatchOptions whole;
     whole.max_tokens_per_micro_batch = options_.mini_batch.max_tokens_per_micro_batch;
     whole.groups_together = options_.mini_batch.groups_together;
+    whole.teacher_targets = options_.teacher.top_k > 0;
     for (const MiniBatch& mini_batch : SplitBatch(batch, whole, mesh_)) {
       DeferredValues later;
       for (size_t m = 0; m < mini_batch.micro_batches.size(); ++m) {
         const MicroBatch& micro_batch = mini_batch.micro_batches[m];
+        if (micro_batch.packed.soft_weights.defined()) {
+          // The loss is the teacher's cross-entropy; with its entropy it is the forward KL.
+          const TeacherSums sums =
+              SumTeacher(micro_batch.packed.soft_weights, micro_batch.loss_weights);
+          statistics.Add(Sum::kLoss, sums.entropy);
+          statistics.Add(Sum::kTeacherMass, sums.mass);
+        }
         const auto loss = [&](const model::LogProbs& out) {
           const at::Tensor weights =
               device::Upload(micro_batch.loss_weights, out.logprobs.device());
@@ -116,6 +124,9 @@ absl::StatusOr<StepResult> TrainingStep::Supervised(const TrainingBatch& batch,
   if (update.skipped) result.skipped.push_back(update.cause);
   result.weights_changed = !update.skipped;
   result.metrics["train/loss"] = statistics.Get(Sum::kLoss);
+  if (options_.teacher.top_k > 0) {
+    result.metrics["train/teacher_mass"] = statistics.Get(Sum::kTeacherMass);
+  }
   result.metrics["actor/grad_norm"] = update.grad_norm;
   result.metrics["actor/lr"] = learning_rate;
   result.metrics["actor/skipped_updates"] = static_cast<double>(result.skipped.size());
@@ -166,6 +177,9 @@ absl::StatusOr<StepResult> TrainingStep::PolicyGradient(TrainingBatch batch, dou
   if (options_.objective.use_kl_loss) {
     metrics["actor/kl_loss"] = statistics.Get(Sum::kKlLoss);
     metrics["actor/kl_coef"] = options_.objective.kl_loss_coef;
+  }
+  if (options_.objective.teacher_loss_coef != 0) {
+    metrics["actor/teacher_loss"] = statistics.Get(Sum::kTeacherLoss);
   }
   if (updates.count > 0) {
     metrics["actor/grad_norm"] = updates.grad_norm_sum / static_cast<double>(updates.count);
@@ -258,6 +272,10 @@ void TrainingStep::AssessBatch(TrainingBatch& batch, Metrics& metrics) {
         {{"samples", batch.sequences.size()}});
   }
   AssignAdvantages(batch, options_.advantages);
+  if (options_.teacher.on_policy) {
+    AddTeacherKl(batch, metrics);
+    AddTeacherAdvantages(batch, options_.teacher);
+  }
   const PolicyLossKind& loss = *options_.objective.policy_loss;
   if (loss.select != nullptr) loss.select(batch, options_.objective.policy);
   if (options_.top_entropy_share < 1.0) {

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/config/summary.h"
+#include "common/config/teacher.h"
 #include "services/trainer/algorithm/preference_loss.h"
 
 namespace tandem::trainer {
@@ -47,6 +48,17 @@ RolloutCorrectionOptions CorrectionOf(const proto::RunConfig& run) {
   }
   auto rules = config::ParseRejectionRules(config.rollout_rs(), config.rollout_rs_threshold());
   if (rules.ok()) out.rules = *std::move(rules);
+  return out;
+}
+
+TeacherOptions TeacherOf(const proto::RunConfig& run) {
+  const proto::TeacherConfig& config = run.teacher();
+  TeacherOptions out;
+  out.on_policy = config::DistilsOnPolicy(run);
+  out.in_advantages = config.mode() != proto::DISTILLATION_MODE_LOSS;
+  out.coef = config.coef();
+  out.reward_coef = config.reward_coef();
+  if (config::DistilsTopK(run)) out.top_k = config.top_k();
   return out;
 }
 
@@ -129,6 +141,10 @@ TrainingStepOptions MakeTrainingStepOptions(const config::v1::RunConfig& config)
   out.objective.kl_estimator = EstimatorOf(actor.kl_loss_type());
   out.objective.weights_kl = actor.use_bias_correction_kl();
   out.objective.entropy_coeff = actor.entropy_coeff();
+  out.teacher = TeacherOf(config);
+  if (out.teacher.on_policy && !out.teacher.in_advantages) {
+    out.objective.teacher_loss_coef = out.teacher.coef;
+  }
 
   out.mini_batch.groups_each = actor.ppo_mini_batch_size();
   out.mini_batch.aggregation = AggregationOf(actor.loss_agg_mode());

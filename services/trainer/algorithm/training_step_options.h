@@ -10,6 +10,7 @@
 #include "services/trainer/algorithm/mini_batch.h"
 #include "services/trainer/algorithm/policy_objective.h"
 #include "services/trainer/algorithm/rollout_correction.h"
+#include "services/trainer/algorithm/teacher.h"
 #include "tandem/config/v1/run_config.pb.h"
 
 namespace tandem::trainer {
@@ -25,11 +26,15 @@ struct TrainingStepOptions {
   KlEstimator kl_penalty = KlEstimator::kK1;
   KlControllerOptions kl_controller;
   PolicyObjectiveOptions objective;
+  TeacherOptions teacher;
   MiniBatchOptions mini_batch;
   int64_t epochs = 1;
 
   bool needs_reference() const { return objective.use_kl_loss || use_kl_in_reward; }
-  bool needs_rollout_logprobs() const { return correction.bypass || correction.compares(); }
+  bool needs_rollout_logprobs() const {
+    return correction.bypass || correction.compares() ||
+           (teacher.on_policy && teacher.in_advantages);
+  }
   bool needs_baseline_reward() const { return advantages.kind->needs_baseline_reward; }
   bool needs_sum_pi_squared() const { return advantages.kind->needs_sum_pi_squared; }
   bool needs_reward_parts() const { return advantages.kind->needs_reward_parts; }

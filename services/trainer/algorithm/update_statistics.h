@@ -30,6 +30,8 @@ class UpdateStatistics {
     kLoss,
     kPolicyLoss,
     kKlLoss,
+    kTeacherLoss,
+    kTeacherMass,  // of the probability that the teacher's likeliest tokens have
     kClipFraction,
     kClipFractionLower,
     kPolicyKl,  // old against current policy

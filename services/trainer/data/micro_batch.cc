@@ -69,11 +69,28 @@ MicroBatch PackMicroBatch(const TrainingBatch& batch, absl::Span<const int64_t> 
   out.rollout_logprobs = ToTensor(rollout_logprobs, at::kFloat);
   out.old_logprobs = RowValues(batch, indices, &Sequence::old_logprobs);
   out.ref_logprobs = RowValues(batch, indices, &Sequence::ref_logprobs);
+  out.teacher_logprobs = RowValues(batch, indices, &Sequence::teacher_logprobs);
   out.importance_weights = RowValues(batch, indices, &Sequence::importance_weights);
   out.selected = RowValues(batch, indices, &Sequence::selected);
   out.values = RowValues(batch, indices, &Sequence::values);
   out.returns = RowValues(batch, indices, &Sequence::returns);
   return out;
+}
+
+void UseTeacherTargets(const TrainingBatch& batch, absl::Span<const int64_t> indices,
+                       MicroBatch& micro_batch) {
+  std::vector<int64_t> ids;
+  std::vector<float> logprobs;
+  for (const int64_t index : indices) {
+    const Sequence& sequence = batch.sequences[index];
+    ids.insert(ids.end(), sequence.teacher_top_ids.begin(), sequence.teacher_top_ids.end());
+    logprobs.insert(logprobs.end(), sequence.teacher_top_logprobs.begin(),
+                    sequence.teacher_top_logprobs.end());
+  }
+  if (micro_batch.num_rows() == 0) return;
+  const int64_t rows = micro_batch.num_rows();
+  micro_batch.packed.soft_ids = ToTensor(ids, at::kLong).view({rows, -1});
+  micro_batch.packed.soft_weights = ToTensor(logprobs, at::kFloat).exp_().view({rows, -1});
 }
 
 }  // namespace tandem::trainer

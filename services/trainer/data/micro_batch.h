@@ -24,6 +24,7 @@ struct MicroBatch {
   // Undefined if the batch does not have them:
   at::Tensor old_logprobs;
   at::Tensor ref_logprobs;
+  at::Tensor teacher_logprobs;
   at::Tensor importance_weights;
   at::Tensor selected;  // see Sequence
   at::Tensor values;    // the critic's, at the step's start
@@ -37,6 +38,12 @@ struct MicroBatch {
 // micro-batch.
 MicroBatch PackMicroBatch(const TrainingBatch& batch, absl::Span<const int64_t> indices,
                           absl::Span<const double> token_weights);
+
+// Makes the teacher's likeliest tokens of the sequences `indices`, weighted with its probabilities,
+// the targets of a micro-batch that PackMicroBatch() made of them. Every sequence with a token to
+// train on has as many.
+void UseTeacherTargets(const TrainingBatch& batch, absl::Span<const int64_t> indices,
+                       MicroBatch& micro_batch);
 
 }  // namespace tandem::trainer
 

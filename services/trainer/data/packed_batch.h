@@ -21,6 +21,10 @@ struct PackedBatch {
   at::Tensor rows;          // int64 [num_rows]
   at::Tensor targets;       // int64 [num_rows]
   at::Tensor temperatures;  // float32 [num_rows]
+  // Undefined, or [num_rows, K]: tokens in the place of targets[i], int64, and their weights, float32
+  // (common/model/soft_targets.h).
+  at::Tensor soft_ids;
+  at::Tensor soft_weights;
 
   int64_t num_tokens() const { return cu_seqlens.empty() ? 0 : cu_seqlens.back(); }
   int64_t num_sequences() const {

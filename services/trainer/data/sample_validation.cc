@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/config/teacher.h"
 #include "common/rewards/reward_range.h"
 #include "common/rpc/policy_version.h"
 #include "common/rpc/status_conversion.h"
@@ -73,6 +74,64 @@ absl::Status CheckVersionSpans(const Segment& segment, absl::string_view place,
   return absl::OkStatus();
 }
 
+// Written so that NaN is refused as well.
+bool IsLogProb(float value) { return value <= kLargestLogProb && !std::isinf(value); }
+
+std::string ExpectedLogProb(float found) {
+  return absl::StrCat("expected a finite log-probability, at most 0; found ", found);
+}
+
+absl::Status ValidateTeacher(const Segment& segment, absl::string_view place,
+                             const SampleLimits& limits) {
+  const int num_tokens = segment.token_ids_size();
+  RETURN_IF_ERROR(
+      CheckLength(place, "teacher_logprobs", segment.teacher_logprobs_size(), num_tokens));
+  for (int i = 0; i < segment.teacher_logprobs_size(); ++i) {
+    if (IsLogProb(segment.teacher_logprobs(i))) continue;
+    return rpc::InvalidField(absl::StrCat(place, ".teacher_logprobs[", i, "]"),
+                             ExpectedLogProb(segment.teacher_logprobs(i)));
+  }
+  if (limits.needs_teacher_logprobs && segment.teacher_logprobs_size() < num_tokens) {
+    return rpc::InvalidField(
+        absl::StrCat(place, ".teacher_logprobs"),
+        "expected the teacher's log-probs, because the trainer's configuration "
+        "has a teacher; found none");
+  }
+  if (segment.teacher_top_ids_size() != segment.teacher_top_logprobs_size()) {
+    return rpc::InvalidField(
+        absl::StrCat(place, ".teacher_top_logprobs"),
+        absl::StrCat("expected one for each of the ", segment.teacher_top_ids_size(),
+                     " teacher_top_ids; found ", segment.teacher_top_logprobs_size()));
+  }
+  if (limits.num_teacher_top > 0 &&
+      segment.teacher_top_ids_size() != limits.num_teacher_top * num_tokens) {
+    return rpc::InvalidField(
+        absl::StrCat(place, ".teacher_top_ids"),
+        absl::StrCat("expected ", limits.num_teacher_top, " for each of the ", num_tokens,
+                     " token_ids (teacher.top_k); found ", segment.teacher_top_ids_size()));
+  }
+  const int num_top = segment.teacher_top_ids_size();
+  if (num_top > config::kMaxTeacherTopK * num_tokens ||
+      (num_tokens > 0 && num_top % num_tokens != 0)) {
+    return rpc::InvalidField(
+        absl::StrCat(place, ".teacher_top_ids"),
+        absl::StrCat("expected as many for each of the ", num_tokens, " token_ids, at most ",
+                     config::kMaxTeacherTopK, "; found ", num_top, " in all"));
+  }
+  for (int i = 0; i < segment.teacher_top_ids_size(); ++i) {
+    if (segment.teacher_top_ids(i) >= static_cast<uint64_t>(limits.vocab_size)) {
+      return rpc::InvalidField(absl::StrCat(place, ".teacher_top_ids[", i, "]"),
+                               absl::StrCat(segment.teacher_top_ids(i),
+                                            " is outside the vocabulary of ", limits.vocab_size));
+    }
+    if (!IsLogProb(segment.teacher_top_logprobs(i))) {
+      return rpc::InvalidField(absl::StrCat(place, ".teacher_top_logprobs[", i, "]"),
+                               ExpectedLogProb(segment.teacher_top_logprobs(i)));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ValidateSampled(const Segment& segment, absl::string_view place,
                              const SampleLimits& limits) {
   const int num_tokens = segment.token_ids_size();
@@ -82,12 +141,9 @@ absl::Status ValidateSampled(const Segment& segment, absl::string_view place,
   RETURN_IF_ERROR(CheckLength(place, "token_rewards", segment.token_rewards_size(), num_tokens));
   RETURN_IF_ERROR(CheckVersionSpans(segment, place, limits));
   for (int i = 0; i < segment.logprobs_size(); ++i) {
-    // Written so that NaN is refused as well.
-    if (!(segment.logprobs(i) <= kLargestLogProb) || std::isinf(segment.logprobs(i))) {
-      return rpc::InvalidField(absl::StrCat(place, ".logprobs[", i, "]"),
-                               absl::StrCat("expected a finite log-probability, at most 0; found ",
-                                            segment.logprobs(i)));
-    }
+    if (IsLogProb(segment.logprobs(i))) continue;
+    return rpc::InvalidField(absl::StrCat(place, ".logprobs[", i, "]"),
+                             ExpectedLogProb(segment.logprobs(i)));
   }
   for (int i = 0; i < segment.advantages_size(); ++i) {
     if (!rewards::IsReward(segment.advantages(i))) {
@@ -106,19 +162,22 @@ absl::Status ValidateSampled(const Segment& segment, absl::string_view place,
         absl::StrCat(place, ".logprobs"),
         "expected the rollout's log-probs, which algorithm.rollout_correction (bypass_mode, "
         "rollout_is, which is token by default in the modes one_step_off and async, rollout_rs) "
-        "compares with the trainer's; found none");
+        "compares with the trainer's, and teacher.mode advantage with the teacher's; found none");
   }
-  return absl::OkStatus();
+  return ValidateTeacher(segment, place, limits);
 }
 
 // Validates a given segment: it has none of the fields that only sampled segments have.
 absl::Status ValidateGiven(const Segment& segment, absl::string_view place) {
-  const absl::string_view list = segment.logprobs_size() > 0        ? "logprobs"
-                                 : segment.version_spans_size() > 0 ? "version_spans"
-                                 : segment.loss_mask_size() > 0     ? "loss_mask"
-                                 : segment.advantages_size() > 0    ? "advantages"
-                                 : segment.token_rewards_size() > 0 ? "token_rewards"
-                                                                    : "";
+  const absl::string_view list = segment.logprobs_size() > 0               ? "logprobs"
+                                 : segment.version_spans_size() > 0        ? "version_spans"
+                                 : segment.loss_mask_size() > 0            ? "loss_mask"
+                                 : segment.advantages_size() > 0           ? "advantages"
+                                 : segment.token_rewards_size() > 0        ? "token_rewards"
+                                 : segment.teacher_logprobs_size() > 0     ? "teacher_logprobs"
+                                 : segment.teacher_top_ids_size() > 0      ? "teacher_top_ids"
+                                 : segment.teacher_top_logprobs_size() > 0 ? "teacher_top_logprobs"
+                                                                           : "";
   if (list.empty()) return absl::OkStatus();
   return rpc::InvalidField(absl::StrCat(place, ".", list),
                            "expected none, because the segment was not sampled; set kind to "

@@ -24,6 +24,10 @@ struct SampleLimits {
   bool needs_baseline_reward = false;
   // Requires the parts of the reward.
   bool needs_reward_parts = false;
+  // Every sampled token must carry the teacher's log-prob.
+  bool needs_teacher_logprobs = false;
+  // Every sampled token must carry this many of the teacher's likeliest ids; 0: none are read.
+  int64_t num_teacher_top = 0;
   // Incarnations of trainers whose weights may have sampled it, as version spans name them. Empty:
   // any.
   std::vector<int64_t> incarnations;

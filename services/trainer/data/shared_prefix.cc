@@ -37,6 +37,8 @@ class Sharing {
     std::copy(rows_.begin(), rows_.end(), out_.rows.mutable_data_ptr<int64_t>());
     out_.targets = whole_.targets;
     out_.temperatures = whole_.temperatures;
+    out_.soft_ids = whole_.soft_ids;
+    out_.soft_weights = whole_.soft_weights;
     return std::move(out_);
   }
 

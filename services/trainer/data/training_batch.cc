@@ -34,6 +34,44 @@ class TokenRewardReader {
   bool has_any_ = false;
 };
 
+// Collects the teacher's log-probs of trained-on tokens.
+class TeacherReader {
+ public:
+  void Add(const common::v1::Segment& segment, int i) {
+    if (segment.teacher_logprobs_size() > 0) {
+      logprobs_.push_back(segment.teacher_logprobs(i));
+    } else {
+      has_logprobs_ = false;
+    }
+    const int count = segment.token_ids_size() == 0
+                          ? 0
+                          : segment.teacher_top_ids_size() / segment.token_ids_size();
+    if (!has_tokens_) num_top_ = count;
+    has_tokens_ = true;
+    if (count != num_top_) num_top_ = 0;
+    for (int k = 0; k < num_top_; ++k) {
+      top_ids_.push_back(segment.teacher_top_ids(i * count + k));
+      top_logprobs_.push_back(segment.teacher_top_logprobs(i * count + k));
+    }
+  }
+
+  void MoveTo(Sequence& sequence) && {
+    if (has_logprobs_) sequence.teacher_logprobs = std::move(logprobs_);
+    if (num_top_ == 0) return;
+    sequence.teacher_top_ids = std::move(top_ids_);
+    sequence.teacher_top_logprobs = std::move(top_logprobs_);
+    sequence.num_teacher_top = num_top_;
+  }
+
+ private:
+  std::vector<float> logprobs_;
+  bool has_logprobs_ = true;
+  std::vector<int64_t> top_ids_;
+  std::vector<float> top_logprobs_;
+  bool has_tokens_ = false;
+  int num_top_ = 0;  // for each token; 0 once tokens differ
+};
+
 Sequence MakeSequence(const common::v1::Sample& sample) {
   Sequence out;
   out.temperature = sample.temperature() == 0 ? 1.0 : sample.temperature();
@@ -47,6 +85,7 @@ Sequence MakeSequence(const common::v1::Sample& sample) {
   out.is_cut = sample.finish_reason() == common::v1::FINISH_REASON_LENGTH;
   bool seen_sampled = false;
   TokenRewardReader rewards;
+  TeacherReader teacher;
   for (const common::v1::Segment& segment : sample.segments()) {
     const bool sampled = segment.kind() == common::v1::SEGMENT_KIND_SAMPLED;
     seen_sampled |= sampled;
@@ -60,6 +99,7 @@ Sequence MakeSequence(const common::v1::Sample& sample) {
       rewards.Add(segment, i, is_trained);
       if (!is_trained) continue;
       out.trained.push_back(position);
+      teacher.Add(segment, i);
       out.rollout_logprobs.push_back(segment.logprobs_size() > 0
                                          ? segment.logprobs(i)
                                          : std::numeric_limits<float>::quiet_NaN());
@@ -67,15 +107,18 @@ Sequence MakeSequence(const common::v1::Sample& sample) {
     }
   }
   out.token_rewards = std::move(rewards).Take();
+  std::move(teacher).MoveTo(out);
   return out;
 }
 
+// `each`: the number of values of a token.
 template <typename T>
-void Keep(const std::vector<bool>& keep, std::vector<T>* values) {
+void Keep(const std::vector<bool>& keep, std::vector<T>* values, size_t each = 1) {
   if (values->empty()) return;
   size_t kept = 0;
   for (size_t t = 0; t < keep.size(); ++t) {
-    if (keep[t]) (*values)[kept++] = (*values)[t];
+    if (!keep[t]) continue;
+    for (size_t k = 0; k < each; ++k) (*values)[kept++] = (*values)[t * each + k];
   }
   values->resize(kept);
 }
@@ -104,11 +147,14 @@ void KeepTokens(Sequence& sequence, const std::vector<bool>& keep) {
   PassRewards(keep, &sequence.token_rewards);
   Keep(keep, &sequence.token_rewards);
   for (std::vector<float>* values :
-       {&sequence.rollout_logprobs, &sequence.old_logprobs, &sequence.ref_logprobs,
-        &sequence.values, &sequence.returns, &sequence.importance_weights, &sequence.advantages,
-        &sequence.entropies, &sequence.sum_pi_squared, &sequence.selected}) {
+       {&sequence.rollout_logprobs, &sequence.teacher_logprobs, &sequence.old_logprobs,
+        &sequence.ref_logprobs, &sequence.values, &sequence.returns, &sequence.importance_weights,
+        &sequence.advantages, &sequence.entropies, &sequence.sum_pi_squared, &sequence.selected}) {
     Keep(keep, values);
   }
+  const auto num_top = static_cast<size_t>(sequence.num_teacher_top);
+  Keep(keep, &sequence.teacher_top_ids, num_top);
+  Keep(keep, &sequence.teacher_top_logprobs, num_top);
   Keep(keep, &sequence.trained);
 }
 

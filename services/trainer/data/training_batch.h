@@ -27,6 +27,12 @@ struct Sequence {
   std::vector<int64_t> trained;
   // One for each of `trained`.
   std::vector<float> rollout_logprobs;  // NaN where the rollout gave none
+  std::vector<float> teacher_logprobs;  // empty if a segment gave none
+  // The teacher's likeliest ids, num_teacher_top for each of `trained`, and their log-probs; empty if
+  // a segment gave none.
+  std::vector<int64_t> teacher_top_ids;
+  std::vector<float> teacher_top_logprobs;
+  int64_t num_teacher_top = 0;
   // Also one for each of `trained`; empty until known.
   std::vector<float> old_logprobs;        // under the policy at the step's start
   std::vector<float> ref_logprobs;        // under the reference

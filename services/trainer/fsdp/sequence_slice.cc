@@ -37,6 +37,10 @@ SequenceSlice SliceOf(const PackedBatch& batch, int rank, int size) {
   slice.rows = batch.rows.narrow(0, slice.first_row, count) - first;
   slice.targets = batch.targets.narrow(0, slice.first_row, count);
   slice.temperatures = batch.temperatures.narrow(0, slice.first_row, count);
+  if (batch.soft_ids.defined()) {
+    slice.soft_ids = batch.soft_ids.narrow(0, slice.first_row, count);
+    slice.soft_weights = batch.soft_weights.narrow(0, slice.first_row, count);
+  }
   return slice;
 }
 

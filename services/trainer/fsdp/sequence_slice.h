@@ -21,9 +21,10 @@ struct SequenceSlice {
   int64_t num_rows = 0;             // of the batch
   // Rows [first_row, first_row + rows.numel()) of the batch are predicted from this slice.
   int64_t first_row = 0;
-  at::Tensor rows;          // int64, into the slice
-  at::Tensor targets;       // int64
-  at::Tensor temperatures;  // float32
+  at::Tensor rows;                    // int64, into the slice
+  at::Tensor targets;                 // int64
+  at::Tensor temperatures;            // float32
+  at::Tensor soft_ids, soft_weights;  // [rows, K], or undefined; see PackedBatch
 };
 
 // The slice of rank `rank` of `size`; for size 1 the batch itself. The batch's rows ascend.

@@ -90,7 +90,8 @@ struct MemoryBytes {
 class ShardedModel {
  public:
   // Maps the head's outputs for a batch's rows to a scalar loss, already divided by global counts:
-  // gradients are summed over micro-batches and ranks, never averaged. The tensors require grad.
+  // gradients are summed over micro-batches and ranks, never averaged. The tensors require grad. With
+  // PackedBatch::soft_ids, `logprobs` are those of the soft targets, and `entropy` is undefined.
   using LossFunction = std::function<at::Tensor(const model::LogProbs&)>;
   // The same for a value model, whose head returns one scalar per row, float32 [num_rows].
   using ValueLossFunction = std::function<at::Tensor(const at::Tensor& values)>;

@@ -15,6 +15,7 @@
 #include "common/model/parallel_fit.h"
 #include "common/model/rotary_frequencies.h"
 #include "common/model/sequence_parallel_attention.h"
+#include "common/model/soft_targets.h"
 #include "common/model/tensor_collectives.h"
 #include "common/sharding/shard_extent.h"
 #include "common/status/status_macros.h"
@@ -94,6 +95,11 @@ at::Tensor SliceLengths(const SequenceSlice& slice, int rank) {
   at::Tensor ends = at::empty({static_cast<int64_t>(slice.cu_seqlens.size())}, at::kLong);
   std::copy(slice.cu_seqlens.begin(), slice.cu_seqlens.end(), ends.mutable_data_ptr<int64_t>());
   return model::PackedLengths(ends).narrow(0, rank * tokens, tokens);
+}
+
+// Of the head of a language model.
+model::LogProbs LogProbsOf(const std::vector<at::Tensor>& results) {
+  return {results[0], results.size() > 1 ? results[1] : at::Tensor(), {}};
 }
 
 }  // namespace
@@ -314,7 +320,7 @@ absl::StatusOr<model::LogProbs> ShardedTransformer::Forward(const PackedBatch& b
   ASSIGN_OR_RETURN(HeadResults results, RunPass<HeadResults>(batch, "forward", [&](Pass& pass) {
                      return ForwardSteps(pass);
                    }));
-  return model::LogProbs{std::move(results[0]), std::move(results[1]), {}};
+  return LogProbsOf(results);
 }
 
 absl::StatusOr<model::LogProbs> ShardedTransformer::ForwardWithSquares(const PackedBatch& batch) {
@@ -336,9 +342,8 @@ absl::StatusOr<at::Tensor> ShardedTransformer::ForwardValues(const PackedBatch& 
 
 absl::StatusOr<at::Tensor> ShardedTransformer::QueueForwardBackward(const PackedBatch& batch,
                                                                     const LossFunction& loss) {
-  return TrainHead(batch, /*value_head=*/false, [&](const HeadResults& results) {
-    return loss(model::LogProbs{results[0], results[1], {}});
-  });
+  return TrainHead(batch, /*value_head=*/false,
+                   [&](const HeadResults& results) { return loss(LogProbsOf(results)); });
 }
 
 absl::StatusOr<at::Tensor> ShardedTransformer::QueueForwardBackwardValues(
@@ -392,6 +397,11 @@ absl::Status ShardedTransformer::CheckBatch(const PackedBatch& batch) const {
   RETURN_IF_ERROR(check(batch.rows, num_rows, at::kLong, "rows"));
   RETURN_IF_ERROR(check(batch.targets, num_rows, at::kLong, "targets"));
   RETURN_IF_ERROR(check(batch.temperatures, num_rows, at::kFloat, "temperatures"));
+  if (batch.soft_ids.defined() && num_rows > 0) {
+    const int64_t num_soft = num_rows * batch.soft_ids.size(-1);
+    RETURN_IF_ERROR(check(batch.soft_ids, num_soft, at::kLong, "soft_ids"));
+    RETURN_IF_ERROR(check(batch.soft_weights, num_soft, at::kFloat, "soft_weights"));
+  }
   if (num_rows > num_tokens) {
     return absl::InvalidArgumentError(
         absl::StrCat("packed batch: ", num_rows, " rows to predict from ", num_tokens, " tokens"));
@@ -427,6 +437,10 @@ void ShardedTransformer::FillPass(const PackedBatch& batch, Pass& pass) const {
   pass.rows = device::Upload(pass.slice.rows, options_.device);
   pass.targets = device::Upload(pass.slice.targets, options_.device);
   pass.temperatures = device::Upload(pass.slice.temperatures, options_.device);
+  if (pass.slice.soft_ids.defined()) {
+    pass.soft_ids = device::Upload(pass.slice.soft_ids, options_.device);
+    pass.soft_weights = device::Upload(pass.slice.soft_weights, options_.device);
+  }
   pass.rotary = transformer_.MakeRotary(
       pass.positions, by_length ? SliceLengths(pass.slice, group.rank()) : at::Tensor());
   const std::vector<int64_t>& ends = pass.slice.cu_seqlens;
@@ -459,6 +473,10 @@ ShardedTransformer::HeadResults ShardedTransformer::RunHead(const Pass& pass,
                                                             const at::Tensor& selected) const {
   const at::Tensor hidden = transformer_.FinalNorm(*gatherer_, selected);
   if (transformer_.spec().value_head) return {transformer_.Values(*gatherer_, hidden)};
+  if (pass.soft_ids.defined()) {
+    return {model::HeadSoftLogProbs(transformer_, *gatherer_, hidden,
+                                    {pass.soft_ids, pass.soft_weights}, pass.temperatures)};
+  }
   if (pass.sums_squares) {
     model::LogProbs out =
         transformer_.HeadLogProbsAndSquares(*gatherer_, hidden, pass.targets, pass.temperatures);

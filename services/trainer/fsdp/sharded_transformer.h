@@ -63,7 +63,7 @@ class ShardedTransformer : public ShardedModel {
 
  private:
   // The head's outputs for each row: log-probs and entropies, with sums of squared probabilities
-  // if Pass::sums_squares, or values.
+  // if Pass::sums_squares; log-probs alone, of soft targets; or values.
   using HeadResults = std::vector<at::Tensor>;
   using HeadLoss = std::function<at::Tensor(const HeadResults&)>;
 
@@ -72,6 +72,7 @@ class ShardedTransformer : public ShardedModel {
     bool empty = false;         // no stage is computed
     bool without_rows = false;  // the head is not computed
     at::Tensor token_ids, positions, rows, targets, temperatures;
+    at::Tensor soft_ids, soft_weights;  // undefined: the targets are `targets`
     model::Rotary rotary;
     SequenceSlice slice;  // the part of the batch that this rank computes
     std::unique_ptr<model::Attention> attention;

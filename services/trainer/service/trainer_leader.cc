@@ -107,11 +107,13 @@ SampleLimits TrainerLeader::LimitsFor(v1::Objective objective) const {
   out.vocab_size = model_info_.vocab_size();
   out.max_position_embeddings = model_info_.max_position_embeddings();
   out.needs_advantages = objective == v1::OBJECTIVE_POLICY_GRADIENT;
+  const TrainingStepOptions step = MakeTrainingStepOptions(config_);
+  if (objective == v1::OBJECTIVE_SUPERVISED) out.num_teacher_top = step.teacher.top_k;
   if (out.needs_advantages) {
-    const TrainingStepOptions step = MakeTrainingStepOptions(config_);
     out.needs_rollout_logprobs = step.needs_rollout_logprobs();
     out.needs_baseline_reward = step.needs_baseline_reward();
     out.needs_reward_parts = step.needs_reward_parts();
+    out.needs_teacher_logprobs = step.teacher.on_policy;
   }
   absl::MutexLock lock(&mu_);
   out.incarnations = incarnations_;

@@ -218,6 +218,73 @@ TEST_F(ValidationTest, GdpoTakesNoPenaltyThatItWouldLeaveOut) {
   }
 }
 
+std::string ErrorsOf(const std::vector<std::string>& assignments) {
+  return std::string(LoadRunConfig({}, assignments).status().message());
+}
+
+TEST_F(ValidationTest, TeachersAreStatedOnce) {
+  EXPECT_EQ(ErrorsOf({"teacher.path=t"}), "");
+  EXPECT_EQ(ErrorsOf({"teacher.endpoint=h:1", "teacher.mode=loss", "teacher.coef=2"}), "");
+  EXPECT_EQ(ErrorsOf({"teacher.teachers=[{data_source: a, path: t}, {data_source: b, endpoint: "
+                      "'h:1'}]"}),
+            "");
+  EXPECT_THAT(ErrorsOf({"teacher.path=t", "teacher.endpoint=h:1"}),
+              HasSubstr("teacher.endpoint: teacher.path is set too"));
+  EXPECT_THAT(ErrorsOf({"teacher.endpoint=h"}), HasSubstr("teacher.endpoint: "));
+  EXPECT_THAT(ErrorsOf({"teacher.path=t", "teacher.teachers=[{data_source: a, path: t}]"}),
+              HasSubstr("teacher.teachers: expected every teacher in this list"));
+  EXPECT_THAT(ErrorsOf({"teacher.teachers=[{path: t}]"}),
+              HasSubstr("teacher.teachers[0].data_source: expected the data_source"));
+  EXPECT_THAT(
+      ErrorsOf({"teacher.teachers=[{data_source: a, path: t}, {data_source: a, path: u}]"}),
+      HasSubstr("teacher.teachers[1].data_source: expected each data_source once, found a again"));
+  EXPECT_THAT(ErrorsOf({"teacher.teachers=[{data_source: a}]"}), HasSubstr("found none"));
+  EXPECT_THAT(ErrorsOf({"teacher.teachers=[{data_source: a, path: t, endpoint: 'h:1'}]"}),
+              HasSubstr("found both"));
+}
+
+TEST_F(ValidationTest, KeysOfTeachersAreRefusedWithoutEffect) {
+  for (const char* assignment : {"teacher.mode=loss", "teacher.coef=2", "teacher.reward_coef=1",
+                                 "teacher.top_k=5", "teacher.timeout_s=3"}) {
+    const std::string key = std::string(assignment).substr(0, std::string(assignment).find('='));
+    EXPECT_THAT(ErrorOf(assignment), HasSubstr(key + ": needs a teacher")) << assignment;
+    EXPECT_EQ(ErrorsOf({"teacher.path=t", assignment}), "") << assignment;
+  }
+  for (const char* key : {"teacher.mode=loss", "teacher.coef=2", "teacher.reward_coef=1"}) {
+    EXPECT_THAT(ErrorsOf({"teacher.path=t", "teacher.top_k=5", key}),
+                HasSubstr("has no effect with teacher.top_k"));
+  }
+  for (const char* range : {"teacher.coef=0", "teacher.coef=-1", "teacher.reward_coef=-1",
+                            "teacher.top_k=-1", "teacher.top_k=1025", "teacher.timeout_s=0"}) {
+    EXPECT_THAT(ErrorsOf({"teacher.path=t", range}), HasSubstr("expected a")) << range;
+  }
+}
+
+TEST_F(ValidationTest, ATeacherAloneLeavesNoUseForRewards) {
+  for (const std::string key :
+       {"algorithm.adv_estimator=gae", "algorithm.adv_estimator=remax",
+        "algorithm.adv_estimator=optimal_token_baseline", "algorithm.filter_groups.enable=true",
+        "algorithm.use_kl_in_reward=true", "reward.overlong_buffer.enable=true"}) {
+    const std::string len = "reward.overlong_buffer.len=8";
+    EXPECT_THAT(ErrorsOf({"teacher.path=t", len, key}),
+                AllOf(HasSubstr(key.substr(0, key.find('=')) + ": "),
+                      HasSubstr("with teacher.reward_coef 0")))
+        << key;
+    EXPECT_EQ(ErrorsOf({"teacher.path=t", "teacher.reward_coef=1", len, key}), "") << key;
+  }
+}
+
+TEST_F(ValidationTest, LossesThatCannotTellATeachersTokensApartAreRefused) {
+  EXPECT_THAT(ErrorsOf({"teacher.path=t", "teacher.mode=loss", "actor.kl_loss_type=k1"}),
+              HasSubstr("actor.kl_loss_type: k1 as a loss has a gradient of 0 on average"));
+  EXPECT_EQ(ErrorsOf({"teacher.path=t", "teacher.mode=loss", "actor.kl_loss_type=k1+"}), "");
+  EXPECT_EQ(ErrorsOf({"teacher.path=t", "actor.kl_loss_type=k1"}), "");
+  EXPECT_THAT(ErrorsOf({"teacher.path=t", "actor.policy_loss.loss_mode=gmpo"}),
+              HasSubstr("actor.policy_loss.loss_mode: gmpo averages the advantages"));
+  EXPECT_EQ(ErrorsOf({"teacher.path=t", "teacher.mode=loss", "actor.policy_loss.loss_mode=gmpo"}),
+            "");
+}
+
 TEST_F(ValidationTest, MuonTakesWholeMatricesAndPlausibleNumbers) {
   const auto errors = [](std::vector<std::string> assignments) {
     assignments.push_back("actor.optim.name=muon");

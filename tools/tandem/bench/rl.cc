@@ -11,6 +11,7 @@
 #include "tools/tandem/bench/bench.h"
 #include "tools/tandem/commands/run_options.h"
 #include "tools/tandem/commands/session.h"
+#include "tools/tandem/commands/teacher_checks.h"
 #include "tools/tandem/driver/reward_parts.h"
 #include "tools/tandem/driver/training_loop.h"
 
@@ -32,7 +33,10 @@ absl::Status RunRl(const RlOptions& options) {
                         absl::StrCat("run_dir=", scratch.path())});
   config::FileNeeds files;
   files.train_files = true;
-  ASSIGN_OR_RETURN(const config::v1::RunConfig config, commands::ResolveConfig(run, files));
+  config::Places places;
+  ASSIGN_OR_RETURN(const config::v1::RunConfig config,
+                   commands::ResolveConfig(run, files, &places));
+  RETURN_IF_ERROR(commands::CheckTeacherKeys("bench rl", config, places));
   absl::StatusOr<std::unique_ptr<driver::Rewarder>> rewarder = driver::Rewarder::Create(
       config, /*log_path=*/"", [&session] { return session.interrupted(); });
   if (!rewarder.ok()) return commands::Misuse(rewarder.status());

@@ -16,6 +16,7 @@
 #include "tools/tandem/commands/run_options.h"
 #include "tools/tandem/commands/run_start.h"
 #include "tools/tandem/commands/session.h"
+#include "tools/tandem/commands/teacher_checks.h"
 #include "tools/tandem/driver/checkpoint_schedule.h"
 #include "tools/tandem/driver/progress.h"
 #include "tools/tandem/driver/recorded_samples.h"
@@ -98,6 +99,7 @@ absl::Status RunReplay(const ReplayOptions& options) {
   config::Places places;
   ASSIGN_OR_RETURN(config::v1::RunConfig config, ResolveConfig(options.run, {}, &places));
   RETURN_IF_ERROR(CheckKeys(config, places));
+  RETURN_IF_ERROR(CheckTeacherKeys("replay", config, places));
   ASSIGN_OR_RETURN(const driver::Recording recording,
                    driver::ReadRecording(options.input, config.data().train_batch_size()));
   const auto& steps = recording.steps;

@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "common/config/scalar.h"
 #include "common/config/summary.h"
+#include "common/config/teacher.h"
 #include "common/model/rotary_frequencies.h"
 #include "common/status/status_macros.h"
 #include "common/text/count.h"
@@ -86,7 +87,8 @@ absl::StatusOr<std::vector<std::string>> CheckRun(const CheckedRun& run) {
         num_prompts == 1 ? "is" : "are", Count(num_prompts, "prompt"),
         (batch + num_prompts - 1) / num_prompts));
   }
-  if (run.reinforcement && run.config.rollout().n() == 1 && ComparesSamples(estimator)) {
+  if (run.reinforcement && run.config.rollout().n() == 1 && ComparesSamples(estimator) &&
+      config::LearnsFromRewards(run.config)) {
     warnings.push_back(absl::StrCat(
         "rollout.n: 1, but algorithm.adv_estimator ",
         config::EnumValueName(*config::v1::AdvEstimator_descriptor()->FindValueByNumber(estimator)),

@@ -24,6 +24,7 @@
 #include "tools/tandem/commands/run_report.h"
 #include "tools/tandem/commands/run_start.h"
 #include "tools/tandem/commands/session.h"
+#include "tools/tandem/commands/teacher_checks.h"
 #include "tools/tandem/driver/episodes.h"
 #include "tools/tandem/driver/otlp_export.h"
 #include "tools/tandem/driver/reward_parts.h"
@@ -31,6 +32,7 @@
 #include "tools/tandem/driver/run_inputs.h"
 #include "tools/tandem/driver/run_metrics.h"
 #include "tools/tandem/driver/run_trace.h"
+#include "tools/tandem/driver/teachers.h"
 #include "tools/tandem/driver/training_loop.h"
 
 namespace tandem::commands {
@@ -62,6 +64,7 @@ struct RunInputs {
   std::optional<driver::PromptSource> test;
   std::unique_ptr<driver::Rewarder> rewarder;
   std::unique_ptr<driver::Episodes> episodes;
+  std::unique_ptr<driver::Teachers> teachers;  // null without one
 };
 
 // The ids that end a completion: the tokenizer's end of sequence, then the model's.
@@ -104,6 +107,7 @@ absl::StatusOr<RunInputs> ReadInputs(Kind kind, const RunOptions& options, Sessi
   needs.train_files = true;
   ASSIGN_OR_RETURN(inputs.config, ResolveConfig(options, needs, &inputs.places));
   const config::v1::RunConfig& config = inputs.config;
+  RETURN_IF_ERROR(CheckTeacherKeys(NameOf(kind), config, inputs.places));
   const bool evaluates = config.trainer().test_freq() > 0;
   if (evaluates && config.data().test_files().empty()) {
     return Misuse(absl::InvalidArgumentError(
@@ -133,6 +137,12 @@ absl::StatusOr<RunInputs> ReadInputs(Kind kind, const RunOptions& options, Sessi
   ASSIGN_OR_RETURN(inputs.train, load(config.data().train_files(), needs_of_train,
                                       {config.data().train_weights().begin(),
                                        config.data().train_weights().end()}));
+  ASSIGN_OR_RETURN(inputs.teachers,
+                   driver::Teachers::Create(config, {.vocab_size = inputs.spec.vocab_size,
+                                                     .tokenizer = inputs.tokenizer.get()}));
+  if (inputs.teachers != nullptr) {
+    RETURN_IF_ERROR(inputs.teachers->CheckRows(*inputs.train));
+  }
   const bool samples_test =
       evaluates && (kind == Kind::kReinforcement || config.reward().name() != driver::kNoReward);
   if (evaluates) {
@@ -204,6 +214,23 @@ int64_t LongestPromptOf(const RunInputs& inputs) {
                   inputs.test.has_value() ? LongestPrompt(*inputs.test) : 0);
 }
 
+// Tokens of the longest sequence that a teacher scores.
+int64_t LongestScored(Kind kind, const RunInputs& inputs) {
+  if (kind == Kind::kReinforcement) {
+    return std::min(LongestSequence(inputs.config, inputs.spec),
+                    LongestPrompt(*inputs.train) + config::LongestCompletion(inputs.config));
+  }
+  size_t longest = 0;
+  for (const driver::Prompt& prompt : inputs.train->prompts()) {
+    for (const driver::GivenSequence& sequence : prompt.given) {
+      size_t tokens = 0;
+      for (const driver::TokenRun& run : sequence) tokens += run.token_ids.size();
+      longest = std::max(longest, tokens);
+    }
+  }
+  return static_cast<int64_t>(longest);
+}
+
 absl::Status RunTraining(Kind kind, const RunOptions& options, DryRunOptions dry_run) {
   dry_run.supervised = kind != Kind::kReinforcement;
   dry_run.by_preference = kind == Kind::kPreference;
@@ -264,6 +291,13 @@ absl::Status RunTraining(Kind kind, const RunOptions& options, DryRunOptions dry
                .trace = options.trace,
                .rewarder = inputs.rewarder.get(),
                .note = [&progress](const std::string& text) { progress.Note(text); }})));
+  if (inputs.teachers != nullptr) {
+    RETURN_IF_ERROR(session.Explain(inputs.teachers->Start(
+        {.local = options.local,
+         .longest_sequence = LongestScored(kind, inputs),
+         .interrupted = [&session] { return session.interrupted(); },
+         .note = [&progress](const std::string& text) { progress.Note(text); }})));
+  }
   RETURN_IF_ERROR(session.Explain(
       session.Drive({.run_id = start.run_id,
                      .run_dir = start.folder.path(),
@@ -290,6 +324,7 @@ absl::Status RunTraining(Kind kind, const RunOptions& options, DryRunOptions dry
       .on_step = [&run_metrics](
                      int64_t step,
                      const driver::Metrics& metrics) { run_metrics->OnStep(step, metrics); },
+      .teachers = inputs.teachers.get(),
   };
   absl::StatusOr<driver::RunSummary> summary =
       kind == Kind::kSupervised   ? driver::RunSupervised(context)

@@ -71,6 +71,8 @@ struct Completion {
   std::vector<uint32_t> token_ids;
   std::vector<float> logprobs;            // raw: from the unscaled logits
   std::vector<float> processed_logprobs;  // from logits / temperature: training compares with these
+  // From the teacher, at the sampling temperature; empty: there is none.
+  std::vector<float> teacher_logprobs;
   std::string text;
   common::v1::FinishReason finish_reason = common::v1::FINISH_REASON_UNSPECIFIED;
   std::vector<common::v1::VersionSpan> version_spans;

@@ -54,18 +54,21 @@ std::vector<EpisodeSequence> SequencesOf(const std::vector<uint32_t>& prompt_ids
         out.push_back({std::move(ids), {}});
         break;
       case common::v1::SEGMENT_KIND_SAMPLED:
-        out.back().parts.push_back({.is_sampled = true,
-                                    .token_ids = std::move(ids),
-                                    .reward = segment.reward,
-                                    .logprobs = Slice(completion.processed_logprobs, begin, end),
-                                    .token_rewards = Slice(completion.token_rewards, begin, end),
-                                    .version_spans = SpansOf(completion, begin, end)});
+        out.back().parts.push_back(
+            {.is_sampled = true,
+             .token_ids = std::move(ids),
+             .reward = segment.reward,
+             .logprobs = Slice(completion.processed_logprobs, begin, end),
+             .teacher_logprobs = Slice(completion.teacher_logprobs, begin, end),
+             .token_rewards = Slice(completion.token_rewards, begin, end),
+             .version_spans = SpansOf(completion, begin, end)});
         break;
       default:  // the environment's
         PassRewards(Slice(completion.token_rewards, begin, end), out.back());
         out.back().parts.push_back({.is_sampled = false,
                                     .token_ids = std::move(ids),
                                     .logprobs = {},
+                                    .teacher_logprobs = {},
                                     .token_rewards = {},
                                     .version_spans = {}});
         break;

@@ -19,6 +19,7 @@ struct SequencePart {
   double reward = 0;  // what the environment gave; sampled parts only
   // Of sampled parts only, one for each token, or none.
   std::vector<float> logprobs;
+  std::vector<float> teacher_logprobs;
   std::vector<double> token_rewards;
   std::vector<common::v1::VersionSpan> version_spans;  // counted from the part's first token
 };

@@ -335,6 +335,10 @@ void GenerationLoop::Judge(int64_t place, Group group, const telemetry::TraceCon
   if (is_judged) AddOverlongPenalty(options_.config, groups);
   const bool differs = is_judged && (!filter.enable() || Differs(groups[0], filter.metric(),
                                                                  algorithm.adv_estimator()));
+  if (differs && options_.teachers != nullptr) {
+    const telemetry::ScopedTraceContext scope(trace);
+    status = Catch([&] { return options_.teachers->Score(groups); });
+  }
   absl::MutexLock lock(&mu_);
   CountJudgingTime();
   --num_judging_;
@@ -392,6 +396,9 @@ absl::StatusOr<StepBatch> GenerationLoop::Take(int64_t step, int64_t version,
         }
         AddPartScoreMetrics(batch->groups, batch->metrics);
         AddEpisodeMetrics(batch->groups, batch->metrics);
+        if (options_.teachers != nullptr) {
+          batch->metrics["timing_s/teacher"] = options_.teachers->TakeSeconds();
+        }
         AddLossMetrics(batch->metrics);
         return *std::move(batch);
       }

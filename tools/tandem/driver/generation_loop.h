@@ -9,7 +9,7 @@
 //
 // A group passes through four hands. When the queue has room, the loop's thread draws a prompt and
 // begins its episodes. The sampler's threads deliver completions. A thread of a pool asks the
-// episodes for later turns and judges the group. The queue keeps it until Take(). So a slow reward
+// episodes for later turns, judges the group, and has the teachers, if any, score it. The queue keeps it until Take(). So a slow reward
 // delays only its own group, as long as the pool has a free thread; a slow environment delays only
 // its own, for no thread waits for it.
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_GENERATION_LOOP_H_
@@ -39,6 +39,7 @@
 #include "tools/tandem/driver/prompt_source.h"
 #include "tools/tandem/driver/rewarder.h"
 #include "tools/tandem/driver/task_pool.h"
+#include "tools/tandem/driver/teachers.h"
 
 namespace tandem::driver {
 
@@ -53,6 +54,7 @@ class GenerationLoop {
     Rewarder& rewarder;
     Sampler sampler;
     EpisodeFactory make_episode = MakeSingleTurnEpisode;
+    Teachers* teachers = nullptr;  // null: none
     int64_t first_step = 1;
     int64_t num_batches = 0;  // total that Take() will return
     // State from a checkpoint, whose prompts begin at the data set's current position; null: none.
@@ -74,11 +76,13 @@ class GenerationLoop {
   // Waits for the batch of step `step`, for a trainer at `version`. While it waits it calls `look`
   // periodically; an error of `look` ends the wait. Adds to the queue's metrics timing_s/reward,
   // the seconds in which groups were judged and none was sampled, and those of
-  // AddOverlongMetrics(), AddPartScoreMetrics() and AddEpisodeMetrics(), and in runs of several turns
+  // AddOverlongMetrics(), AddPartScoreMetrics() and AddEpisodeMetrics(), with teachers
+  // timing_s/teacher (Teachers::TakeSeconds(); scoring is part of judging), in runs of several turns
   // environment/{retried_episodes,dropped_groups,discarded_tokens} since the last batch, and with
   // judges and reward models reward/{failed_judgements,dropped_groups}. Errors: of the sampler, the
-  // episodes, the rewarder and the queue; ABORTED if the environment loses many groups one after
-  // another; the judge's error if it fails for as many groups, one after another, as a step has;
+  // episodes, the rewarder, the teachers and the queue; ABORTED if the environment loses many groups
+  // one after another; the judge's error if it fails for as many groups, one after another, as a step
+  // has;
   // FAILED_PRECONDITION if the restored state belongs to other data. A group's error fails the
   // Take() that follows it.
   absl::StatusOr<StepBatch> Take(int64_t step, int64_t version,

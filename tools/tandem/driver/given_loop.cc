@@ -68,11 +68,19 @@ class GivenLoop : public StepLoop {
     std::vector<common::v1::Sample> samples;
     int64_t tokens = 0;
     int64_t index = 0;
-    for (const Prompt& prompt : c_.train.Next(c_.config.data().train_batch_size())) {
+    const std::vector<Prompt> rows = c_.train.Next(c_.config.data().train_batch_size());
+    std::vector<const Prompt*> rows_of_samples;
+    for (const Prompt& prompt : rows) {
       for (common::v1::Sample& sample : make_samples_(step, index++, prompt)) {
         for (const auto& segment : sample.segments()) tokens += segment.token_ids_size();
         samples.push_back(std::move(sample));
+        rows_of_samples.push_back(&prompt);
       }
+    }
+    if (c_.teachers != nullptr) {
+      const telemetry::ScopedSpan span("teacher", {{"sequences", samples.size()}});
+      RETURN_IF_ERROR(c_.teachers->ScoreTop(rows_of_samples, samples)) << "step " << step;
+      metrics["timing_s/teacher"] = c_.teachers->TakeSeconds();
     }
     const auto train = [&] {
       const telemetry::ScopedSpan span("train step");

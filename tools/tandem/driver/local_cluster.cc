@@ -175,7 +175,8 @@ std::vector<std::pair<std::string, std::string>> RankEnvironment(int64_t rank, i
 absl::StatusOr<LocalCluster::Member> LocalCluster::SpawnRollout(
     size_t replica, int64_t size, const std::vector<std::string>& gpus, const std::string& run_dir,
     std::vector<std::string> argv) {
-  const std::string name = absl::StrCat("rollout-", replica);
+  const std::string name =
+      absl::StrCat(options_.name.empty() ? "rollout" : options_.name, "-", replica);
   argv.insert(argv.end(), {"--set", absl::StrCat("rollout.tensor_model_parallel_size=", size)});
   std::vector<Member> ranks;
   int port = 0;
@@ -227,7 +228,8 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(
     return absl::PermissionDeniedError(
         absl::StrCat("cannot create the folder ", run_dir, "/logs: ", error.message()));
   }
-  const std::string config_path = run_dir + "/logs/config.yaml";
+  const std::string config_path =
+      absl::StrCat(run_dir, "/logs/", options.name.empty() ? "config" : options.name, ".yaml");
   RETURN_IF_ERROR(io::WriteFileAtomically(config_path, config::ToYaml(config)));
 
   ASSIGN_OR_RETURN(const GpuPlacement gpus,

@@ -29,6 +29,9 @@ struct ServedFolder {
 struct LocalClusterOptions {
   bool with_trainer = true;
   bool with_rollouts = true;
+  // Names the rollouts NAME-0, NAME-1... and their configuration logs/NAME.yaml, for a second cluster
+  // in one run_dir; empty: rollout-0..., logs/config.yaml.
+  std::string name;
   // Commit this Hugging Face folder as version 0 instead of waiting for a trainer.
   std::string rollout_model;
   // Deadline for every process to answer health checks.
@@ -56,7 +59,7 @@ struct LocalClusterOptions {
 // Thread-safe.
 class LocalCluster {
  public:
-  // Writes `run_dir`/logs/config.yaml (the configuration as given) and starts the processes; their
+  // Writes `run_dir`/logs/config.yaml (options.name: NAME.yaml; the configuration as given) and starts the processes; their
   // output goes to `run_dir`/logs. Returns when all are healthy. A process that ends or does not
   // come up in time is an error that names it, how it ended, and the last lines of its log.
   static absl::StatusOr<std::unique_ptr<LocalCluster>> Start(const config::v1::RunConfig& config,

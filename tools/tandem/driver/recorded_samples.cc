@@ -53,6 +53,15 @@ absl::StatusOr<std::vector<double>> NumberOrList(const io::JsonFields& row, cons
   return std::vector<double>(num_tokens, value);
 }
 
+// Reads the teacher's log-probs of a sampled segment.
+absl::Status ReadTeacher(const io::JsonFields& row, Segment& segment) {
+  if (!row.Has("teacher_logprobs")) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::vector<double> values,
+                   TokenList(row, "teacher_logprobs", segment.token_ids_size()));
+  segment.mutable_teacher_logprobs()->Add(values.begin(), values.end());
+  return absl::OkStatus();
+}
+
 // Checks versions of spans, [version, begin, end], or of tokens. Recorded samples train with any
 // version, but an invalid version shows that the file is wrong.
 absl::Status CheckVersions(const io::JsonFields& row, const std::string& key) {
@@ -167,6 +176,7 @@ absl::Status ReadSegments(const io::JsonFields& row, Sample& sample) {
       ASSIGN_OR_RETURN(const auto values, TokenList(segment, "token_rewards", num_tokens));
       added.mutable_token_rewards()->Add(values.begin(), values.end());
     }
+    RETURN_IF_ERROR(ReadTeacher(segment, added));
     RETURN_IF_ERROR(CheckVersions(segment, "versions"));
   }
   ASSIGN_OR_RETURN(const double reward, row.Double("rewards"));
@@ -194,6 +204,7 @@ absl::Status ReadTurn(const io::JsonFields& row, Sample& sample) {
     ASSIGN_OR_RETURN(const std::vector<double> values, NumberOrList(row, "logprobs", num_tokens));
     response.mutable_logprobs()->Add(values.begin(), values.end());
   }
+  RETURN_IF_ERROR(ReadTeacher(row, response));
   return CheckVersions(row, "policy_versions");
 }
 

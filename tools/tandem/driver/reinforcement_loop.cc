@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "absl/strings/str_format.h"
+#include "common/config/teacher.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/trace.h"
 #include "tools/tandem/driver/equal_rewards.h"
@@ -21,8 +22,9 @@ class ReinforcementLoop : public StepLoop {
   explicit ReinforcementLoop(const LoopContext& context)
       : StepLoop(context, "train"),
         mode_(context.config.trainer().mode()),
-        equal_rewards_(context.config,
-                       [&context](const std::string& line) { context.progress.Note(line); }) {}
+        equal_rewards_(context.config, [&context](const std::string& line) {
+          if (config::LearnsFromRewards(context.config)) context.progress.Note(line);
+        }) {}
 
   absl::StatusOr<RunSummary> Run() {
     absl::StatusOr<RunSummary> summary = RunToEnd();
@@ -112,6 +114,7 @@ class ReinforcementLoop : public StepLoop {
                                     .interrupted = c_.interrupted};
     if (resumed() && c_.resume->state.has_ahead()) options.restored = &c_.resume->state.ahead();
     if (c_.episodes != nullptr) options.make_episode = c_.episodes->factory();
+    options.teachers = c_.teachers;
     // In mode async a group begins before its training step is known.
     if (!is_async()) options.trace = next_trace_;
     options.on_tokens = [this](int64_t tokens) { c_.progress.AddTokens(tokens); };

@@ -54,6 +54,8 @@ void AddPart(const SequencePart& part, Sample& sample) {
       part.is_sampled ? common::v1::SEGMENT_KIND_SAMPLED : common::v1::SEGMENT_KIND_ENVIRONMENT,
       part.token_ids);
   segment->mutable_logprobs()->Add(part.logprobs.begin(), part.logprobs.end());
+  segment->mutable_teacher_logprobs()->Add(part.teacher_logprobs.begin(),
+                                           part.teacher_logprobs.end());
   segment->mutable_token_rewards()->Add(part.token_rewards.begin(), part.token_rewards.end());
   for (const auto& span : part.version_spans) *segment->add_version_spans() = span;
 }

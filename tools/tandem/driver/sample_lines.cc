@@ -34,6 +34,7 @@ json SegmentsOf(const EpisodeSequence& sequence, int64_t shift) {
       segment["versions"] = VersionsOf(part.version_spans, shift);
       segment["reward"] = part.reward;
       segment["logprobs"] = part.logprobs;
+      if (!part.teacher_logprobs.empty()) segment["teacher_logprobs"] = part.teacher_logprobs;
       if (!part.token_rewards.empty()) segment["token_rewards"] = part.token_rewards;
     }
     out.push_back(std::move(segment));
@@ -76,6 +77,9 @@ std::string SampleLines(int64_t step, const std::vector<Group>& groups, double t
           line["response_ids"] = completion.token_ids;
           line["logprobs"] = completion.processed_logprobs;
           line["policy_versions"] = VersionsOf(completion.version_spans, shift);
+          if (!completion.teacher_logprobs.empty()) {
+            line["teacher_logprobs"] = completion.teacher_logprobs;
+          }
           if (!completion.token_rewards.empty()) line["token_rewards"] = completion.token_rewards;
         } else {
           line["segments"] = SegmentsOf(sequence, shift);

@@ -19,6 +19,7 @@
 #include "tools/tandem/driver/rollout_fleet.h"
 #include "tools/tandem/driver/run_folder.h"
 #include "tools/tandem/driver/run_inputs.h"
+#include "tools/tandem/driver/teachers.h"
 #include "tools/tandem/driver/trainer_client.h"
 
 namespace tandem::driver {
@@ -39,6 +40,7 @@ struct LoopContext {
   std::function<bool()> interrupted;
   // Receives each step's metrics after they are written.
   std::function<void(int64_t step, const Metrics&)> on_step;
+  Teachers* teachers = nullptr;  // null: none
 };
 
 // Results of a run.

@@ -90,6 +90,23 @@ TEST(LimitsTest, ScoresHaveTheirOwnLimits) {
             "token_ids[1]");
   EXPECT_EQ(FieldAtFault(CheckRequest(ScoreRequest{.token_ids = {1}, .temperature = 0.0}, kLimits)),
             "temperature");
+  const auto with_top = [](int32_t count, double temperature = 1.0) {
+    return ScoreRequest{
+        .token_ids = {1, 2}, .temperature = temperature, .num_top_logprobs = count};
+  };
+  EXPECT_OK(CheckRequest(with_top(1024), kLimits));
+  EXPECT_EQ(FieldAtFault(CheckRequest(with_top(-1), kLimits)), "num_top_logprobs");
+  EXPECT_EQ(FieldAtFault(CheckRequest(with_top(1025), kLimits)), "num_top_logprobs");
+  EXPECT_EQ(FieldAtFault(CheckRequest(with_top(1, 0.5), kLimits)), "temperature");
+}
+
+TEST(LimitsTest, TheLikeliestIdsOfASequenceFitInAMessage) {
+  RequestLimits limits = kLimits;
+  limits.max_model_len = 4096;
+  ScoreRequest request{.token_ids = std::vector<int32_t>(1464, 1), .num_top_logprobs = 1024};
+  EXPECT_OK(CheckRequest(request, limits));
+  request.token_ids.push_back(1);
+  EXPECT_EQ(FieldAtFault(CheckRequest(request, limits)), "num_top_logprobs");
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <map>
 #include <memory>
@@ -196,6 +198,34 @@ TEST_F(RolloutServiceTest, ScoresWhatItGenerates) {
   ASSERT_EQ(response.logprobs_size(), 33);
   for (int i = 0; i < 30; ++i) {
     EXPECT_NEAR(response.logprobs(3 + i), samples[0].logprobs[i], 1e-4);
+  }
+}
+
+TEST_F(RolloutServiceTest, ScoresWithTheLikeliestTokens) {
+  SKIP_WITHOUT_DATA(kStories);
+  Start();
+  v1::ScoreRequest request;
+  for (const uint32_t id : {1, 80, 147, 201}) request.add_token_ids(id);
+  const int k = static_cast<int>(std::min<int64_t>(1024, Info().vocab_size()));
+  request.set_num_top_logprobs(k);
+  v1::ScoreResponse response;
+  const auto context = rpc::MakeContext(kTimeout);
+  ASSERT_OK(rpc::FromGrpcStatus(stub_->Score(context.get(), request, &response)));
+  ASSERT_EQ(response.top_token_ids_size(), 3 * k);
+  ASSERT_EQ(response.top_logprobs_size(), 3 * k);
+  for (int position = 0; position < 3; ++position) {
+    double mass = 0;
+    for (int i = 0; i < k; ++i) {
+      const float logprob = response.top_logprobs(position * k + i);
+      mass += std::exp(static_cast<double>(logprob));
+      if (i > 0) EXPECT_LE(logprob, response.top_logprobs(position * k + i - 1));
+      // The given token has one log-prob.
+      if (response.top_token_ids(position * k + i) == request.token_ids(position + 1)) {
+        EXPECT_EQ(logprob, response.logprobs(position));
+      }
+    }
+    EXPECT_LT(mass, 1.0001);
+    EXPECT_GT(mass, 0.9);
   }
 }
 

@@ -54,6 +54,41 @@ TEST(TrainingBatch, TrainsOnSampledTokensOfTheLossMaskOnly) {
   EXPECT_EQ(batch.num_trained_tokens(), 6);
 }
 
+TEST(TrainingBatch, TakesTheTeachersWordOnTrainedTokensOnly) {
+  common::v1::Sample sample = Parse(kTwoTurns);
+  for (const float value : {-1, -2}) sample.mutable_segments(1)->add_teacher_logprobs(value);
+  EXPECT_TRUE(MakeTrainingBatch({sample}).sequences[0].teacher_logprobs.empty());
+  for (const float value : {-3, -4, -5}) sample.mutable_segments(3)->add_teacher_logprobs(value);
+  for (const int s : {1, 3}) {
+    common::v1::Segment& segment = *sample.mutable_segments(s);
+    for (int i = 0; i < 2 * segment.token_ids_size(); ++i) {
+      segment.add_teacher_top_ids(10 * s + i);
+      segment.add_teacher_top_logprobs(static_cast<float>(-i));
+    }
+  }
+
+  TrainingBatch batch = MakeTrainingBatch({sample});
+
+  Sequence& sequence = batch.sequences[0];
+  EXPECT_THAT(sequence.teacher_logprobs, ElementsAre(-1, -2, -3, -5));
+  EXPECT_EQ(sequence.num_teacher_top, 2);
+  EXPECT_THAT(sequence.teacher_top_ids, ElementsAre(10, 11, 12, 13, 30, 31, 34, 35));
+  EXPECT_THAT(sequence.teacher_top_logprobs, ElementsAre(0, -1, -2, -3, 0, -1, -4, -5));
+
+  KeepTokens(sequence, {true, false, false, true});
+  EXPECT_THAT(sequence.teacher_logprobs, ElementsAre(-1, -5));
+  EXPECT_THAT(sequence.teacher_top_ids, ElementsAre(10, 11, 34, 35));
+
+  MicroBatch micro_batch = PackMicroBatch(batch, {0}, {1.0});
+  EXPECT_THAT(Floats(micro_batch.teacher_logprobs), ElementsAre(-1, -5));
+  EXPECT_FALSE(micro_batch.packed.soft_ids.defined());
+  UseTeacherTargets(batch, {0}, micro_batch);
+  EXPECT_THAT(Integers(micro_batch.packed.soft_ids), ElementsAre(10, 11, 34, 35));
+  EXPECT_EQ(micro_batch.packed.soft_weights.sizes(), at::IntArrayRef({2, 2}));
+  EXPECT_THAT(Floats(micro_batch.packed.soft_weights),
+              ElementsAre(1.0f, std::exp(-1.0f), std::exp(-4.0f), std::exp(-5.0f)));
+}
+
 TEST(TrainingBatch, TokenRewardsOfMaskedTokensPassToTheTrainedOneBefore) {
   common::v1::Sample sample = Parse(kTwoTurns);
   for (const double reward : {1, 2}) sample.mutable_segments(1)->add_token_rewards(reward);

@@ -87,6 +87,45 @@ TEST_F(SampleValidation, RefusesSamplesWithoutTheRewardsToNormalise) {
   EXPECT_THAT(Validate(), StatusIs(kInvalid, HasSubstr("samples[3].reward_parts[1].weight")));
 }
 
+TEST_F(SampleValidation, RefusesSamplesThatTheTeacherDidNotScore) {
+  limits_.needs_teacher_logprobs = true;
+  EXPECT_THAT(Validate(), StatusIs(kInvalid, HasSubstr("samples[3].segments[1].teacher_logprobs: "
+                                                       "expected the teacher's log-probs")));
+  sampled().add_teacher_logprobs(-1);
+  EXPECT_THAT(Validate(), StatusIs(kInvalid, HasSubstr("one for each of the 2 token_ids")));
+  sampled().add_teacher_logprobs(-2);
+  EXPECT_THAT(Validate(), IsOk());
+  sampled().set_teacher_logprobs(1, std::numeric_limits<float>::quiet_NaN());
+  EXPECT_THAT(Validate(),
+              StatusIs(kInvalid, HasSubstr("samples[3].segments[1].teacher_logprobs[1]")));
+  sampled().clear_teacher_logprobs();
+  sample_.mutable_segments(0)->add_teacher_logprobs(-1);
+  EXPECT_THAT(Validate(), StatusIs(kInvalid, HasSubstr("segments[0].teacher_logprobs")));
+}
+
+TEST_F(SampleValidation, RefusesOtherNumbersOfLikeliestTokens) {
+  limits_.num_teacher_top = 2;
+  const auto set = [this](std::vector<uint32_t> ids, std::vector<float> logprobs) {
+    sampled().mutable_teacher_top_ids()->Assign(ids.begin(), ids.end());
+    sampled().mutable_teacher_top_logprobs()->Assign(logprobs.begin(), logprobs.end());
+    return Validate();
+  };
+  EXPECT_THAT(set({}, {}), StatusIs(kInvalid, HasSubstr("samples[3].segments[1].teacher_top_ids: "
+                                                        "expected 2 for each of the 2")));
+  EXPECT_THAT(set({1, 2}, {-1, -2}), StatusIs(kInvalid, HasSubstr("teacher.top_k")));
+  EXPECT_THAT(set({1, 2, 3, 4}, {-1, -2, -3}),
+              StatusIs(kInvalid, HasSubstr("segments[1].teacher_top_logprobs")));
+  EXPECT_THAT(set({1, 2, 3, 4}, {-1, -2, -3, -4}), IsOk());
+  EXPECT_THAT(set({1, 2, 3, 4096}, {-1, -2, -3, -4}),
+              StatusIs(kInvalid, HasSubstr("teacher_top_ids[3]: 4096 is outside")));
+  EXPECT_THAT(set({1, 2, 3, 4}, {-1, -2, 0.5, -4}),
+              StatusIs(kInvalid, HasSubstr("teacher_top_logprobs[2]")));
+  limits_.num_teacher_top = 0;  // not read, and bounded all the same
+  EXPECT_THAT(set({1, 2, 3}, {-1, -2, -3}), StatusIs(kInvalid, HasSubstr("as many for each")));
+  EXPECT_THAT(set(std::vector<uint32_t>(2050, 1), std::vector<float>(2050, -1)),
+              StatusIs(kInvalid, HasSubstr("at most 1024")));
+}
+
 TEST_F(SampleValidation, NamesTheSampleWhoseRewardPartsDiffer) {
   common::v1::RewardPart& part = *sample_.add_reward_parts();
   part.set_name("match");

@@ -11,6 +11,7 @@
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/tiny_model.h"
+#include "tools/tandem/commands/teacher_checks.h"
 
 namespace tandem::commands {
 namespace {
@@ -285,6 +286,37 @@ TEST(CheckProcesses, RefusesSixtyFourRanksOnTwoCoresUnlessForced) {
                        AllOf(HasSubstr("trainer.ranks"), HasSubstr("64 processes"),
                              HasSubstr("2 cores"), HasSubstr("--force"))));
   EXPECT_OK(CheckProcesses(processes, true).status());
+}
+
+TEST_F(RunChecks, ATeacherAloneComparesNothing) {
+  config_.mutable_rollout()->set_n(1);
+  EXPECT_THAT(Check(), ::tandem::testing::IsOkAndHolds(ElementsAre(HasSubstr("rollout.n: 1"))));
+  config_.mutable_teacher()->set_path("t");
+  EXPECT_THAT(Check(), ::tandem::testing::IsOkAndHolds(IsEmpty()));
+  config_.mutable_teacher()->set_reward_coef(1);
+  EXPECT_THAT(Check(), ::tandem::testing::IsOkAndHolds(ElementsAre(HasSubstr("rollout.n: 1"))));
+}
+
+TEST(TeacherKeys, AreForTheCommandThatHasAUseForThem) {
+  const auto check = [](const char* command, int64_t top_k, const config::Places& places = {}) {
+    config::v1::RunConfig config = config::DefaultRunConfig();
+    config.mutable_teacher()->set_path("t");
+    config.mutable_teacher()->set_top_k(top_k);
+    return CheckTeacherKeys(command, config, places);
+  };
+  const auto refused = [](const std::string& text) {
+    return StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(text));
+  };
+  EXPECT_OK(CheckTeacherKeys("dpo", config::DefaultRunConfig(), {}));
+  EXPECT_OK(check("train", 0));
+  EXPECT_OK(check("replay", 0));
+  EXPECT_OK(check("sft", 4));
+  EXPECT_THAT(check("train", 4, {{"teacher.top_k", "run.yaml:7"}}),
+              refused("run.yaml:7: teacher.top_k: is for tandem sft"));
+  EXPECT_THAT(check("replay", 4), refused("teacher.top_k: is for tandem sft"));
+  EXPECT_THAT(check("sft", 0), refused("teacher.top_k: expected 1 to 1024"));
+  EXPECT_THAT(check("dpo", 0), refused("teacher: tandem dpo learns from no teacher"));
+  EXPECT_THAT(check("bench rl", 0), refused("teacher: tandem bench rl learns from no teacher"));
 }
 
 }  // namespace

@@ -149,6 +149,7 @@ TEST(RecordedSamples, ReadsBackTheEpisodesThatARunWrites) {
   completion.token_ids = {4, 0, 9, 5, 0, 1, 2, 6};
   completion.processed_logprobs = {-0.1f, -0.2f, 0, -0.3f, -0.4f, 0, 0, -1.0f / 3};
   completion.token_rewards = {0, 0.25, 0, 0, 0.5, 0, 0, 1.0 / 3};
+  completion.teacher_logprobs = {-1, -2, 0, -3, -4, 0, 0, -5};
   completion.reward = 1.5;
   completion.finish_reason = common::v1::FINISH_REASON_MAX_TURNS;
   completion.segments = {{common::v1::SEGMENT_KIND_SAMPLED, 2, 0.25},
@@ -188,6 +189,24 @@ TEST(RecordedSamples, ReadsBackTheEpisodesThatARunWrites) {
       EXPECT_EQ(segment.SerializeAsString(), wanted.SerializeAsString()) << i << ", " << s;
     }
   }
+}
+
+TEST(RecordedSamples, ReadsBackTheTeachersLogProbsOfOneTurn) {
+  Group group;
+  group.prompt.token_ids = {7};
+  Completion& completion = group.completions.emplace_back();
+  completion.token_ids = {4, 0};
+  completion.processed_logprobs = {-0.5f, -0.25f};
+  completion.teacher_logprobs = {-1.0f / 3, -2};
+  const TempFolder folder;
+
+  ASSERT_OK_AND_ASSIGN(const Recording recording,
+                       ReadRecording(folder.Write("1.jsonl", SampleLines(1, {group}, 1, 0)), 1));
+  EXPECT_THAT(recording.steps.at(0).at(0).segments(1).teacher_logprobs(),
+              ElementsAre(-1.0f / 3, -2));
+  EXPECT_THAT(
+      ReadRecording(folder.Write("2.jsonl", Line(R"("teacher_logprobs": [-1], )")), 1).status(),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("teacher_logprobs")));
 }
 
 TEST(RecordedSamples, ASegmentThatIsWrongNamesLineAndKey) {

@@ -1,0 +1,305 @@
+#include "tools/tandem/driver/teachers.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "common/config/load.h"
+#include "common/status/status_macros.h"
+#include "common/telemetry/trace.h"
+#include "tools/tandem/driver/episode_sequences.h"
+#include "tools/tandem/driver/reward_source.h"
+#include "tools/tandem/driver/teacher_folder.h"
+
+namespace tandem::driver {
+namespace {
+
+std::string DataSourceOf(const Prompt& prompt) {
+  const auto found = prompt.fields.find("data_source");
+  if (found == prompt.fields.end() || !found->is_string()) return "";
+  return found->get<std::string>();
+}
+
+int64_t NumTokens(const GivenSequence& sequence) {
+  int64_t count = 0;
+  for (const TokenRun& run : sequence) count += static_cast<int64_t>(run.token_ids.size());
+  return count;
+}
+
+std::vector<uint32_t> IdsOf(const EpisodeSequence& sequence) {
+  std::vector<uint32_t> ids = sequence.prompt_ids;
+  for (const SequencePart& part : sequence.parts) {
+    ids.insert(ids.end(), part.token_ids.begin(), part.token_ids.end());
+  }
+  return ids;
+}
+
+std::vector<uint32_t> IdsOf(const common::v1::Sample& sample) {
+  std::vector<uint32_t> ids;
+  for (const common::v1::Segment& segment : sample.segments()) {
+    ids.insert(ids.end(), segment.token_ids().begin(), segment.token_ids().end());
+  }
+  return ids;
+}
+
+// Gives the sampled tokens of a sequence their log-probs. `begin`: the place in `out` of the sequence's
+// first token after its prompt, which moves on to its end.
+void TakeLogProbs(const EpisodeSequence& sequence, const rollout::v1::ScoreResponse& scored,
+                  size_t& begin, std::vector<float>& out) {
+  int position = static_cast<int>(sequence.prompt_ids.size());
+  for (const SequencePart& part : sequence.parts) {
+    for (size_t i = 0; i < part.token_ids.size(); ++i, ++position, ++begin) {
+      // Nothing predicts the first token of a sequence, which is not trained on.
+      if (part.is_sampled && position > 0) out[begin] = scored.logprobs(position - 1);
+    }
+  }
+}
+
+// The same for the likeliest tokens of a sample. The first token of a sequence, which is not trained on,
+// has `top_k` times id 0.
+void TakeTop(const rollout::v1::ScoreResponse& scored, int top_k, common::v1::Sample& sample) {
+  int position = 0;
+  for (common::v1::Segment& segment : *sample.mutable_segments()) {
+    const bool is_sampled = segment.kind() == common::v1::SEGMENT_KIND_SAMPLED;
+    for (int i = 0; i < segment.token_ids_size(); ++i, ++position) {
+      if (!is_sampled) continue;
+      for (int k = 0; k < top_k; ++k) {
+        const int at = (position - 1) * top_k + k;
+        segment.add_teacher_top_ids(position > 0 ? scored.top_token_ids(at) : 0);
+        segment.add_teacher_top_logprobs(position > 0 ? scored.top_logprobs(at) : 0);
+      }
+    }
+  }
+}
+
+std::string NameOf(const config::TeacherSource& source) {
+  return source.path.empty() ? absl::StrCat("the teacher at ", source.endpoint)
+                             : absl::StrCat("the teacher ", source.path);
+}
+
+// A rollout of one rank that serves the teacher's folder.
+config::v1::RunConfig TeacherRollout(const config::v1::RunConfig& run, const std::string& path) {
+  config::v1::RunConfig out = run;
+  *out.mutable_teacher() = config::DefaultRunConfig().teacher();
+  out.mutable_model()->set_path(path);
+  out.mutable_model()->set_random_init(false);
+  out.mutable_rollout()->set_replicas(1);
+  out.mutable_rollout()->set_tensor_model_parallel_size(1);
+  return out;
+}
+
+}  // namespace
+
+class Teachers::ScopedCall {
+ public:
+  explicit ScopedCall(Teachers& teachers) : teachers_(teachers) {
+    absl::MutexLock lock(&teachers_.mu_);
+    if (teachers_.num_calls_++ == 0) teachers_.busy_since_ = absl::Now();
+  }
+  ~ScopedCall() {
+    absl::MutexLock lock(&teachers_.mu_);
+    if (--teachers_.num_calls_ > 0) return;
+    teachers_.seconds_ += absl::ToDoubleSeconds(absl::Now() - teachers_.busy_since_);
+  }
+
+ private:
+  Teachers& teachers_;
+};
+
+Teachers::Teachers(const config::v1::RunConfig& config, const Policy& policy)
+    : config_(config), vocab_size_(policy.vocab_size) {
+  for (config::TeacherSource& source : config::TeachersOf(config)) {
+    teachers_.push_back({std::move(source), nullptr, nullptr});
+  }
+}
+
+absl::StatusOr<std::unique_ptr<Teachers>> Teachers::Create(const config::v1::RunConfig& config,
+                                                           const Policy& policy) {
+  std::unique_ptr<Teachers> out(new Teachers(config, policy));
+  if (out->teachers_.empty()) return nullptr;
+  if (config.teacher().top_k() > policy.vocab_size) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("teacher.top_k: expected at most the vocabulary's %d tokens, found %d",
+                        policy.vocab_size, config.teacher().top_k()));
+  }
+  for (const Teacher& teacher : out->teachers_) {
+    if (teacher.source.path.empty()) continue;
+    RETURN_IF_ERROR(CheckTeacherFolder(teacher.source.key + ".path", teacher.source.path,
+                                       policy.vocab_size, policy.tokenizer));
+  }
+  return out;
+}
+
+absl::StatusOr<size_t> Teachers::TeacherOf(const Prompt& prompt) const {
+  const std::string data_source = DataSourceOf(prompt);
+  for (size_t i = 0; i < teachers_.size(); ++i) {
+    const std::string& of_teacher = teachers_[i].source.data_source;
+    if (of_teacher.empty() || of_teacher == data_source) return i;
+  }
+  return absl::InvalidArgumentError(
+      data_source.empty()
+          ? "expected a data_source, by which teacher.teachers has the teachers; found none"
+          : absl::StrCat("data_source ", data_source, " has no teacher in teacher.teachers"));
+}
+
+absl::Status Teachers::CheckRows(const PromptSource& rows) const {
+  for (const Prompt& prompt : rows.prompts()) {
+    RETURN_IF_ERROR(TeacherOf(prompt).status()) << rows.PlaceOf(prompt);
+    for (const GivenSequence& sequence : prompt.given) {
+      const int64_t ids = NumTokens(sequence) * config_.teacher().top_k();
+      if (ids <= config::kMaxTopIdsOfSequence) continue;
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "%s: its %d tokens with teacher.top_k %d need %d ids, but an answer of the teacher holds "
+          "%d; lower teacher.top_k",
+          rows.PlaceOf(prompt), NumTokens(sequence), config_.teacher().top_k(), ids,
+          config::kMaxTopIdsOfSequence));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Teachers::StartLocal(size_t index, const StartOptions& options) {
+  Teacher& teacher = teachers_[index];
+  if (!options.local) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(teacher.source.key,
+                     ".path: needs --local, which starts the teacher; without "
+                     "it give ",
+                     teacher.source.key,
+                     ".endpoint, HOST:PORT of a rollout that serves the folder "
+                     "(tandem-rollout --model DIR)"));
+  }
+  LocalClusterOptions cluster;
+  cluster.with_trainer = false;
+  cluster.rollout_model = teacher.source.path;
+  cluster.start_timeout = options.timeout;
+  cluster.interrupted = options.interrupted;
+  cluster.restart_rollouts = true;
+  cluster.name = teachers_.size() == 1 ? "teacher" : absl::StrCat("teacher-", index);
+  cluster.note = options.note;
+  absl::StatusOr<std::unique_ptr<LocalCluster>> started =
+      LocalCluster::Start(TeacherRollout(config_, teacher.source.path), cluster);
+  RETURN_IF_ERROR(started.status()) << teacher.source.key << ".path";
+  teacher.cluster = *std::move(started);
+  return absl::OkStatus();
+}
+
+absl::Status Teachers::CheckServer(const Teacher& teacher, const StartOptions& options) const {
+  const std::string key = teacher.source.key + (teacher.cluster == nullptr ? ".endpoint" : ".path");
+  const absl::StatusOr<rollout::v1::GetServerInfoResponse> info =
+      teacher.client->GetServerInfo(options.timeout);
+  RETURN_IF_ERROR(info.status()) << key;
+  if (info->vocab_size() != vocab_size_) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s: expected a model with the policy's vocabulary of %d tokens, found %d at %s", key,
+        vocab_size_, info->vocab_size(), NameOf(teacher.source)));
+  }
+  if (info->max_model_len() < options.longest_sequence) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s: expected a teacher that takes the run's longest sequence, %d tokens; %s takes %d (its "
+        "positions, rollout.max_model_len or its cache)",
+        key, options.longest_sequence, NameOf(teacher.source), info->max_model_len()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Teachers::Start(const StartOptions& options) {
+  for (size_t i = 0; i < teachers_.size(); ++i) {
+    Teacher& teacher = teachers_[i];
+    if (!teacher.source.path.empty()) {
+      RETURN_IF_ERROR(StartLocal(i, options));
+    }
+    TeacherClient::Options client;
+    client.name = NameOf(teacher.source);
+    client.timeout = absl::Seconds(config_.teacher().timeout_s());
+    client.interrupted = options.interrupted;
+    client.address = [cluster = teacher.cluster.get(), endpoint = teacher.source.endpoint] {
+      if (cluster == nullptr) return endpoint;
+      const std::vector<RolloutFleet::Replica> up = cluster->RestartEnded();
+      return up.empty() ? std::string() : up.front().address;
+    };
+    teacher.client = std::make_unique<TeacherClient>(std::move(client));
+    RETURN_IF_ERROR(CheckServer(teacher, options));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<rollout::v1::ScoreResponse>> Teachers::ScoreEach(
+    const std::vector<const Prompt*>& prompts, std::vector<TeacherClient::Request> requests) {
+  const ScopedCall call(*this);
+  std::map<size_t, std::vector<size_t>> by_teacher;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    absl::StatusOr<size_t> teacher = TeacherOf(*prompts[i]);
+    RETURN_IF_ERROR(teacher.status()) << RowName(*prompts[i]);
+    by_teacher[*teacher].push_back(i);
+  }
+  std::vector<rollout::v1::ScoreResponse> out(requests.size());
+  for (const auto& [teacher, indices] : by_teacher) {
+    std::vector<TeacherClient::Request> of_teacher;
+    for (const size_t i : indices) of_teacher.push_back(std::move(requests[i]));
+    absl::StatusOr<std::vector<rollout::v1::ScoreResponse>> responses =
+        teachers_[teacher].client->Score(of_teacher);
+    RETURN_IF_ERROR(responses.status()) << RowName(*prompts[indices.front()]) << " and following";
+    for (size_t k = 0; k < indices.size(); ++k) out[indices[k]] = std::move((*responses)[k]);
+  }
+  return out;
+}
+
+absl::Status Teachers::Score(std::vector<Group>& groups) {
+  // The trainer counts temperature 0 as 1.
+  const double temperature =
+      config_.rollout().temperature() > 0 ? config_.rollout().temperature() : 1.0;
+  std::vector<const Prompt*> prompts;
+  std::vector<TeacherClient::Request> requests;
+  for (const Group& group : groups) {
+    for (const Completion& completion : group.completions) {
+      for (const EpisodeSequence& sequence : SequencesOf(group.prompt.token_ids, completion)) {
+        prompts.push_back(&group.prompt);
+        requests.push_back({IdsOf(sequence), temperature, 0});
+      }
+    }
+  }
+  const telemetry::ScopedSpan span("teacher", {{"sequences", requests.size()}});
+  ASSIGN_OR_RETURN(const std::vector<rollout::v1::ScoreResponse> responses,
+                   ScoreEach(prompts, std::move(requests)));
+  size_t next = 0;
+  for (Group& group : groups) {
+    for (Completion& completion : group.completions) {
+      std::vector<float> logprobs(completion.token_ids.size(), 0.0f);
+      size_t begin = 0;
+      bool is_first = true;
+      for (const EpisodeSequence& sequence : SequencesOf(group.prompt.token_ids, completion)) {
+        // The prompts of later sequences are tokens of the completion.
+        if (!std::exchange(is_first, false)) begin += sequence.prompt_ids.size();
+        TakeLogProbs(sequence, responses[next++], begin, logprobs);
+      }
+      completion.teacher_logprobs = std::move(logprobs);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Teachers::ScoreTop(const std::vector<const Prompt*>& prompts,
+                                std::vector<common::v1::Sample>& samples) {
+  const auto top_k = static_cast<int32_t>(config_.teacher().top_k());
+  std::vector<TeacherClient::Request> requests;
+  for (const common::v1::Sample& sample : samples) requests.push_back({IdsOf(sample), 1.0, top_k});
+  ASSIGN_OR_RETURN(const std::vector<rollout::v1::ScoreResponse> responses,
+                   ScoreEach(prompts, std::move(requests)));
+  for (size_t i = 0; i < samples.size(); ++i) TakeTop(responses[i], top_k, samples[i]);
+  return absl::OkStatus();
+}
+
+double Teachers::TakeSeconds() {
+  absl::MutexLock lock(&mu_);
+  if (num_calls_ > 0) {
+    const absl::Time now = absl::Now();
+    seconds_ += absl::ToDoubleSeconds(now - std::exchange(busy_since_, now));
+  }
+  return std::exchange(seconds_, 0);
+}
+
+}  // namespace tandem::driver
