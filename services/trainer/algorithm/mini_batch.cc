@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <numeric>
 #include <utility>
 
 #include "services/trainer/data/micro_batch_plan.h"
@@ -35,12 +36,14 @@ std::vector<MiniBatch> SplitBatch(const TrainingBatch& batch, const MiniBatchOpt
     std::vector<double> weight_of(batch.sequences.size(), 0.0);
     for (size_t i = 0; i < indices.size(); ++i) weight_of[indices[i]] = weights[i];
 
+    const double num_input_tokens = std::accumulate(num_input.begin(), num_input.end(), 0.0);
     const MicroBatchPlan plan = PlanMicroBatches(num_input, mesh.num_data_ranks(),
                                                  options.max_tokens_per_micro_batch, groups);
     for (const std::vector<int64_t>& planned : plan[mesh.data_rank()]) {
       std::vector<int64_t> packed;
       for (int64_t i : planned) packed.push_back(indices[i]);
       mini_batch.micro_batches.push_back(PackMicroBatch(batch, packed, weight_of));
+      mini_batch.micro_batches.back().packed.update_tokens = num_input_tokens;
     }
     mini_batches.push_back(std::move(mini_batch));
   }

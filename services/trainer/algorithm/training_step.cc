@@ -36,6 +36,16 @@ void AddThroughput(const TrainingBatch& batch, double seconds, int num_ranks, Me
   metrics["perf/throughput"] = static_cast<double>(batch.num_tokens()) / seconds / num_ranks;
 }
 
+// Adds the routers' losses in `updates` updates, and their part of the minimised loss.
+void AddRouterLosses(const model::RouterLossFactors& factors, double updates, ShardedModel& policy,
+                     const char* loss, Metrics& metrics) {
+  if (!factors.any() || updates == 0) return;
+  const model::RouterLosses::Values sums = policy.TakeRouterLosses();
+  metrics["actor/router_aux_loss"] = sums.balance / updates;
+  metrics["actor/router_z_loss"] = sums.z / updates;
+  metrics[loss] += (factors.balance * sums.balance + factors.z * sums.z) / updates;
+}
+
 // Compares log-probs that every rank holds.
 void AddProbDifferences(const TrainingBatch& batch, Metrics& metrics) {
   UpdateStatistics statistics;
@@ -116,6 +126,7 @@ absl::StatusOr<StepResult> TrainingStep::Supervised(const TrainingBatch& batch,
   if (update.skipped) result.skipped.push_back(update.cause);
   result.weights_changed = !update.skipped;
   result.metrics["train/loss"] = statistics.Get(Sum::kLoss);
+  AddRouterLosses(options_.router_losses, 1.0, policy_, "train/loss", result.metrics);
   result.metrics["actor/grad_norm"] = update.grad_norm;
   result.metrics["actor/lr"] = learning_rate;
   result.metrics["actor/skipped_updates"] = static_cast<double>(result.skipped.size());
@@ -158,6 +169,8 @@ absl::StatusOr<StepResult> TrainingStep::PolicyGradient(TrainingBatch batch, dou
   result.weights_changed = updates.weights_changed();
   result.skipped.insert(result.skipped.end(), updates.skipped.begin(), updates.skipped.end());
   metrics["actor/loss"] = statistics.Get(Sum::kLoss);
+  AddRouterLosses(options_.router_losses, static_cast<double>(updates.count), policy_, "actor/loss",
+                  metrics);
   metrics["actor/pg_loss"] = statistics.Get(Sum::kPolicyLoss);
   metrics["actor/pg_clipfrac"] = statistics.Get(Sum::kClipFraction);
   metrics["actor/pg_clipfrac_lower"] = statistics.Get(Sum::kClipFractionLower);

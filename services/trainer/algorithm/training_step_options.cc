@@ -52,6 +52,10 @@ RolloutCorrectionOptions CorrectionOf(const proto::RunConfig& run) {
 
 }  // namespace
 
+model::RouterLossFactors RouterLossesOf(const config::v1::ActorConfig& actor) {
+  return {.balance = actor.router_aux_loss_coef(), .z = actor.router_z_loss_coef()};
+}
+
 LossAggregation AggregationOf(config::v1::LossAggMode mode) {
   switch (mode) {
     case proto::LOSS_AGG_MODE_TOKEN_SUM:
@@ -137,6 +141,7 @@ TrainingStepOptions MakeTrainingStepOptions(const config::v1::RunConfig& config)
                                   : static_cast<double>(config::LongestCompletion(config));
   out.mini_batch.max_tokens_per_micro_batch = config.trainer().max_tokens_per_micro_batch();
   out.epochs = std::max<int64_t>(1, actor.ppo_epochs());
+  out.router_losses = RouterLossesOf(actor);
   return out;
 }
 

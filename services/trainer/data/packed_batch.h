@@ -21,6 +21,9 @@ struct PackedBatch {
   at::Tensor rows;          // int64 [num_rows]
   at::Tensor targets;       // int64 [num_rows]
   at::Tensor temperatures;  // float32 [num_rows]
+  // Tokens of all batches of the same update, on all ranks, prefixes not shared; 0: this one's on all
+  // ranks. Losses of routers are means over them.
+  double update_tokens = 0;
 
   int64_t num_tokens() const { return cu_seqlens.empty() ? 0 : cu_seqlens.back(); }
   int64_t num_sequences() const {

@@ -1,6 +1,7 @@
 #include "services/trainer/data/shared_prefix.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/ones.h>
 
 #include <algorithm>
 
@@ -37,6 +38,7 @@ class Sharing {
     std::copy(rows_.begin(), rows_.end(), out_.rows.mutable_data_ptr<int64_t>());
     out_.targets = whole_.targets;
     out_.temperatures = whole_.temperatures;
+    out_.update_tokens = whole_.update_tokens;
     return std::move(out_);
   }
 
@@ -94,5 +96,15 @@ class Sharing {
 }  // namespace
 
 PackedBatch SharePrefixes(const PackedBatch& whole) { return Sharing(whole).Share(); }
+
+at::Tensor TokenUses(const PackedBatch& batch) {
+  at::Tensor uses = at::ones({batch.num_tokens()}, at::kFloat);
+  auto* const use = uses.mutable_data_ptr<float>();
+  for (size_t i = 0; i + 1 < batch.prefixes.size(); i += 2) {
+    const int64_t first = batch.prefixes[i];
+    for (int64_t t = 0; t < batch.prefixes[i + 1]; ++t) use[first + t] += 1.0f;
+  }
+  return uses;
+}
 
 }  // namespace tandem::trainer

@@ -23,6 +23,10 @@ inline bool SharesPrefixes(at::Device device, int64_t sequence_ranks) {
 // samples of a group must be adjacent.
 PackedBatch SharePrefixes(const PackedBatch& whole);
 
+// Returns how many sequences have each token: float32 [num_tokens], on the CPU; 1 but for those of
+// shared prefixes.
+at::Tensor TokenUses(const PackedBatch& batch);
+
 }  // namespace tandem::trainer
 
 #endif  // TANDEM_SERVICES_TRAINER_DATA_SHARED_PREFIX_H_

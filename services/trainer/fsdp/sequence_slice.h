@@ -26,6 +26,10 @@ struct SequenceSlice {
   at::Tensor temperatures;  // float32
 };
 
+// The slice's part of values of the batch's tokens, [num_tokens, ...]; `padding` where the slice has
+// padding.
+at::Tensor TokensOfSlice(const at::Tensor& of_tokens, double padding, int rank, int size);
+
 // The slice of rank `rank` of `size`; for size 1 the batch itself. The batch's rows ascend.
 SequenceSlice SliceOf(const PackedBatch& batch, int rank, int size);
 

@@ -37,6 +37,7 @@
 #include "common/comm/device_mesh.h"
 #include "common/device/device.h"
 #include "common/io/model_folder.h"
+#include "common/model/router_losses.h"
 #include "common/model/transformer.h"
 #include "services/trainer/data/packed_batch.h"
 #include "services/trainer/fsdp/state_memory.h"
@@ -73,6 +74,9 @@ struct ShardedModelOptions {
   uint64_t value_head_seed = 0;
   // Whether CPU shards keep their digests (shard_digests.h). Set it for a published model.
   bool keeps_digests = false;
+  // Adds the losses of the model's routers to the loss of ForwardBackward(). All layers of experts
+  // have equally many.
+  model::RouterLossFactors router_losses;
   // Memory for the shards; on a CPU also for those in compute dtype. `offload_folder` is for kDisk.
   Offload offload = Offload::kNone;
   std::string offload_folder;
@@ -167,6 +171,10 @@ class ShardedModel {
   // For each layer, the rows that each of its experts computed on this rank in the forward passes of
   // ForwardBackward() since the last call; full activation checkpointing counts them twice.
   virtual std::vector<std::vector<int64_t>> TakeExpertRows() { return {}; }
+  // The routers' losses in the ForwardBackward() calls since the last call, without their factors, of
+  // all ranks; zeros without options.router_losses. Each batch counts by its share of
+  // PackedBatch::update_tokens.
+  virtual model::RouterLosses::Values TakeRouterLosses() { return {}; }
 
  private:
   // Waits for it. INTERNAL if the device has failed.

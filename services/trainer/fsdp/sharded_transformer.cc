@@ -77,6 +77,18 @@ bool RotatesByLength(const model::ModelSpec& spec) {
   return std::any_of(spec.ropes.begin(), spec.ropes.end(), model::DependsOnLength);
 }
 
+int64_t NumExperts(const model::ModelSpec& spec) {
+  for (const model::LayerSpec& layer : spec.layers) {
+    if (layer.experts.has_value()) return layer.experts->num_experts;
+  }
+  return 0;
+}
+
+int64_t NumExpertLayers(const model::ModelSpec& spec) {
+  return std::count_if(spec.layers.begin(), spec.layers.end(),
+                       [](const model::LayerSpec& layer) { return layer.experts.has_value(); });
+}
+
 // A batch that predicts nothing, for a rank without rows whose peers' rows its experts compute.
 PackedBatch OneToken() {
   PackedBatch batch;
@@ -145,6 +157,10 @@ ShardedTransformer::ShardedTransformer(ShardedModelOptions options,
       pool_(*device_),
       clock_(device_.get()),
       expert_load_(transformer_.spec()) {
+  if (options_.router_losses.any()) {
+    router_losses_ = std::make_unique<model::RouterLosses>(
+        options_.router_losses, NumExperts(transformer_.spec()), options_.device);
+  }
   const model::ParameterTable& table = transformer_.table();
   const bool gather_masters = options_.compute_dtype == at::kFloat && state_memory_->on_device();
   std::vector<at::Tensor> gradients;
@@ -353,6 +369,10 @@ std::vector<std::vector<int64_t>> ShardedTransformer::TakeExpertRows() {
   return rows;
 }
 
+model::RouterLosses::Values ShardedTransformer::TakeRouterLosses() {
+  return router_losses_ == nullptr ? model::RouterLosses::Values() : router_losses_->Take();
+}
+
 absl::Status ShardedTransformer::CheckHead(bool value_head) const {
   if (transformer_.spec().value_head == value_head) return absl::OkStatus();
   return absl::FailedPreconditionError(
@@ -404,6 +424,7 @@ ShardedTransformer::Pass ShardedTransformer::MakePass(const PackedBatch& batch) 
   pass.place = "batch";
   pass.without_rows = batch.num_tokens() == 0 || !batch.rows.defined() || batch.rows.numel() == 0;
   pass.empty = pass.without_rows && transformer_.expert_group() == nullptr;
+  pass.update_tokens = batch.update_tokens;
   if (pass.empty) return pass;
   if (pass.without_rows) {
     FillPass(OneToken(), pass);
@@ -422,6 +443,11 @@ void ShardedTransformer::FillPass(const PackedBatch& batch, Pass& pass) const {
       SharesPrefixes(options_.device, group.size()) && !options_.eager_attention && !by_length;
   const PackedBatch shared = shares ? SharePrefixes(batch) : batch;
   pass.slice = SliceOf(shared, group.rank(), group.size());
+  if (router_losses_ != nullptr) {
+    pass.token_uses =
+        device::Upload(TokensOfSlice(TokenUses(shared), /*padding=*/0.0, group.rank(), group.size()),
+                       options_.device);
+  }
   pass.token_ids = device::Upload(pass.slice.token_ids, options_.device);
   pass.positions = device::Upload(pass.slice.positions, options_.device);
   pass.rows = device::Upload(pass.slice.rows, options_.device);
@@ -504,6 +530,10 @@ absl::StatusOr<ShardedTransformer::HeadResults> ShardedTransformer::ForwardSteps
 
 absl::StatusOr<at::Tensor> ShardedTransformer::ForwardBackwardSteps(Pass& pass,
                                                                     const HeadLoss& loss) {
+  if (router_losses_ != nullptr) {
+    router_losses_->Begin(pass.token_uses, pass.update_tokens * static_cast<double>(NumExpertLayers(
+                                               transformer_.spec())));
+  }
   gatherer_->Begin(stages_.UnitsOfSteps(/*backward=*/true));
   PassOps ops(*this, pass, &loss);
   RETURN_IF_ERROR(sharding::TrainingPass(ops, stages_));
@@ -535,9 +565,14 @@ at::Tensor ShardedTransformer::PassOps::RunStage(int stage, const at::Tensor& in
   const UnitGatherer& parameters = *model_.gatherer_;
   if (stage == 0) return transformer.Embed(parameters, pass_.token_ids, pass_.positions);
   const bool selective = saves == sharding::Saves::kSelected;
+  model::RouterPass routers;
+  if (counts_load()) {
+    routers.load = &model_.expert_load_;
+    routers.losses = model_.router_losses_.get();
+    routers.is_recomputed = saves != model_.stages_.SavesOf(stage);
+  }
   at::Tensor x = transformer.Block(parameters, stage - 1, input, pass_.rotary, *pass_.attention,
-                                   selective ? &graph : nullptr,
-                                   counts_load() ? &model_.expert_load_ : nullptr);
+                                   selective ? &graph : nullptr, &routers);
   if (selective) graph.Drop();
   return x;
 }
@@ -547,6 +582,7 @@ at::Tensor ShardedTransformer::PassOps::Detach(const at::Tensor& x, bool needs_g
 }
 
 absl::StatusOr<at::Tensor> ShardedTransformer::PassOps::Head(at::Tensor x) {
+  RETURN_IF_ERROR(model_.FinishRouterLosses(pass_));
   return model_.HeadStep(pass_, std::move(x), *loss_, loss_value_);
 }
 
@@ -571,6 +607,18 @@ absl::Status ShardedTransformer::PassOps::AddGradients(int stage,
 absl::Status ShardedTransformer::PassOps::FinishGradients() {
   pass_.place = "gradients";
   return model_.reducer_->Finish();
+}
+
+absl::Status ShardedTransformer::FinishRouterLosses(const Pass& pass) {
+  if (router_losses_ == nullptr) return absl::OkStatus();
+  // Tensor-parallel ranks route the same tokens.
+  at::Tensor& sums = router_losses_->sums();
+  if (options_.mesh->tensor().rank() != 0) sums.zero_();
+  ASSIGN_OR_RETURN(auto work, options_.mesh->world().AllReduce(sums, comm::ReduceOp::kSum,
+                                                               "the routers' losses"));
+  RETURN_IF_ERROR(work->Wait());
+  router_losses_->Finish();
+  return absl::OkStatus();
 }
 
 absl::StatusOr<at::Tensor> ShardedTransformer::HeadStep(Pass& pass, at::Tensor x,
@@ -622,8 +670,11 @@ absl::StatusOr<at::Tensor> ShardedTransformer::HeadStep(Pass& pass, at::Tensor x
       }
     }
   }
-  if (!x_gradient.defined() && !pass.empty && transformer_.expert_group() != nullptr) {
-    // The peers' gradients travel to the experts and back, so this rank takes part.
+  const bool of_routers = router_losses_ != nullptr && !pass.without_rows;
+  if (!x_gradient.defined() && !pass.empty &&
+      (transformer_.expert_group() != nullptr || of_routers)) {
+    // The peers' gradients travel to the experts and back, so this rank takes part; and losses of
+    // routers have gradients without the head's.
     x_gradient = at::zeros(x.sizes(), x.options());
   }
   RETURN_IF_ERROR(AddGradients(stages_.head(), gradients));

@@ -60,6 +60,7 @@ class ShardedTransformer : public ShardedModel {
   int peak_gathered_units() const override { return gatherer_->peak_units(); }
   std::vector<std::pair<std::string, double>> TakePhaseSeconds() override { return clock_.Take(); }
   std::vector<std::vector<int64_t>> TakeExpertRows() override;
+  model::RouterLosses::Values TakeRouterLosses() override;
 
  private:
   // The head's outputs for each row: log-probs and entropies, with sums of squared probabilities
@@ -79,6 +80,8 @@ class ShardedTransformer : public ShardedModel {
     bool distinct_rows = true;                          // no row predicts for several sequences
     bool sums_squares = false;                          // of the head's probabilities, too
     bool all_rows = false;                              // the head sees every token of the slice
+    at::Tensor token_uses;      // of the slice's tokens; undefined unless routers have losses
+    double update_tokens = 0;
     std::string place;                                  // the current stage, for errors
   };
   // The operations of sharding::ForwardPass() and TrainingPass() on tensors.
@@ -142,6 +145,8 @@ class ShardedTransformer : public ShardedModel {
   absl::StatusOr<at::Tensor> ForwardBackwardSteps(Pass& pass, const HeadLoss& loss);
   absl::StatusOr<at::Tensor> TrainHead(const PackedBatch& batch, bool value_head,
                                        const HeadLoss& loss);
+  // Adds up the routers' losses of all ranks.
+  absl::Status FinishRouterLosses(const Pass& pass);
   // Head, loss and the head's backward. Returns the gradient of the residual stream.
   absl::StatusOr<at::Tensor> HeadStep(Pass& pass, at::Tensor x, const HeadLoss& loss,
                                       at::Tensor& loss_value);
@@ -155,6 +160,7 @@ class ShardedTransformer : public ShardedModel {
   BufferPool pool_;
   PhaseClock clock_;
   model::ExpertLoad expert_load_;
+  std::unique_ptr<model::RouterLosses> router_losses_;  // null without any
   std::vector<UnitShard> shards_;
   // Each unit's shard as the device reads it; the master itself if no copy is needed.
   std::vector<at::Tensor> compute_shards_;

@@ -14,6 +14,7 @@
 #include "common/model/parameter_table.h"
 #include "common/model/stored_layout.h"
 #include "common/rank_setup/rank_setup.h"
+#include "common/rank_setup/router_checks.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
 #include "services/trainer/algorithm/expert_metrics.h"
@@ -112,6 +113,7 @@ absl::StatusOr<model::ModelSpec> TrainerEngine::CheckConfig(const config::v1::Ru
       << model_config.path;
   RETURN_IF_ERROR(model::CheckFrozenParameters(spec, {config.trainer().frozen_parameters().begin(),
                                                       config.trainer().frozen_parameters().end()}));
+  RETURN_IF_ERROR(setup::CheckRouters(config.actor(), spec));
   RETURN_IF_ERROR(CheckWeights(config, path, spec)) << "model.path";
   if (setup::HasCritic(config)) {
     const absl::StatusOr<model::ModelSpec> critic = CriticSpecOf(config, spec);
@@ -146,6 +148,7 @@ absl::StatusOr<std::unique_ptr<TrainerEngine>> TrainerEngine::Create(
 
   // The other models, which have the same options otherwise, are not published.
   ShardedModelOptions of_policy = options;
+  of_policy.router_losses = RouterLossesOf(config.actor());
   of_policy.keeps_digests =
       config.trainer().weight_transport() != config::v1::WEIGHT_TRANSPORT_BROADCAST;
   ASSIGN_OR_RETURN(engine->policy_, ShardedModel::Create(std::move(of_policy)));
