@@ -6,6 +6,7 @@
 #define TANDEM_COMMON_MODEL_ROUTER_PASS_H_
 
 #include "common/model/expert_load.h"
+#include "common/model/expert_use.h"
 #include "common/model/router_losses.h"
 
 namespace tandem::model {
@@ -14,7 +15,8 @@ namespace tandem::model {
 struct RouterPass {
   ExpertLoad* load = nullptr;       // counts the rows of experts
   RouterLosses* losses = nullptr;   // the routers' auxiliary losses
-  bool is_recomputed = false;       // the losses have this layer's tokens already
+  ExpertUse* use = nullptr;         // counts choices
+  bool is_recomputed = false;       // losses and use have this layer's tokens already
 };
 
 }  // namespace tandem::model

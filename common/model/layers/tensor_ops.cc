@@ -207,6 +207,7 @@ TensorOps::Routing TensorOps::Route(const at::Tensor& x, const RoutingSpec& spec
   }
   const RouterPass pass = context_.routers != nullptr ? *context_.routers : RouterPass();
   const at::Tensor experts = ChooseExperts(logits, router);
+  if (pass.use != nullptr && !pass.is_recomputed) pass.use->Add(attention_.layer, experts);
   if (pass.losses != nullptr) {
     if (!pass.is_recomputed) pass.losses->Add(logits, experts);
     logits = pass.losses->Attach(logits);

@@ -119,7 +119,7 @@ absl::StatusOr<StepResult> TrainingStep::Supervised(const TrainingBatch& batch,
         RETURN_IF_ERROR(policy_.QueueForwardBackward(micro_batch.packed, loss).status());
       }
       RETURN_IF_ERROR(later.Read());
-      ASSIGN_OR_RETURN(update, optimizer_.Step(learning_rate));
+      ASSIGN_OR_RETURN(update, UpdateWeights(learning_rate));
     }
     RETURN_IF_ERROR(statistics.Reduce(mesh_, device_));
   }
@@ -279,6 +279,14 @@ void TrainingStep::AssessBatch(TrainingBatch& batch, Metrics& metrics) {
   AddRewardMetrics(batch, metrics);
 }
 
+absl::StatusOr<Optimizer::StepResult> TrainingStep::UpdateWeights(double learning_rate) {
+  ASSIGN_OR_RETURN(Optimizer::StepResult update, optimizer_.Step(learning_rate));
+  // A skipped update's tokens do not count either.
+  RETURN_IF_ERROR(
+      policy_.MoveCorrectionBiases(update.skipped ? 0.0 : options_.router_bias_rate));
+  return update;
+}
+
 absl::StatusOr<TrainingStep::Updates> TrainingStep::UpdatePolicy(
     const std::vector<MiniBatch>& mini_batches, double learning_rate, bool compare_with_rollout,
     UpdateStatistics& statistics) {
@@ -302,7 +310,7 @@ absl::StatusOr<TrainingStep::Updates> TrainingStep::UpdatePolicy(
         RETURN_IF_ERROR(policy_.QueueForwardBackward(micro_batch.packed, loss).status());
       }
       RETURN_IF_ERROR(later.Read());
-      ASSIGN_OR_RETURN(const Optimizer::StepResult update, optimizer_.Step(learning_rate));
+      ASSIGN_OR_RETURN(const Optimizer::StepResult update, UpdateWeights(learning_rate));
       out.grad_norm_sum += update.grad_norm;
       if (update.skipped) out.skipped.push_back(update.cause);
       ++out.count;

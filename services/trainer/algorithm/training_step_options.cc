@@ -142,6 +142,7 @@ TrainingStepOptions MakeTrainingStepOptions(const config::v1::RunConfig& config)
   out.mini_batch.max_tokens_per_micro_batch = config.trainer().max_tokens_per_micro_batch();
   out.epochs = std::max<int64_t>(1, actor.ppo_epochs());
   out.router_losses = RouterLossesOf(actor);
+  out.router_bias_rate = actor.router_bias_update_rate();
   return out;
 }
 

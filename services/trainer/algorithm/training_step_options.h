@@ -30,6 +30,8 @@ struct TrainingStepOptions {
   int64_t epochs = 1;
   // Those of the policy's model, for metrics.
   model::RouterLossFactors router_losses;
+  // Step of the routers' correction biases after each update.
+  double router_bias_rate = 0;
 
   bool needs_reference() const { return objective.use_kl_loss || use_kl_in_reward; }
   bool needs_rollout_logprobs() const { return correction.bypass || correction.compares(); }

@@ -175,6 +175,11 @@ class ShardedModel {
   // all ranks; zeros without options.router_losses. Each batch counts by its share of
   // PackedBatch::update_tokens.
   virtual model::RouterLosses::Values TakeRouterLosses() { return {}; }
+  // Moves the correction biases of routers, if unit_limits.moves_correction_biases: each by `rate` up
+  // if its expert had less than the mean of the layer's load in the ForwardBackward() calls since the
+  // last call, on all ranks, and down if it had more (2408.15664). A token of a shared prefix counts
+  // as often as it is used. A rate of 0 forgets the load. Collective.
+  virtual absl::Status MoveCorrectionBiases(double rate) { return absl::OkStatus(); }
 
  private:
   // Waits for it. INTERNAL if the device has failed.

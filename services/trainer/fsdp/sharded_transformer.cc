@@ -161,6 +161,9 @@ ShardedTransformer::ShardedTransformer(ShardedModelOptions options,
     router_losses_ = std::make_unique<model::RouterLosses>(
         options_.router_losses, NumExperts(transformer_.spec()), options_.device);
   }
+  if (options_.unit_limits.moves_correction_biases && options_.trainable) {
+    expert_use_ = std::make_unique<model::ExpertUse>(transformer_.spec(), options_.device);
+  }
   const model::ParameterTable& table = transformer_.table();
   const bool gather_masters = options_.compute_dtype == at::kFloat && state_memory_->on_device();
   std::vector<at::Tensor> gradients;
@@ -179,14 +182,14 @@ ShardedTransformer::ShardedTransformer(ShardedModelOptions options,
       return lends ? comm::ShareableZeros(owned, options_.compute_dtype)
                    : state_memory_->ComputeZeros(owned, options_.compute_dtype);
     };
-    if (!unit.trainable) {
+    if (!unit.trainable && !unit.moved) {
       // No step adds to these values, so they need no more digits than the forward pass reads.
       shard.computed = compute_zeros();
       shard.master = shard.computed;
     } else {
       shard.master = lends && gather_masters ? comm::ShareableZeros(owned, at::kFloat)
                                              : state_memory_->Zeros(owned);
-      if (options_.trainable) shard.grad = state_memory_->Zeros(owned);
+      if (options_.trainable && unit.trainable) shard.grad = state_memory_->Zeros(owned);
       shard.computed = gather_masters ? shard.master : compute_zeros();
     }
     gradients.push_back(shard.grad);
@@ -443,7 +446,7 @@ void ShardedTransformer::FillPass(const PackedBatch& batch, Pass& pass) const {
       SharesPrefixes(options_.device, group.size()) && !options_.eager_attention && !by_length;
   const PackedBatch shared = shares ? SharePrefixes(batch) : batch;
   pass.slice = SliceOf(shared, group.rank(), group.size());
-  if (router_losses_ != nullptr) {
+  if (router_losses_ != nullptr || expert_use_ != nullptr) {
     pass.token_uses =
         device::Upload(TokensOfSlice(TokenUses(shared), /*padding=*/0.0, group.rank(), group.size()),
                        options_.device);
@@ -530,6 +533,7 @@ absl::StatusOr<ShardedTransformer::HeadResults> ShardedTransformer::ForwardSteps
 
 absl::StatusOr<at::Tensor> ShardedTransformer::ForwardBackwardSteps(Pass& pass,
                                                                     const HeadLoss& loss) {
+  if (expert_use_ != nullptr) expert_use_->Begin(pass.token_uses);
   if (router_losses_ != nullptr) {
     router_losses_->Begin(pass.token_uses, pass.update_tokens * static_cast<double>(NumExpertLayers(
                                                transformer_.spec())));
@@ -569,6 +573,7 @@ at::Tensor ShardedTransformer::PassOps::RunStage(int stage, const at::Tensor& in
   if (counts_load()) {
     routers.load = &model_.expert_load_;
     routers.losses = model_.router_losses_.get();
+    routers.use = model_.expert_use_.get();
     routers.is_recomputed = saves != model_.stages_.SavesOf(stage);
   }
   at::Tensor x = transformer.Block(parameters, stage - 1, input, pass_.rotary, *pass_.attention,
@@ -611,14 +616,54 @@ absl::Status ShardedTransformer::PassOps::FinishGradients() {
 
 absl::Status ShardedTransformer::FinishRouterLosses(const Pass& pass) {
   if (router_losses_ == nullptr) return absl::OkStatus();
-  // Tensor-parallel ranks route the same tokens.
-  at::Tensor& sums = router_losses_->sums();
-  if (options_.mesh->tensor().rank() != 0) sums.zero_();
-  ASSIGN_OR_RETURN(auto work, options_.mesh->world().AllReduce(sums, comm::ReduceOp::kSum,
-                                                               "the routers' losses"));
-  RETURN_IF_ERROR(work->Wait());
+  RETURN_IF_ERROR(SumOverTokens(router_losses_->sums(), "the routers' losses"));
   router_losses_->Finish();
   return absl::OkStatus();
+}
+
+absl::Status ShardedTransformer::SumOverTokens(at::Tensor& sums, const char* what) {
+  // Tensor-parallel ranks route the same tokens.
+  if (options_.mesh->tensor().rank() != 0) sums.zero_();
+  ASSIGN_OR_RETURN(auto work, options_.mesh->world().AllReduce(sums, comm::ReduceOp::kSum, what));
+  return work->Wait();
+}
+
+absl::Status ShardedTransformer::MoveCorrectionBiases(double rate) {
+  if (expert_use_ == nullptr) return absl::OkStatus();
+  if (rate == 0) {
+    expert_use_->Clear();
+    return absl::OkStatus();
+  }
+  RETURN_IF_ERROR(SumOverTokens(expert_use_->sums(), "the experts' loads"));
+  return Guarded<absl::Status>(options_.mesh->rank(), "moving correction biases", [&] {
+    const at::NoGradGuard no_grad;
+    for (int64_t layer = 0; layer < transformer_.spec().num_layers(); ++layer) {
+      MoveCorrectionBias(layer, rate);
+    }
+    for (size_t u = 0; u < shards_.size(); ++u) {
+      if (!transformer_.table().units()[u].moved) continue;
+      MasterChanged(static_cast<int>(u), 0, shards_[u].master.numel());
+    }
+    expert_use_->Clear();
+    return absl::OkStatus();
+  });
+}
+
+void ShardedTransformer::MoveCorrectionBias(int64_t layer, double rate) {
+  const model::ParameterTable& table = transformer_.table();
+  const auto& experts = table.layer(layer).experts;
+  const int index = experts.has_value() ? experts->router.correction_bias : -1;
+  if (index < 0 || !table.parameter(index).moved) return;
+  const model::Parameter& parameter = table.parameter(index);
+  const UnitShard& shard = shards_[parameter.unit];
+  const int64_t begin = std::max(parameter.offset, shard.offset);
+  const int64_t end =
+      std::min(parameter.offset + parameter.numel, shard.offset + shard.master.numel());
+  if (begin >= end) return;
+  const at::Tensor loads = expert_use_->OfLayer(layer);
+  const at::Tensor step = ((loads.mean() - loads).sign() * rate).to(shard.master.options());
+  shard.master.narrow(0, begin - shard.offset, end - begin)
+      .add_(step.narrow(0, begin - parameter.offset, end - begin));
 }
 
 absl::StatusOr<at::Tensor> ShardedTransformer::HeadStep(Pass& pass, at::Tensor x,

@@ -61,6 +61,7 @@ class ShardedTransformer : public ShardedModel {
   std::vector<std::pair<std::string, double>> TakePhaseSeconds() override { return clock_.Take(); }
   std::vector<std::vector<int64_t>> TakeExpertRows() override;
   model::RouterLosses::Values TakeRouterLosses() override;
+  absl::Status MoveCorrectionBiases(double rate) override;
 
  private:
   // The head's outputs for each row: log-probs and entropies, with sums of squared probabilities
@@ -80,7 +81,7 @@ class ShardedTransformer : public ShardedModel {
     bool distinct_rows = true;                          // no row predicts for several sequences
     bool sums_squares = false;                          // of the head's probabilities, too
     bool all_rows = false;                              // the head sees every token of the slice
-    at::Tensor token_uses;      // of the slice's tokens; undefined unless routers have losses
+    at::Tensor token_uses;      // of the slice's tokens; undefined unless choices are counted
     double update_tokens = 0;
     std::string place;                                  // the current stage, for errors
   };
@@ -145,6 +146,11 @@ class ShardedTransformer : public ShardedModel {
   absl::StatusOr<at::Tensor> ForwardBackwardSteps(Pass& pass, const HeadLoss& loss);
   absl::StatusOr<at::Tensor> TrainHead(const PackedBatch& batch, bool value_head,
                                        const HeadLoss& loss);
+  // Sums over the ranks that have tokens of their own.
+  absl::Status SumOverTokens(at::Tensor& sums, const char* what);
+  // Moves the correction bias of the layer's router, if it has one, on the part of it that this rank
+  // owns.
+  void MoveCorrectionBias(int64_t layer, double rate);
   // Adds up the routers' losses of all ranks.
   absl::Status FinishRouterLosses(const Pass& pass);
   // Head, loss and the head's backward. Returns the gradient of the residual stream.
@@ -161,6 +167,7 @@ class ShardedTransformer : public ShardedModel {
   PhaseClock clock_;
   model::ExpertLoad expert_load_;
   std::unique_ptr<model::RouterLosses> router_losses_;  // null without any
+  std::unique_ptr<model::ExpertUse> expert_use_;        // null unless biases are moved
   std::vector<UnitShard> shards_;
   // Each unit's shard as the device reads it; the master itself if no copy is needed.
   std::vector<at::Tensor> compute_shards_;

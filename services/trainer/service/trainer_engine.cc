@@ -227,6 +227,7 @@ absl::Status TrainerEngine::MakeCritic() {
   ShardedModelOptions options = model_options_;
   ASSIGN_OR_RETURN(options.spec, CriticSpecOf(config_, spec()));
   options.unit_limits.frozen_parameters.clear();  // they name tensors of the policy
+  options.unit_limits.moves_correction_biases = false;
   options.value_head_seed = config_.seed();
   ASSIGN_OR_RETURN(critic_, ShardedModel::Create(options));
   RETURN_IF_ERROR(FillModel(config_, CriticPathOf(config_), *critic_))
