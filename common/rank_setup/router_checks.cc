@@ -1,11 +1,13 @@
 #include "common/rank_setup/router_checks.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/model/parameter_table.h"
 
 namespace tandem::setup {
 namespace {
@@ -29,9 +31,18 @@ std::vector<std::pair<const char*, const char*>> SetKeys(const config::v1::Actor
   return out;
 }
 
+// Whether trainer.frozen_parameters leaves a correction bias.
+bool MovesAny(const config::v1::RunConfig& config, const model::ModelSpec& spec) {
+  const auto& frozen = config.trainer().frozen_parameters();
+  const model::ParameterTable table(
+      spec, {.frozen_parameters = {frozen.begin(), frozen.end()}, .moves_correction_biases = true});
+  return std::any_of(table.parameters().begin(), table.parameters().end(),
+                     [](const model::Parameter& parameter) { return parameter.moved; });
+}
+
 }  // namespace
 
-absl::Status CheckRouters(const config::v1::ActorConfig& actor, const model::ModelSpec& spec) {
+absl::Status CheckRouters(const config::v1::RunConfig& config, const model::ModelSpec& spec) {
   int64_t num_experts = 0;
   int64_t other = 0;
   bool corrects = false;
@@ -41,7 +52,7 @@ absl::Status CheckRouters(const config::v1::ActorConfig& actor, const model::Mod
     if (num_experts == 0) num_experts = layer.experts->num_experts;
     if (num_experts != layer.experts->num_experts) other = layer.experts->num_experts;
   }
-  for (const auto& [key, off] : SetKeys(actor)) {
+  for (const auto& [key, off] : SetKeys(config.actor())) {
     if (num_experts == 0) {
       return absl::InvalidArgumentError(
           absl::StrCat(key, ": the model has no layer with experts; set it to ", off));
@@ -50,6 +61,11 @@ absl::Status CheckRouters(const config::v1::ActorConfig& actor, const model::Mod
       return absl::InvalidArgumentError(absl::StrCat(
           key, ": the model's routers have no correction bias (e_score_correction_bias); set it to ",
           off, ", or balance the load with ", kBalance));
+    }
+    if (key == kBiasRate && !MovesAny(config, spec)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          key, ": trainer.frozen_parameters names all correction biases; set it to ", off,
+          ", or leave out the pattern that matches e_score_correction_bias"));
     }
     if ((key == kBalance || key == kZ) && other != 0) {
       return absl::InvalidArgumentError(

@@ -1,6 +1,6 @@
 // Checks the settings of routers against the policy: losses, replay and correction biases need experts.
 //
-//   RETURN_IF_ERROR(setup::CheckRouters(config.actor(), spec));
+//   RETURN_IF_ERROR(setup::CheckRouters(config, spec));
 #ifndef TANDEM_COMMON_RANK_SETUP_ROUTER_CHECKS_H_
 #define TANDEM_COMMON_RANK_SETUP_ROUTER_CHECKS_H_
 
@@ -12,8 +12,9 @@
 namespace tandem::setup {
 
 // INVALID_ARGUMENT names the key that has no effect on the model: there are no experts, or no
-// correction biases; or layers have different numbers of experts, over which no one loss is defined.
-absl::Status CheckRouters(const config::v1::ActorConfig& actor, const model::ModelSpec& spec);
+// correction biases that trainer.frozen_parameters leaves; or layers have different numbers of
+// experts, over which no one loss is defined.
+absl::Status CheckRouters(const config::v1::RunConfig& config, const model::ModelSpec& spec);
 
 // INVALID_ARGUMENT names a key of routers that `command`, which trains on given rows ("sft", "dpo"),
 // leaves out.

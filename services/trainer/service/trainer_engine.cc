@@ -113,7 +113,7 @@ absl::StatusOr<model::ModelSpec> TrainerEngine::CheckConfig(const config::v1::Ru
       << model_config.path;
   RETURN_IF_ERROR(model::CheckFrozenParameters(spec, {config.trainer().frozen_parameters().begin(),
                                                       config.trainer().frozen_parameters().end()}));
-  RETURN_IF_ERROR(setup::CheckRouters(config.actor(), spec));
+  RETURN_IF_ERROR(setup::CheckRouters(config, spec));
   RETURN_IF_ERROR(CheckWeights(config, path, spec)) << "model.path";
   if (setup::HasCritic(config)) {
     const absl::StatusOr<model::ModelSpec> critic = CriticSpecOf(config, spec);

@@ -66,7 +66,7 @@ absl::StatusOr<std::vector<std::string>> CheckRun(const CheckedRun& run) {
   std::vector<std::string> warnings;
   RETURN_IF_ERROR(CheckRows(run, warnings));
   RETURN_IF_ERROR(CheckBestMetric(run));
-  RETURN_IF_ERROR(setup::CheckRouters(run.config.actor(), run.spec));
+  RETURN_IF_ERROR(setup::CheckRouters(run.config, run.spec));
   RETURN_IF_ERROR(setup::CheckRoutersOf(run.by_preference   ? "dpo"
                                         : run.reinforcement ? "train"
                                                             : "sft",

@@ -74,7 +74,7 @@ absl::StatusOr<RunPlan> PlanRun(const PlanRequest& request) {
   if (!names.ok()) {
     return absl::InvalidArgumentError(WithPlace(request.places, std::string(names.message())));
   }
-  const absl::Status routers = setup::CheckRouters(request.config.actor(), request.spec);
+  const absl::Status routers = setup::CheckRouters(request.config, request.spec);
   if (!routers.ok()) {
     return absl::InvalidArgumentError(WithPlace(request.places, std::string(routers.message())));
   }
