@@ -39,7 +39,8 @@ def losses(model, sequences):
 
 
 def train(folder, balance, z, micro_batches):
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager",
+                                                 experts_implementation="eager")
     optimizer = torch.optim.AdamW(model.parameters(), **OPTIONS)
     generator = torch.Generator().manual_seed(5)
     steps = []
