@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/model/parameter_table.h"
+#include "common/model/routed_experts.h"
 
 namespace tandem::setup {
 namespace {
@@ -57,6 +58,12 @@ absl::Status CheckRouters(const config::v1::RunConfig& config, const model::Mode
       return absl::InvalidArgumentError(
           absl::StrCat(key, ": the model has no layer with experts; set it to ", off));
     }
+    if (key == kReplay) {
+      const absl::Status travels = model::RoutedLayout::Of(spec).status();
+      if (!travels.ok()) {
+        return absl::InvalidArgumentError(absl::StrCat(key, ": ", travels.message()));
+      }
+    }
     if (key == kBiasRate && !corrects) {
       return absl::InvalidArgumentError(absl::StrCat(
           key, ": the model's routers have no correction bias (e_score_correction_bias); set it to ",
@@ -85,6 +92,11 @@ absl::Status CheckRoutersOf(absl::string_view command, const config::v1::ActorCo
     if (command == "sft" && key == kReplay) {
       return absl::InvalidArgumentError(absl::StrCat(
           key, ": given rows have no rollout's routing; set it to ", off, " in tandem sft"));
+    }
+    if (command == "replay" && key == kReplay) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          key, ": recorded samples (run_dir/rollouts) have no routing; set it to ", off,
+          " in tandem replay"));
     }
   }
   return absl::OkStatus();

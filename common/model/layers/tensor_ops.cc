@@ -206,7 +206,9 @@ TensorOps::Routing TensorOps::Route(const at::Tensor& x, const RoutingSpec& spec
     router.correction_bias = params.Get(at.correction_bias).detach().to(wide);
   }
   const RouterPass pass = context_.routers != nullptr ? *context_.routers : RouterPass();
-  const at::Tensor experts = ChooseExperts(logits, router);
+  at::Tensor experts = ChooseExperts(logits, router);
+  if (pass.replay != nullptr) experts = pass.replay->Replace(attention_.layer, experts);
+  if (pass.recorder != nullptr) pass.recorder->Record(attention_.layer, experts);
   if (pass.use != nullptr && !pass.is_recomputed) pass.use->Add(attention_.layer, experts);
   if (pass.losses != nullptr) {
     if (!pass.is_recomputed) pass.losses->Add(logits, experts);

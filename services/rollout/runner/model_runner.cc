@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "common/model/gather_rows.h"
@@ -118,15 +119,36 @@ StepOutput ModelRunner::RunUnchecked(const model::ParameterProvider& params,
 
   // Before what may wait for other ranks: a copy to the device waits for all that is queued there.
   const at::Tensor sampling_rows = last_rows.to(cache_.options().device);
+  std::optional<model::ExpertRecorder> recorder;
+  const bool records = std::any_of(items.begin(), items.end(),
+                                   [](const RunItem& item) { return item.records_experts; });
+  if (records) {
+    recorder.emplace(routed_layout_.value(), num_tokens);
+    batch.recorder = &*recorder;
+  }
   const at::Tensor x = forward_->Run(params, batch);  // [num_tokens, hidden]
 
   StepOutput out;
+  if (records) TakeExperts(*recorder, items, out);
   if (num_sampling > 0) {
     const at::Tensor sampled = num_sampling == num_tokens ? x : model::GatherRows(x, sampling_rows);
     out.logits = GatherLogits(model_, model_.Logits(params, model_.FinalNorm(params, sampled)));
   }
   if (scores) Score(params, x, items, out);
   return out;
+}
+
+void ModelRunner::TakeExperts(const model::ExpertRecorder& recorder,
+                              absl::Span<const RunItem> items, StepOutput& out) {
+  int64_t row = 0;
+  for (const RunItem& item : items) {
+    std::vector<uint16_t>& experts = out.routed_experts.emplace_back();
+    if (item.records_experts) {
+      const absl::Span<const uint16_t> own = recorder.Of(row, item.num_tokens);
+      experts.assign(own.begin(), own.end());
+    }
+    row += item.num_tokens;
+  }
 }
 
 void ModelRunner::Score(const model::ParameterProvider& params, const at::Tensor& x,

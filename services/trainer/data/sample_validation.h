@@ -4,11 +4,13 @@
 #define TANDEM_SERVICES_TRAINER_DATA_SAMPLE_VALIDATION_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "common/model/routed_experts.h"
 #include "tandem/common/v1/sample.pb.h"
 
 namespace tandem::trainer {
@@ -24,6 +26,11 @@ struct SampleLimits {
   bool needs_baseline_reward = false;
   // Requires the parts of the reward.
   bool needs_reward_parts = false;
+  // The experts that samples may state; nullopt: a model without them, or whose routing cannot
+  // travel, which takes none.
+  std::optional<model::RoutedLayout> routed_layout;
+  // Requires those of every sampled segment.
+  bool needs_routed_experts = false;
   // Incarnations of trainers whose weights may have sampled it, as version spans name them. Empty:
   // any.
   std::vector<int64_t> incarnations;

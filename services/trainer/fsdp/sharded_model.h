@@ -77,6 +77,8 @@ struct ShardedModelOptions {
   // Adds the losses of the model's routers to the loss of ForwardBackward(). All layers of experts
   // have equally many.
   model::RouterLossFactors router_losses;
+  // Routes tokens as PackedBatch::routed_experts says, where it does; otherwise that is not read.
+  bool replays_routing = false;
   // Memory for the shards; on a CPU also for those in compute dtype. `offload_folder` is for kDisk.
   Offload offload = Offload::kNone;
   std::string offload_folder;

@@ -132,6 +132,9 @@ absl::StatusOr<std::unique_ptr<ShardedModel>> ShardedModel::Create(ShardedModelO
   RETURN_IF_ERROR(model::CheckTensorParallel(options.spec, shape.tp));
   RETURN_IF_ERROR(model::CheckSequenceParallel(options.spec, shape.tp, shape.sequence));
   RETURN_IF_ERROR(model::CheckExpertParallel(options.spec, options.unit_limits, shape.ep));
+  if (options.replays_routing) {
+    RETURN_IF_ERROR(model::RoutedLayout::Of(options.spec).status());
+  }
   if (options.device.is_cpu()) TensorMemory::Install();
   ASSIGN_OR_RETURN(std::shared_ptr<device::Device> device, device::Device::Create(options.device));
   ASSIGN_OR_RETURN(std::unique_ptr<StateMemory> state_memory,
@@ -157,6 +160,9 @@ ShardedTransformer::ShardedTransformer(ShardedModelOptions options,
       pool_(*device_),
       clock_(device_.get()),
       expert_load_(transformer_.spec()) {
+  if (options_.replays_routing) {
+    routed_layout_ = model::RoutedLayout::Of(transformer_.spec()).value();
+  }
   if (options_.router_losses.any()) {
     router_losses_ = std::make_unique<model::RouterLosses>(
         options_.router_losses, NumExperts(transformer_.spec()), options_.device);
@@ -410,6 +416,17 @@ absl::Status ShardedTransformer::CheckBatch(const PackedBatch& batch) const {
             : "nothing"));
   };
   const int64_t num_rows = batch.rows.defined() ? batch.rows.numel() : 0;
+  if (routed_layout_.has_value() && batch.routed_experts.defined()) {
+    const at::Tensor& experts = batch.routed_experts;
+    if (experts.dim() != 2 || experts.size(0) != num_tokens ||
+        experts.size(1) != routed_layout_->values_per_token() ||
+        experts.scalar_type() != at::kInt) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "packed batch: routed_experts should be Int [", num_tokens, ", ",
+          routed_layout_->values_per_token(), "], found ", c10::toString(experts.scalar_type()),
+          " of ", experts.numel(), " elements"));
+    }
+  }
   RETURN_IF_ERROR(check(batch.token_ids, num_tokens, at::kLong, "token_ids"));
   RETURN_IF_ERROR(check(batch.positions, num_tokens, at::kLong, "positions"));
   RETURN_IF_ERROR(check(batch.rows, num_rows, at::kLong, "rows"));
@@ -456,6 +473,13 @@ void ShardedTransformer::FillPass(const PackedBatch& batch, Pass& pass) const {
   pass.rows = device::Upload(pass.slice.rows, options_.device);
   pass.targets = device::Upload(pass.slice.targets, options_.device);
   pass.temperatures = device::Upload(pass.slice.temperatures, options_.device);
+  if (routed_layout_.has_value() && shared.routed_experts.defined()) {
+    const at::Tensor experts =
+        TokensOfSlice(shared.routed_experts, /*padding=*/-1, group.rank(), group.size())
+            .view({-1, routed_layout_->num_layers(), routed_layout_->top_k()});
+    pass.replay = std::make_unique<model::ExpertReplay>(
+        *routed_layout_, device::Upload(experts, options_.device));
+  }
   pass.rotary = transformer_.MakeRotary(
       pass.positions, by_length ? SliceLengths(pass.slice, group.rank()) : at::Tensor());
   const std::vector<int64_t>& ends = pass.slice.cu_seqlens;
@@ -570,6 +594,7 @@ at::Tensor ShardedTransformer::PassOps::RunStage(int stage, const at::Tensor& in
   if (stage == 0) return transformer.Embed(parameters, pass_.token_ids, pass_.positions);
   const bool selective = saves == sharding::Saves::kSelected;
   model::RouterPass routers;
+  routers.replay = pass_.replay.get();
   if (counts_load()) {
     routers.load = &model_.expert_load_;
     routers.losses = model_.router_losses_.get();

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -83,6 +84,7 @@ class ShardedTransformer : public ShardedModel {
     bool all_rows = false;                              // the head sees every token of the slice
     at::Tensor token_uses;      // of the slice's tokens; undefined unless choices are counted
     double update_tokens = 0;
+    std::unique_ptr<model::ExpertReplay> replay;  // null: the routers choose
     std::string place;                                  // the current stage, for errors
   };
   // The operations of sharding::ForwardPass() and TrainingPass() on tensors.
@@ -165,6 +167,7 @@ class ShardedTransformer : public ShardedModel {
   const std::unique_ptr<StateMemory> state_memory_;
   BufferPool pool_;
   PhaseClock clock_;
+  std::optional<model::RoutedLayout> routed_layout_;  // if routing is replayed
   model::ExpertLoad expert_load_;
   std::unique_ptr<model::RouterLosses> router_losses_;  // null without any
   std::unique_ptr<model::ExpertUse> expert_use_;        // null unless biases are moved
