@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/config/summary.h"
 #include "common/model/parameter_table.h"
 #include "common/model/routed_experts.h"
 
@@ -59,7 +60,11 @@ absl::Status CheckRouters(const config::v1::RunConfig& config, const model::Mode
           absl::StrCat(key, ": the model has no layer with experts; set it to ", off));
     }
     if (key == kReplay) {
-      const absl::Status travels = model::RoutedLayout::Of(spec).status();
+      const absl::StatusOr<model::RoutedLayout> layout = model::RoutedLayout::Of(spec);
+      const absl::Status travels =
+          layout.ok() ? layout->CheckLength(config.data().max_prompt_length() +
+                                            config::LongestCompletion(config))
+                      : layout.status();
       if (!travels.ok()) {
         return absl::InvalidArgumentError(absl::StrCat(key, ": ", travels.message()));
       }
