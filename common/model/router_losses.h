@@ -1,6 +1,6 @@
 // RouterLosses: the auxiliary losses of a model's routers over one micro-batch.
 //
-//   RouterLosses losses({.balance = 0.001, .z = 0.0001}, num_experts);
+//   RouterLosses losses({.balance = 0.001, .z = 0.0001}, num_experts, x.device());
 //   losses.Begin(token_weights, total_rows);
 //   logits = losses.Attach(logits);         // in the forward pass of each layer with experts ...
 //   losses.Add(logits, experts);            // ... and once, not when the layer is computed again

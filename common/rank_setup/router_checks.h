@@ -1,6 +1,4 @@
 // Checks the settings of routers against the policy: losses, replay and correction biases need experts.
-//
-//   RETURN_IF_ERROR(setup::CheckRouters(config, spec));
 #ifndef TANDEM_COMMON_RANK_SETUP_ROUTER_CHECKS_H_
 #define TANDEM_COMMON_RANK_SETUP_ROUTER_CHECKS_H_
 

@@ -1,8 +1,5 @@
 // The experts of a completion's tokens, as bytes like Segment.routed_experts; all are empty if the
 // rollouts do not return them.
-//
-//   const size_t each = BytesPerToken(completion);
-//   FillUnknown(later, each, first, completion.routed_experts);
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_COMPLETION_EXPERTS_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_COMPLETION_EXPERTS_H_
 
