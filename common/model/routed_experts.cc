@@ -20,9 +20,9 @@ absl::StatusOr<RoutedLayout> RoutedLayout::Of(const ModelSpec& spec) {
                        i, " has ", experts->routing.top_k, ", an earlier one ", out.top_k_));
     }
     if (experts->num_experts >= kUnknownExpert) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("routing travels with samples for at most ", kUnknownExpert - 1,
-                       " experts; layer ", i, " has ", experts->num_experts));
+      return absl::InvalidArgumentError(absl::StrCat("routing travels with samples for at most ",
+                                                     kUnknownExpert - 1, " experts; layer ", i,
+                                                     " has ", experts->num_experts));
     }
     out.num_experts_.push_back(experts->num_experts);
   }
@@ -50,9 +50,11 @@ absl::Status RoutedLayout::Check(absl::Span<const uint16_t> experts) const {
     if (is_unknown) continue;
     for (size_t k = 0; k < row.size(); ++k) {
       if (row[k] < num_experts_[layer] && (k == 0 || row[k - 1] < row[k])) continue;
-      return absl::InvalidArgumentError(absl::StrCat(
-          "token ", token, ", layer ", layer, " of those with experts: expected ascending experts "
-          "below ", num_experts_[layer], ", or ", kUnknownExpert, " for all; found ", row[k]));
+      return absl::InvalidArgumentError(
+          absl::StrCat("token ", token, ", layer ", layer,
+                       " of those with experts: expected ascending experts "
+                       "below ",
+                       num_experts_[layer], ", or ", kUnknownExpert, " for all; found ", row[k]));
     }
   }
   return absl::OkStatus();

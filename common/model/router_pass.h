@@ -15,12 +15,12 @@ namespace tandem::model {
 
 // What is null is left out.
 struct RouterPass {
-  ExpertLoad* load = nullptr;       // counts the rows of experts
-  RouterLosses* losses = nullptr;   // the routers' auxiliary losses
-  ExpertUse* use = nullptr;         // counts choices
+  ExpertLoad* load = nullptr;            // counts the rows of experts
+  RouterLosses* losses = nullptr;        // the routers' auxiliary losses
+  ExpertUse* use = nullptr;              // counts choices
   ExpertRecorder* recorder = nullptr;    // writes down choices
   const ExpertReplay* replay = nullptr;  // replaces choices
-  bool is_recomputed = false;       // losses and use have this layer's tokens already
+  bool is_recomputed = false;            // losses and use have this layer's tokens already
 };
 
 }  // namespace tandem::model

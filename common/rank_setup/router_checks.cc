@@ -61,23 +61,24 @@ absl::Status CheckRouters(const config::v1::RunConfig& config, const model::Mode
     }
     if (key == kReplay) {
       const absl::StatusOr<model::RoutedLayout> layout = model::RoutedLayout::Of(spec);
-      const absl::Status travels =
-          layout.ok() ? layout->CheckLength(config.data().max_prompt_length() +
-                                            config::LongestCompletion(config))
-                      : layout.status();
+      const absl::Status travels = layout.ok()
+                                       ? layout->CheckLength(config.data().max_prompt_length() +
+                                                             config::LongestCompletion(config))
+                                       : layout.status();
       if (!travels.ok()) {
         return absl::InvalidArgumentError(absl::StrCat(key, ": ", travels.message()));
       }
     }
     if (key == kBiasRate && !corrects) {
       return absl::InvalidArgumentError(absl::StrCat(
-          key, ": the model's routers have no correction bias (e_score_correction_bias); set it to ",
+          key,
+          ": the model's routers have no correction bias (e_score_correction_bias); set it to ",
           off, ", or balance the load with ", kBalance));
     }
     if (key == kBiasRate && !MovesAny(config, spec)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          key, ": trainer.frozen_parameters names all correction biases; set it to ", off,
-          ", or leave out the pattern that matches e_score_correction_bias"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(key, ": trainer.frozen_parameters names all correction biases; set it to ",
+                       off, ", or leave out the pattern that matches e_score_correction_bias"));
     }
     if ((key == kBalance || key == kZ) && other != 0) {
       return absl::InvalidArgumentError(
@@ -99,9 +100,9 @@ absl::Status CheckRoutersOf(absl::string_view command, const config::v1::ActorCo
           key, ": given rows have no rollout's routing; set it to ", off, " in tandem sft"));
     }
     if (command == "replay" && key == kReplay) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          key, ": recorded samples (run_dir/rollouts) have no routing; set it to ", off,
-          " in tandem replay"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(key, ": recorded samples (run_dir/rollouts) have no routing; set it to ",
+                       off, " in tandem replay"));
     }
   }
   return absl::OkStatus();

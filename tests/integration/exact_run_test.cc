@@ -86,9 +86,8 @@ class ExactRunTest : public ::testing::TestWithParam<ExactRun> {};
 
 TEST_P(ExactRunTest, TrainerAndRolloutAgreeToTheLastBitAtEveryStep) {
   const TempFolder folder;
-  const ProgramResult result =
-      RunTandem(folder, "run", GetParam().sets, /*resume=*/false, GetParam().architecture,
-                GetParam().changes);
+  const ProgramResult result = RunTandem(folder, "run", GetParam().sets, /*resume=*/false,
+                                         GetParam().architecture, GetParam().changes);
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const std::vector<nlohmann::json> steps = Metrics(folder, "run");
   ASSERT_EQ(steps.size(), kSteps);

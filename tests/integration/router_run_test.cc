@@ -2,7 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -99,16 +101,16 @@ TEST(RouterReplayRun, TrainsOnEpisodesOfSeveralTurns) {
   const TempFolder folder;
   const ProgramResult result =
       RunTandem(folder, "train", "turns", ManyExperts(),
-                {"actor.router_replay=r3", "environment.name=calculator",
-                 "environment.max_turns=3", "rollout.max_tokens=6", "environment.max_tokens=24"});
+                {"actor.router_replay=r3", "environment.name=calculator", "environment.max_turns=3",
+                 "rollout.max_tokens=6", "environment.max_tokens=24"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(Metrics(folder, "turns").size(), kSteps);
 }
 
 TEST(RouterReplayRun, NeedsExpertsAndSampledTokens) {
   const TempFolder folder;
-  ProgramResult result = RunTandem(folder, "train", "dense", testing::TinyModelConfig(),
-                                   {"actor.router_replay=r3"});
+  ProgramResult result =
+      RunTandem(folder, "train", "dense", testing::TinyModelConfig(), {"actor.router_replay=r3"});
   EXPECT_NE(result.exit_code, 0);
   EXPECT_THAT(result.err, HasSubstr("actor.router_replay: the model has no layer with experts"));
   result = RunTandem(folder, "replay", "recorded", ManyExperts(), {"actor.router_replay=r3"});
@@ -123,8 +125,9 @@ std::vector<float> Biases(const TempFolder& folder, const std::string& name) {
   for (const std::string& tensor : model->names()) {
     if (tensor.find("e_score_correction_bias") == std::string::npos) continue;
     const auto view = model->Find(tensor);
-    const auto* values = reinterpret_cast<const float*>(view->bytes.data());
-    out.insert(out.end(), values, values + view->bytes.size() / sizeof(float));
+    const size_t begin = out.size();
+    out.resize(begin + view->bytes.size() / sizeof(float));
+    std::memcpy(out.data() + begin, view->bytes.data(), view->bytes.size());
   }
   return out;
 }
@@ -160,8 +163,8 @@ TEST(RouterLossRun, IsPartOfTheLossAndReported) {
     EXPECT_GT(step["actor/router_z_loss"], 0.0);
     const double of_routers = 0.5 * step["actor/router_aux_loss"].get<double>() +
                               0.25 * step["actor/router_z_loss"].get<double>();
-    const double of_policy = step["actor/pg_loss"].get<double>() -
-                             0.05 * step["actor/entropy"].get<double>();
+    const double of_policy =
+        step["actor/pg_loss"].get<double>() - 0.05 * step["actor/entropy"].get<double>();
     EXPECT_NEAR(step["actor/loss"].get<double>(), of_policy + of_routers, 1e-4);
   }
 }

@@ -132,8 +132,8 @@ absl::Status CheckRequest(const GenerationRequest& request, const RequestLimits&
     absl::Status fits = limits.routed_layout.status();
     const int64_t room = limits.max_model_len - prompt;
     if (fits.ok()) {
-      fits = limits.routed_layout->CheckLength(
-          prompt + std::min(request.max_tokens.value_or(room), room));
+      fits = limits.routed_layout->CheckLength(prompt +
+                                               std::min(request.max_tokens.value_or(room), room));
     }
     if (!fits.ok()) return rpc::InvalidField("return_routed_experts", fits.message());
   }

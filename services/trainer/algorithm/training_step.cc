@@ -282,8 +282,7 @@ void TrainingStep::AssessBatch(TrainingBatch& batch, Metrics& metrics) {
 absl::StatusOr<Optimizer::StepResult> TrainingStep::UpdateWeights(double learning_rate) {
   ASSIGN_OR_RETURN(Optimizer::StepResult update, optimizer_.Step(learning_rate));
   // A skipped update's tokens do not count either.
-  RETURN_IF_ERROR(
-      policy_.MoveCorrectionBiases(update.skipped ? 0.0 : options_.router_bias_rate));
+  RETURN_IF_ERROR(policy_.MoveCorrectionBiases(update.skipped ? 0.0 : options_.router_bias_rate));
   return update;
 }
 

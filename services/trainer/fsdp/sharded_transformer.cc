@@ -421,10 +421,10 @@ absl::Status ShardedTransformer::CheckBatch(const PackedBatch& batch) const {
     if (experts.dim() != 2 || experts.size(0) != num_tokens ||
         experts.size(1) != routed_layout_->values_per_token() ||
         experts.scalar_type() != at::kInt) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "packed batch: routed_experts should be Int [", num_tokens, ", ",
-          routed_layout_->values_per_token(), "], found ", c10::toString(experts.scalar_type()),
-          " of ", experts.numel(), " elements"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("packed batch: routed_experts should be Int [", num_tokens, ", ",
+                       routed_layout_->values_per_token(), "], found ",
+                       c10::toString(experts.scalar_type()), " of ", experts.numel(), " elements"));
     }
   }
   RETURN_IF_ERROR(check(batch.token_ids, num_tokens, at::kLong, "token_ids"));
@@ -464,9 +464,9 @@ void ShardedTransformer::FillPass(const PackedBatch& batch, Pass& pass) const {
   const PackedBatch shared = shares ? SharePrefixes(batch) : batch;
   pass.slice = SliceOf(shared, group.rank(), group.size());
   if (router_losses_ != nullptr || expert_use_ != nullptr) {
-    pass.token_uses =
-        device::Upload(TokensOfSlice(TokenUses(shared), /*padding=*/0.0, group.rank(), group.size()),
-                       options_.device);
+    pass.token_uses = device::Upload(
+        TokensOfSlice(TokenUses(shared), /*padding=*/0.0, group.rank(), group.size()),
+        options_.device);
   }
   pass.token_ids = device::Upload(pass.slice.token_ids, options_.device);
   pass.positions = device::Upload(pass.slice.positions, options_.device);
@@ -477,8 +477,8 @@ void ShardedTransformer::FillPass(const PackedBatch& batch, Pass& pass) const {
     const at::Tensor experts =
         TokensOfSlice(shared.routed_experts, /*padding=*/-1, group.rank(), group.size())
             .view({-1, routed_layout_->num_layers(), routed_layout_->top_k()});
-    pass.replay = std::make_unique<model::ExpertReplay>(
-        *routed_layout_, device::Upload(experts, options_.device));
+    pass.replay = std::make_unique<model::ExpertReplay>(*routed_layout_,
+                                                        device::Upload(experts, options_.device));
   }
   pass.rotary = transformer_.MakeRotary(
       pass.positions, by_length ? SliceLengths(pass.slice, group.rank()) : at::Tensor());
@@ -559,8 +559,9 @@ absl::StatusOr<at::Tensor> ShardedTransformer::ForwardBackwardSteps(Pass& pass,
                                                                     const HeadLoss& loss) {
   if (expert_use_ != nullptr) expert_use_->Begin(pass.token_uses);
   if (router_losses_ != nullptr) {
-    router_losses_->Begin(pass.token_uses, pass.update_tokens * static_cast<double>(NumExpertLayers(
-                                               transformer_.spec())));
+    router_losses_->Begin(
+        pass.token_uses,
+        pass.update_tokens * static_cast<double>(NumExpertLayers(transformer_.spec())));
   }
   gatherer_->Begin(stages_.UnitsOfSteps(/*backward=*/true));
   PassOps ops(*this, pass, &loss);

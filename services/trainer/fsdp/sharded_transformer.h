@@ -82,10 +82,10 @@ class ShardedTransformer : public ShardedModel {
     bool distinct_rows = true;                          // no row predicts for several sequences
     bool sums_squares = false;                          // of the head's probabilities, too
     bool all_rows = false;                              // the head sees every token of the slice
-    at::Tensor token_uses;      // of the slice's tokens; undefined unless choices are counted
+    at::Tensor token_uses;  // of the slice's tokens; undefined unless choices are counted
     double update_tokens = 0;
     std::unique_ptr<model::ExpertReplay> replay;  // null: the routers choose
-    std::string place;                                  // the current stage, for errors
+    std::string place;                            // the current stage, for errors
   };
   // The operations of sharding::ForwardPass() and TrainingPass() on tensors.
   class PassOps {

@@ -149,8 +149,7 @@ absl::StatusOr<std::unique_ptr<TrainerEngine>> TrainerEngine::Create(
   // The other models, which have the same options otherwise, are not published.
   ShardedModelOptions of_policy = options;
   of_policy.router_losses = RouterLossesOf(config.actor());
-  of_policy.replays_routing =
-      config.actor().router_replay() == config::v1::ROUTER_REPLAY_R3;
+  of_policy.replays_routing = config.actor().router_replay() == config::v1::ROUTER_REPLAY_R3;
   of_policy.keeps_digests =
       config.trainer().weight_transport() != config::v1::WEIGHT_TRANSPORT_BROADCAST;
   ASSIGN_OR_RETURN(engine->policy_, ShardedModel::Create(std::move(of_policy)));

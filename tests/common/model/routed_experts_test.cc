@@ -19,7 +19,8 @@ ModelSpec Spec() {
   ModelSpec spec;
   spec.layers.resize(3);
   for (const int layer : {1, 2}) {
-    spec.layers[layer].experts = {.num_experts = 4, .intermediate_size = 8, .routing = {.top_k = 2}};
+    spec.layers[layer].experts = {
+        .num_experts = 4, .intermediate_size = 8, .routing = {.top_k = 2}};
   }
   return spec;
 }

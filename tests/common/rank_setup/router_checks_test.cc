@@ -46,10 +46,10 @@ constexpr const char* kKeys[] = {"actor.router_aux_loss_coef=0.1", "actor.router
 
 TEST(RouterChecks, NeedAModelWithExperts) {
   for (const std::string key : kKeys) {
-    EXPECT_THAT(CheckRouters(With(key), Dense()),
-                StatusIs(absl::StatusCode::kInvalidArgument,
-                         AllOf(HasSubstr(key.substr(0, key.find('='))),
-                               HasSubstr("no layer with experts"))));
+    EXPECT_THAT(
+        CheckRouters(With(key), Dense()),
+        StatusIs(absl::StatusCode::kInvalidArgument, AllOf(HasSubstr(key.substr(0, key.find('='))),
+                                                           HasSubstr("no layer with experts"))));
     EXPECT_OK(CheckRouters(With(key), WithExperts(/*corrects=*/true)));
   }
   EXPECT_OK(CheckRouters(config::DefaultRunConfig(), Dense()));
@@ -77,9 +77,9 @@ TEST(RouterChecks, OneLossNeedsAsManyExpertsInAllLayers) {
 TEST(RouterChecks, NameTheCommandThatLeavesTheKeyOut) {
   for (const std::string key : kKeys) {
     const config::v1::RunConfig config = With(key);
-    EXPECT_THAT(CheckRoutersOf("dpo", config.actor()),
-                StatusIs(absl::StatusCode::kInvalidArgument,
-                         HasSubstr("has no effect in tandem dpo")));
+    EXPECT_THAT(
+        CheckRoutersOf("dpo", config.actor()),
+        StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("has no effect in tandem dpo")));
     EXPECT_OK(CheckRoutersOf("train", config.actor()));
     if (key == kKeys[2]) continue;
     EXPECT_OK(CheckRoutersOf("sft", config.actor()));

@@ -26,8 +26,8 @@ void FillUnknown(absl::string_view known, size_t bytes_per_token, size_t first,
   const size_t end = std::min(known.size(), experts.size() - std::min(first, experts.size()));
   for (size_t at = 0; at + bytes_per_token <= end; at += bytes_per_token) {
     const absl::string_view token = absl::string_view(experts).substr(first + at, bytes_per_token);
-    const bool is_unknown = std::all_of(token.begin(), token.end(),
-                                        [](char byte) { return byte == kUnknownByte; });
+    const bool is_unknown =
+        std::all_of(token.begin(), token.end(), [](char byte) { return byte == kUnknownByte; });
     if (is_unknown) experts.replace(first + at, bytes_per_token, known.substr(at, bytes_per_token));
   }
 }

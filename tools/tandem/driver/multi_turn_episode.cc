@@ -150,8 +150,8 @@ class MultiTurnEpisode : public Episode {
     const absl::string_view before = completion.prompt_routed_experts;
     const size_t tail = std::min(turn_.token_ids.size(), out_.token_ids.size());
     const size_t of_prompt = before.size() - std::min(before.size(), tail * each);
-    FillUnknown(before.substr(of_prompt), each,
-                (out_.token_ids.size() - tail) * each, out_.routed_experts);
+    FillUnknown(before.substr(of_prompt), each, (out_.token_ids.size() - tail) * each,
+                out_.routed_experts);
     if (out_.token_ids.empty()) {
       out_.prompt_routed_experts = completion.prompt_routed_experts;
       out_.num_prompt_tokens = completion.num_prompt_tokens;

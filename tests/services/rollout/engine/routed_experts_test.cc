@@ -184,9 +184,10 @@ TEST_F(RoutedExpertsTest, OfAnAbortedSampleAreFilledUp) {
 
 TEST_F(RoutedExpertsTest, AreRefusedWhereTheModelHasNone) {
   StartRandom({});
-  EXPECT_THAT(engine_->Submit(Request(1), {}).status(),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       AllOf(HasSubstr("return_routed_experts"), HasSubstr("no layer with experts"))));
+  EXPECT_THAT(
+      engine_->Submit(Request(1), {}).status(),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               AllOf(HasSubstr("return_routed_experts"), HasSubstr("no layer with experts"))));
 }
 
 }  // namespace

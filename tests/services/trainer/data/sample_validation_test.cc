@@ -60,8 +60,9 @@ TEST_F(SampleValidation, NamesTheTokenOutsideTheVocabulary) {
 
 TEST_F(SampleValidation, ExpertsAreThoseThatTheModelHas) {
   sampled().set_routed_experts(std::string(2 * 8, '\0'));
-  EXPECT_THAT(Validate(), StatusIs(kInvalid, AllOf(HasSubstr("samples[3].segments[1].routed_experts"),
-                                                   HasSubstr("no experts to route to"))));
+  EXPECT_THAT(Validate(),
+              StatusIs(kInvalid, AllOf(HasSubstr("samples[3].segments[1].routed_experts"),
+                                       HasSubstr("no experts to route to"))));
   model::ModelSpec spec;
   spec.layers.resize(2);
   for (model::LayerSpec& layer : spec.layers) {
@@ -81,8 +82,9 @@ TEST_F(SampleValidation, ExpertsAreThoseThatTheModelHas) {
 
 TEST_F(SampleValidation, ReplayNeedsTheExpertsOfSampledTokens) {
   limits_.needs_routed_experts = true;
-  EXPECT_THAT(Validate(), StatusIs(kInvalid, AllOf(HasSubstr("samples[3].segments[1].routed_experts"),
-                                                   HasSubstr("actor.router_replay"))));
+  EXPECT_THAT(Validate(),
+              StatusIs(kInvalid, AllOf(HasSubstr("samples[3].segments[1].routed_experts"),
+                                       HasSubstr("actor.router_replay"))));
 }
 
 TEST_F(SampleValidation, RefusesAmountsThatTrainNothing) {

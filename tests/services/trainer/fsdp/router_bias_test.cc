@@ -78,8 +78,8 @@ Moved Move(const Setting& setting, int steps) {
     };
     read();
     for (int step = 0; step < steps; ++step) {
-      for (const PackedBatch& batch : Deal(sequences, mesh.data_rank(), mesh.num_data_ranks(),
-                                           setting.micro_batches)) {
+      for (const PackedBatch& batch :
+           Deal(sequences, mesh.data_rank(), mesh.num_data_ranks(), setting.micro_batches)) {
         ASSERT_OK(model->ForwardBackward(batch, TestLoss).status());
       }
       model->ZeroGradients();
@@ -142,7 +142,8 @@ TEST(RouterBias, KeepsSmallStepsInABfloat16Model) {
 TEST(RouterBias, IsBroughtByEveryWeightUpdateIfItMoves) {
   const model::ModelSpec spec = CorrectedSpec();
   const auto trainable = [&](const model::UnitLimits& limits) {
-    const auto manifest = weights::MakeManifest(model::ParameterTable(spec, limits), io::DType::kF32);
+    const auto manifest =
+        weights::MakeManifest(model::ParameterTable(spec, limits), io::DType::kF32);
     EXPECT_OK(manifest.status());
     for (const auto& tensor : manifest->tensors()) {
       if (tensor.name() == kName) return tensor.trainable();
@@ -156,12 +157,11 @@ TEST(RouterBias, IsBroughtByEveryWeightUpdateIfItMoves) {
 }
 
 TEST(RouterBias, HasAUnitOfItsOwnKind) {
-  const model::ParameterTable table(CorrectedSpec(), {.min_elements = 1 << 20,
-                                                      .moves_correction_biases = true});
+  const model::ParameterTable table(CorrectedSpec(),
+                                    {.min_elements = 1 << 20, .moves_correction_biases = true});
   for (const model::Unit& unit : table.units()) {
     for (const int index : unit.parameters) {
-      const bool is_bias =
-          absl::EndsWith(table.parameter(index).name, "e_score_correction_bias");
+      const bool is_bias = absl::EndsWith(table.parameter(index).name, "e_score_correction_bias");
       EXPECT_EQ(unit.moved, is_bias) << unit.name;
       EXPECT_EQ(unit.trainable, !is_bias) << unit.name;
     }

@@ -63,8 +63,7 @@ Curve Train(const nlohmann::json& golden, const nlohmann::json& of_case, const S
                      .grad_clip = golden["grad_clip"]},
                     *model, mesh);
     for (size_t step = 0; step < num_steps; ++step) {
-      const auto sequences =
-          of_case["steps"][step]["sequences"].get<std::vector<TokenSequence>>();
+      const auto sequences = of_case["steps"][step]["sequences"].get<std::vector<TokenSequence>>();
       int64_t predicted = 0;
       for (const TokenSequence& sequence : sequences) {
         predicted += static_cast<int64_t>(sequence.size()) - 1;

@@ -156,7 +156,8 @@ TEST(RouterReplay, WeighsTheExpertsByTheTrainersLogits) {
   for (size_t p = 0; p < small.parameters().size(); ++p) {
     std::string name = small.transformer().table().parameter(static_cast<int>(p)).name;
     const bool is_router = name.find("mlp.gate.weight") != std::string::npos;
-    for (const auto& [from, to] : {std::pair("experts.0.", "experts.4."), {"experts.1.", "experts.5."}}) {
+    for (const auto& [from, to] :
+         {std::pair("experts.0.", "experts.4."), {"experts.1.", "experts.5."}}) {
       if (const size_t at = name.find(from); at != std::string::npos) name.replace(at, 10, to);
     }
     for (size_t q = 0; q < table.parameters().size(); ++q) {

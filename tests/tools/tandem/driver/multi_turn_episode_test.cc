@@ -392,9 +392,9 @@ TEST_F(MultiTurnEpisodeTest, ALaterTurnTellsTheExpertsThatAnEarlierOneLeftOpen) 
   const common::v1::Sample sample = Samples(episode_->Take())[0];
 
   ASSERT_EQ(sample.segments_size(), 4);
-  EXPECT_EQ(sample.segments(0).routed_experts(), "aaaa");    // of the first request
-  EXPECT_EQ(sample.segments(1).routed_experts(), "00bb");    // its last token: of the second
-  EXPECT_EQ(sample.segments(2).routed_experts(), "bb");      // the observation
+  EXPECT_EQ(sample.segments(0).routed_experts(), "aaaa");  // of the first request
+  EXPECT_EQ(sample.segments(1).routed_experts(), "00bb");  // its last token: of the second
+  EXPECT_EQ(sample.segments(2).routed_experts(), "bb");    // the observation
   EXPECT_EQ(sample.segments(3).routed_experts(), "00\xFF\xFF");
 }
 
