@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -14,18 +13,19 @@
 namespace tandem::setup {
 namespace {
 
-constexpr char kBalance[] = "actor.router_aux_loss_coef";
-constexpr char kZ[] = "actor.router_z_loss_coef";
-constexpr char kReplay[] = "actor.router_replay";
-constexpr char kBiasRate[] = "actor.router_bias_update_rate";
+constexpr absl::string_view kBalance = "actor.router_aux_loss_coef";
+constexpr absl::string_view kZ = "actor.router_z_loss_coef";
+constexpr absl::string_view kReplay = "actor.router_replay";
+constexpr absl::string_view kBiasRate = "actor.router_bias_update_rate";
 
 bool Replays(const config::v1::ActorConfig& actor) {
   return actor.router_replay() == config::v1::ROUTER_REPLAY_R3;
 }
 
 // The keys that are set, and how they are unset.
-std::vector<std::pair<const char*, const char*>> SetKeys(const config::v1::ActorConfig& actor) {
-  std::vector<std::pair<const char*, const char*>> out;
+std::vector<std::pair<absl::string_view, absl::string_view>> SetKeys(
+    const config::v1::ActorConfig& actor) {
+  std::vector<std::pair<absl::string_view, absl::string_view>> out;
   if (actor.router_aux_loss_coef() != 0) out.emplace_back(kBalance, "0");
   if (actor.router_z_loss_coef() != 0) out.emplace_back(kZ, "0");
   if (Replays(actor)) out.emplace_back(kReplay, "disabled");

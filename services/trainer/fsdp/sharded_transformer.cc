@@ -461,7 +461,10 @@ void ShardedTransformer::FillPass(const PackedBatch& batch, Pass& pass) const {
   const bool by_length = RotatesByLength(transformer_.spec());
   const bool shares =
       SharesPrefixes(options_.device, group.size()) && !options_.eager_attention && !by_length;
-  const PackedBatch shared = shares ? SharePrefixes(batch) : batch;
+  PackedBatch whole = batch;
+  // Prefixes that differ in nothing else are shared.
+  if (!routed_layout_.has_value()) whole.routed_experts = at::Tensor();
+  const PackedBatch shared = shares ? SharePrefixes(whole) : whole;
   pass.slice = SliceOf(shared, group.rank(), group.size());
   if (router_losses_ != nullptr || expert_use_ != nullptr) {
     pass.token_uses = device::Upload(
