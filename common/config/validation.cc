@@ -315,6 +315,9 @@ void CheckActor(const v1::RunConfig& config, Checker* check) {
   check->Number("actor.top_entropy_quantile", actor.top_entropy_quantile(),
                 actor.top_entropy_quantile() > 0 && actor.top_entropy_quantile() <= 1, "in (0, 1]");
 
+  check->AtLeastZero("actor.router_aux_loss_coef", actor.router_aux_loss_coef());
+  check->AtLeastZero("actor.router_z_loss_coef", actor.router_z_loss_coef());
+  check->AtLeastZero("actor.router_bias_update_rate", actor.router_bias_update_rate());
   CheckMiniBatch("actor.ppo_mini_batch_size", actor.ppo_mini_batch_size(),
                  config.data().train_batch_size(), check);
 }

@@ -1,7 +1,8 @@
 // ExpertLoad: how many rows the experts of each layer computed.
 //
 //   ExpertLoad load(model.spec());
-//   x = model.Block(params, layer, x, rotary, attention, nullptr, &load);
+//   const RouterPass routers{.load = &load};
+//   x = model.Block(params, layer, x, rotary, attention, nullptr, &routers);
 //   for (const int64_t rows : load.rows()[layer]) Use(rows);
 #ifndef TANDEM_COMMON_MODEL_EXPERT_LOAD_H_
 #define TANDEM_COMMON_MODEL_EXPERT_LOAD_H_

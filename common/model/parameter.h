@@ -62,9 +62,13 @@ struct Parameter {
   Placement tensor_parallel;  // over the tensor-parallel axis
   // Products with parts of it read it row by row: a rollout on the CPU keeps it so too.
   bool read_by_row = false;
-  bool of_expert = false;      // of a routed expert; empty on the ranks that do not hold the expert
-  bool trainable = true;       // a frozen one has no gradient and no optimizer state
-  std::string group = "base";  // "base", "adapter NAME", "vision"
+  bool of_expert = false;  // of a routed expert; empty on the ranks that do not hold the expert
+  bool trainable = true;   // another one has no gradient and no optimizer state
+  // Not trainable, but a rule changes it between steps (UnitLimits::moves_correction_biases): it is
+  // kept in float32 like a trainable one, and is in every weight update.
+  bool moved = false;
+  bool corrects_router = false;  // the correction bias of a router
+  std::string group = "base";    // "base", "adapter NAME", "vision"
   // Set by the table.
   int unit = 0;        // index into ParameterTable::units()
   int64_t offset = 0;  // first element within the unit's flat buffer

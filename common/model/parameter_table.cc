@@ -26,7 +26,9 @@ int ParameterTable::Add(Parameter parameter) {
   for (size_t i = 0; i < parameter.segments.size(); ++i) {
     segment_order_.push_back({index, static_cast<int>(i)});
   }
-  parameter.trainable = parameter.trainable && !IsFrozen(parameter, limits_.frozen_parameters);
+  const bool is_frozen = IsFrozen(parameter, limits_.frozen_parameters);
+  parameter.trainable = parameter.trainable && !is_frozen;
+  parameter.moved = limits_.moves_correction_biases && parameter.corrects_router && !is_frozen;
   has_frozen_ |= !parameter.trainable;
   num_parameters_ += parameter.numel;
   units_.back().parameters.push_back(index);
@@ -136,8 +138,8 @@ void ParameterTable::FormUnits() {
 
 void ParameterTable::SplitStage(const Unit& stage, std::vector<UnitPiece>& pieces) const {
   for (const bool of_experts : {false, true}) {
-    for (const bool trainable : {true, false}) {
-      SplitKind(stage, {stage.name, {}, 0, trainable, of_experts}, pieces);
+    for (const auto& [trainable, moved] : {std::pair(true, false), {false, true}, {false, false}}) {
+      SplitKind(stage, {stage.name, {}, 0, trainable, moved, of_experts}, pieces);
     }
   }
 }
@@ -148,7 +150,10 @@ void ParameterTable::SplitKind(const Unit& stage, const Unit& kind,
   for (const int index : stage.parameters) {
     const Parameter& parameter = parameters_[index];
     const bool of_experts = parameter.of_expert && experts_.size > 1;
-    if (parameter.trainable != kind.trainable || of_experts != kind.of_experts) continue;
+    if (parameter.trainable != kind.trainable || parameter.moved != kind.moved ||
+        of_experts != kind.of_experts) {
+      continue;
+    }
     whole.parameters.push_back(index);
     whole.numel += EvenShare(index);
   }
@@ -183,10 +188,11 @@ void ParameterTable::MergePieces(std::vector<UnitPiece> pieces) {
     int unit = -1;
     std::string first_name;
   };
-  std::array<Open, 4> open_units;
+  std::array<Open, 6> open_units;
   units_.clear();
   for (UnitPiece& piece : pieces) {
-    Open& open = open_units[(piece.unit.trainable ? 0 : 1) + (piece.unit.of_experts ? 2 : 0)];
+    const int kind = piece.unit.trainable ? 0 : piece.unit.moved ? 2 : 1;
+    Open& open = open_units[kind + (piece.unit.of_experts ? 3 : 0)];
     const bool alone = !piece.may_merge || (tied_ && piece.unit.parameters.front() == embedding_);
     const bool joins = open.unit >= 0 && !alone && units_[open.unit].numel < limits_.min_elements &&
                        (limits_.max_elements == 0 ||
@@ -205,7 +211,7 @@ void ParameterTable::MergePieces(std::vector<UnitPiece> pieces) {
   }
   for (Unit& unit : units_) {
     if (unit.of_experts) absl::StrAppend(&unit.name, "/experts");
-    if (!unit.trainable) absl::StrAppend(&unit.name, "/frozen");
+    if (!unit.trainable) absl::StrAppend(&unit.name, unit.moved ? "/moved" : "/frozen");
   }
 }
 

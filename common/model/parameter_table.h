@@ -31,6 +31,7 @@ struct Unit {
   std::vector<int> parameters;  // indices into ParameterTable::parameters()
   int64_t numel = 0;            // of the flat buffer, before padding
   bool trainable = true;        // all of its parameters are, or none
+  bool moved = false;           // likewise
   // Holds experts that expert-parallel ranks split: sharded over the ranks that hold the same ones.
   bool of_experts = false;
 };
@@ -45,6 +46,8 @@ struct UnitLimits {
   int64_t max_elements = 0;  // 0: no splitting
   // Patterns (frozen_parameters.h) of which CheckFrozenParameters() must have returned OK.
   std::vector<std::string> frozen_parameters;
+  // Correction biases of routers are moved, unless they are frozen.
+  bool moves_correction_biases = false;
 };
 
 // Indices into ParameterTable::parameters(). A layer has a dense feed-forward or experts.
@@ -87,7 +90,7 @@ class ParameterTable : private ParameterDeclarations {
   int first_stage(int unit) const { return first_stage_[unit]; }
   // The first stage that reads a trainable parameter: the backward pass ends there.
   int first_trainable_stage() const { return first_trainable_stage_; }
-  // Whether any parameter is frozen. If none is, and experts are not split, units follow each other
+  // Whether any parameter is frozen or moved. If none is, and experts are not split, units follow each other
   // in the order of segments().
   bool has_frozen() const { return has_frozen_; }
 

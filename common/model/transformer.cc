@@ -92,14 +92,14 @@ at::Tensor Transformer::Embed(const ParameterProvider& params, const at::Tensor&
 
 at::Tensor Transformer::Block(const ParameterProvider& params, int64_t layer, const at::Tensor& x,
                               const Rotary& rotary, Attention& attention,
-                              Recomputation* recomputation, ExpertLoad* load) const {
-  return Sum(Block(params, layer, Residual{x, {}}, rotary, attention, recomputation, load));
+                              Recomputation* recomputation, const RouterPass* routers) const {
+  return Sum(Block(params, layer, Residual{x, {}}, rotary, attention, recomputation, routers));
 }
 
 Residual Transformer::Block(const ParameterProvider& params, int64_t layer, const Residual& in,
                             const Rotary& rotary, Attention& attention,
-                            Recomputation* recomputation, ExpertLoad* load) const {
-  const OpContext context{params, tensor_group_, recomputation, load, expert_group_};
+                            Recomputation* recomputation, const RouterPass* routers) const {
+  const OpContext context{params, tensor_group_, recomputation, routers, expert_group_};
   const LayerSpec& spec = spec_.layers[layer];
   const LayerAttention at{spec.attention, heads_[layer], layer, rotary, attention};
   TensorOps ops(context, at);

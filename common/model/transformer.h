@@ -31,7 +31,6 @@
 
 #include "common/comm/process_group.h"
 #include "common/model/attention.h"
-#include "common/model/expert_load.h"
 #include "common/model/head.h"
 #include "common/model/model_spec.h"
 #include "common/model/norm.h"
@@ -40,6 +39,7 @@
 #include "common/model/recomputation.h"
 #include "common/model/rotary.h"
 #include "common/model/rotary_tables.h"
+#include "common/model/router_pass.h"
 
 namespace tandem::model {
 
@@ -70,14 +70,15 @@ class Transformer {
 
   // `in`, result: [num_tokens, hidden]. Registers with `recomputation`, if given, the inputs of
   // products and attention that norms, rotary embedding and activations produce; the backward pass then
-  // keeps only results of products and of attention. `load`: counts the rows of experts; may be null.
+  // keeps only results of products and of attention. `routers` may be null.
   Residual Block(const ParameterProvider& params, int64_t layer, const Residual& in,
                  const Rotary& rotary, Attention& attention, Recomputation* recomputation = nullptr,
-                 ExpertLoad* load = nullptr) const;
+                 const RouterPass* routers = nullptr) const;
   // The same with the residual stream as one tensor; the same bits.
   at::Tensor Block(const ParameterProvider& params, int64_t layer, const at::Tensor& x,
                    const Rotary& rotary, Attention& attention,
-                   Recomputation* recomputation = nullptr, ExpertLoad* load = nullptr) const;
+                   Recomputation* recomputation = nullptr,
+                   const RouterPass* routers = nullptr) const;
 
   // Returns x itself if the model has no final norm.
   at::Tensor FinalNorm(const ParameterProvider& params, const at::Tensor& x) const;

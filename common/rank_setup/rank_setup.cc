@@ -19,6 +19,7 @@ RankSetup SetupOf(const config::v1::RunConfig& config, const model::ModelSpec& s
   setup.element_bytes = config.model().dtype() == config::v1::ELEMENT_TYPE_FLOAT32 ? 4 : 2;
   setup.prefetch_units = trainer.prefetch_units();
   setup.unit_limits = UnitLimitsOf(trainer, spec, mesh, setup.element_bytes);
+  setup.unit_limits.moves_correction_biases = config.actor().router_bias_update_rate() > 0;
   setup.reshard_after_forward =
       trainer.reshard_after_forward() &&
       trainer.sharding_strategy() != config::v1::SHARDING_STRATEGY_SHARD_GRAD_OP;

@@ -73,7 +73,8 @@ absl::StatusOr<Manifest> MakeManifest(const model::ParameterTable& table, io::DT
       box.set_columns(part.width());
     }
     tensor.set_dtype(std::string(io::TorchName(wire_dtype)));
-    tensor.set_trainable(table.parameter(ref.parameter).trainable);
+    const model::Parameter& parameter = table.parameter(ref.parameter);
+    tensor.set_trainable(parameter.trainable || parameter.moved);
   }
   manifest.set_digest(ManifestDigest(manifest));
   return manifest;

@@ -23,9 +23,12 @@ constexpr int kSteps = 4;
 // A run of two trainer ranks and two replicas into `folder`/NAME.
 ProgramResult RunTandem(const TempFolder& folder, const std::string& name,
                         const std::vector<std::string>& sets, bool resume = false,
-                        const std::string& architecture = "LlamaForCausalLM") {
+                        const std::string& architecture = "LlamaForCausalLM",
+                        const nlohmann::json& changes = nlohmann::json::object()) {
   std::vector<std::string> args = TinyRun(folder, "train");
-  folder.Write("model/config.json", testing::TinyModelConfig(architecture).dump());
+  nlohmann::json config = testing::TinyModelConfig(architecture);
+  config.update(changes);
+  folder.Write("model/config.json", config.dump());
   std::vector<std::string> all = {"numerics=exact",
                                   "run_dir=" + (folder / name),
                                   "trainer.total_steps=" + std::to_string(kSteps),
@@ -65,14 +68,26 @@ struct ExactRun {
   const char* name;
   std::vector<std::string> sets;
   const char* architecture = "LlamaForCausalLM";
+  nlohmann::json changes = nlohmann::json::object();  // of config.json
 };
+
+// Of dots.llm1: routers with correction biases.
+nlohmann::json CorrectedExperts() {
+  return {{"architectures", {"Dots1ForCausalLM"}},
+          {"model_type", "dots1"},
+          {"n_routed_experts", 6},
+          {"n_shared_experts", 1},
+          {"first_k_dense_replace", 1},
+          {"n_group", 1},
+          {"topk_group", 1}};
+}
 
 class ExactRunTest : public ::testing::TestWithParam<ExactRun> {};
 
 TEST_P(ExactRunTest, TrainerAndRolloutAgreeToTheLastBitAtEveryStep) {
   const TempFolder folder;
-  const ProgramResult result =
-      RunTandem(folder, "run", GetParam().sets, /*resume=*/false, GetParam().architecture);
+  const ProgramResult result = RunTandem(folder, "run", GetParam().sets, /*resume=*/false,
+                                         GetParam().architecture, GetParam().changes);
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const std::vector<nlohmann::json> steps = Metrics(folder, "run");
   ASSERT_EQ(steps.size(), kSteps);
@@ -107,7 +122,22 @@ INSTANTIATE_TEST_SUITE_P(
                   "trainer.activation_checkpointing=full"}},
         ExactRun{"two_updates",
                  {"actor.ppo_mini_batch_size=2", "rollout.temperature=1.3", "rollout.top_k=10"}},
-        ExactRun{"experts", {"model.dtype=bfloat16"}, "Qwen3MoeForCausalLM"}),
+        ExactRun{"experts", {"model.dtype=bfloat16"}, "Qwen3MoeForCausalLM"},
+        ExactRun{"split_experts",
+                 {"model.dtype=bfloat16", "trainer.mesh_shape=[2]", "trainer.mesh_dim_names=[ep]"},
+                 "Qwen3MoeForCausalLM",
+                 {{"num_experts", 6}}},
+        ExactRun{"replayed_experts",
+                 {"model.dtype=bfloat16", "actor.router_replay=r3"},
+                 "Qwen3MoeForCausalLM"},
+        ExactRun{"balanced_experts",
+                 {"model.dtype=bfloat16", "actor.router_aux_loss_coef=0.1",
+                  "actor.router_z_loss_coef=0.01"},
+                 "Qwen3MoeForCausalLM"},
+        ExactRun{"moved_biases",
+                 {"model.dtype=bfloat16", "actor.router_bias_update_rate=0.01"},
+                 "Qwen3MoeForCausalLM",
+                 CorrectedExperts()}),
     [](const auto& info) { return info.param.name; });
 
 void ExpectSameRun(const TempFolder& folder, const std::string& a, const std::string& b) {

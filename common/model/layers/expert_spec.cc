@@ -19,6 +19,7 @@ RouterParameters DeclareRouter(const ExpertSpec& spec, int64_t hidden_size,
   if (spec.routing.correction_bias) {
     Parameter correction = bias("e_score_correction_bias");
     correction.trainable = false;
+    correction.corrects_router = true;
     at.correction_bias = declarations.Add(std::move(correction));
   }
   return at;

@@ -205,12 +205,18 @@ TensorOps::Routing TensorOps::Route(const at::Tensor& x, const RoutingSpec& spec
   if (at.correction_bias >= 0) {
     router.correction_bias = params.Get(at.correction_bias).detach().to(wide);
   }
-  const at::Tensor experts = ChooseExperts(logits, router);
+  const RouterPass pass = context_.routers != nullptr ? *context_.routers : RouterPass();
+  at::Tensor experts = ChooseExperts(logits, router);
+  if (pass.replay != nullptr) experts = pass.replay->Replace(attention_.layer, experts);
+  if (pass.recorder != nullptr) pass.recorder->Record(attention_.layer, experts);
+  if (pass.use != nullptr && !pass.is_recomputed) pass.use->Add(attention_.layer, experts);
+  if (pass.losses != nullptr) {
+    if (!pass.is_recomputed) pass.losses->Add(logits, experts);
+    logits = pass.losses->Attach(logits);
+  }
   const at::Tensor weights = ExpertWeights(logits, experts, router);
   Routing routing{weights, GroupByExpert(experts, weight.size(0)), std::nullopt};
-  if (context_.expert_load != nullptr) {
-    context_.expert_load->Add(attention_.layer, routing.rows);
-  }
+  if (pass.load != nullptr) pass.load->Add(attention_.layer, routing.rows);
   if (context_.expert_group != nullptr) {
     routing.exchange = PlanExchange(routing.rows, *context_.expert_group);
   }

@@ -12,7 +12,6 @@
 #include "common/comm/process_group.h"
 #include "common/model/attention.h"
 #include "common/model/expert_exchange.h"
-#include "common/model/expert_load.h"
 #include "common/model/expert_rows.h"
 #include "common/model/latent_heads.h"
 #include "common/model/layers/attention_spec.h"
@@ -23,6 +22,7 @@
 #include "common/model/parameter_provider.h"
 #include "common/model/recomputation.h"
 #include "common/model/rotary.h"
+#include "common/model/router_pass.h"
 
 namespace tandem::model {
 
@@ -32,7 +32,7 @@ struct OpContext {
   comm::ProcessGroup* tensor_group = nullptr;  // null: the layer is not split
   // Receives the inputs of products and of attention that can be recomputed; null: all are kept.
   Recomputation* recomputation = nullptr;
-  ExpertLoad* expert_load = nullptr;  // null: not counted
+  const RouterPass* routers = nullptr;  // null: as without any of it
   // The ranks that split the experts; null: each rank has all of them.
   comm::ProcessGroup* expert_group = nullptr;
 };

@@ -223,6 +223,7 @@ class Engine {
   const model::Transformer& model_;
   const tokenizer::Tokenizer* tokenizer_;
   RequestLimits limits_;
+  const int64_t routed_values_per_token_;  // model::RoutedLayout; 0 without
   ArenaPair weights_;
 
   // Owned by the engine thread.

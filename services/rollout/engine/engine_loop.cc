@@ -143,6 +143,7 @@ void Engine::Step() {
     item.score_temperature = request.score_temperature;
     item.num_top_logprobs = request.scores ? request.spec.num_top_logprobs : 0;
     item.samples = !request.scores && planned.reaches_end();
+    item.records_experts = request.spec.return_routed_experts;
     items.push_back(item);
     if (!item.samples) continue;
     for (int32_t i = 0; i < sample.num_samples; ++i) {
@@ -192,6 +193,10 @@ void Engine::Step() {
   scheduler_.Complete(plan);
   for (size_t i = 0; i < items.size(); ++i) {
     auto& sample = static_cast<SampleState&>(*plan.sequences[i].sequence);
+    if (items[i].records_experts) {
+      AddExperts(sample, sample.num_computed - items[i].num_tokens, output->routed_experts[i],
+                 routed_values_per_token_);
+    }
     if (items[i].scores) CollectScore(sample, output->scores[i], output->score_top_logprobs[i]);
     if (items[i].classifies) CollectClass(sample, std::move(output->class_logits[i]));
     if (items[i].samples && !std::exchange(sample.request->prompt_computed, true)) {
@@ -215,6 +220,7 @@ void Engine::ForkGroup(ActiveRequest& request) {
   for (size_t i = 1; i < request.samples.size(); ++i) {
     SampleState& copy = *request.samples[i];
     copy.tokens = first.tokens;
+    copy.routed_experts = first.routed_experts;
     scheduler_.Fork(first, &copy);
   }
 }
@@ -236,7 +242,7 @@ void Engine::Collect(SampleState& sample, const SampledToken& token) {
   } else if (*reason != FinishReason::kNone) {
     FinishSample(sample, *reason);
   } else if (request.spec.stream) {
-    request.callbacks.on_chunk(TakeChunk(sample, FinishReason::kNone));
+    request.callbacks.on_chunk(TakeChunk(sample, FinishReason::kNone, routed_values_per_token_));
   }
 }
 
@@ -268,7 +274,7 @@ void Engine::FinishSample(SampleState& sample, FinishReason reason) {
   sample.finished = true;
   CountDown(request, request.max_tokens - std::max<int64_t>(0, sample.num_sampled()));
   --request.num_unfinished;
-  request.callbacks.on_chunk(TakeChunk(sample, reason));
+  request.callbacks.on_chunk(TakeChunk(sample, reason, routed_values_per_token_));
   if (request.num_unfinished == 0) FinishRequest(request, absl::OkStatus());
 }
 

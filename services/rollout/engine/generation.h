@@ -41,9 +41,10 @@ struct GenerationRequest {
   int32_t num_top_logprobs = 0;         // top tokens per position, besides the sampled one
   bool processed_top_logprobs = false;  // the top tokens of the processed logits, not the raw ones
   bool return_ranks = false;            // of the sampled tokens, among the same logits
-  bool stream = false;                  // a chunk per step; else one per finished sample
-  int32_t priority = 0;                 // higher is admitted first
-  std::string client_id;                // clients of equal priority share fairly
+  bool return_routed_experts = false;  // of prompt and sampled tokens; the prefix cache is not read
+  bool stream = false;                 // a chunk per step; else one per finished sample
+  int32_t priority = 0;                // higher is admitted first
+  std::string client_id;               // clients of equal priority share fairly
   // Samples to resume, or already complete; each index once.
   std::vector<BegunSample> begun;
 
@@ -86,6 +87,12 @@ struct SampleChunk {
   int64_t num_prompt_tokens = 0;
   int64_t num_cached_tokens = 0;
   uint64_t seed = 0;
+  // If requested (model::RoutedLayout): of the prompt's tokens, in a sample's first chunk; and those
+  // that have become known of the sample's tokens, begun ones left out, one after another. A token's
+  // are known when it has been computed, after it was sampled: the last chunk fills up what is
+  // missing, with unknown ones.
+  std::vector<uint16_t> prompt_routed_experts;
+  std::vector<uint16_t> routed_experts;
 };
 
 // Called on the engine thread; they must return quickly. on_done is called last and exactly once,

@@ -139,6 +139,15 @@ absl::Status CheckRequest(const GenerationRequest& request, const RequestLimits&
                       absl::StrCat("1 to ", kMaxStopBytes, " bytes"), request.stop[i].size());
     }
   }
+  if (request.return_routed_experts) {
+    absl::Status fits = limits.routed_layout.status();
+    const int64_t room = limits.max_model_len - prompt;
+    if (fits.ok()) {
+      fits = limits.routed_layout->CheckLength(prompt +
+                                               std::min(request.max_tokens.value_or(room), room));
+    }
+    if (!fits.ok()) return rpc::InvalidField("return_routed_experts", fits.message());
+  }
   if (!limits.has_tokenizer && !request.stop.empty()) {
     return rpc::InvalidField("sampling.stop",
                              "stop strings need a tokenizer, and the model's folder "

@@ -5,6 +5,8 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/model/routed_experts.h"
 #include "services/rollout/engine/generation.h"
 
 namespace tandem::rollout {
@@ -23,6 +25,9 @@ struct RequestLimits {
   int64_t max_model_len = 0;  // tokens of prompt and completion that the context and the cache hold
   bool has_tokenizer = false;
   bool classifies = false;  // a reward model: scores sequences and samples nothing
+  // Of the experts that a request may ask for; an error says why it may not.
+  absl::StatusOr<model::RoutedLayout> routed_layout =
+      absl::InvalidArgumentError("the model has no layer with experts");
 };
 
 // INVALID_ARGUMENT names the offending proto field (GenerateRequest, ScoreRequest);

@@ -6,6 +6,7 @@
 #include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
 #include "common/model/kernels/log_probs.h"
+#include "common/model/routed_experts.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
 
@@ -39,13 +40,15 @@ void MakeSamples(ActiveRequest& request, const tokenizer::Tokenizer* tokenizer) 
     SampleState& first = *request.samples.front();
     first.tokens = spec.prompt_ids;
     first.num_samples = spec.n;
-    first.may_use_cache = !request.scores || request.classifies;
+    first.may_use_cache = (!request.scores || request.classifies) && !spec.return_routed_experts;
     return;
   }
   for (const BegunSample& begun : spec.begun) {
     SampleState& sample = *request.samples[begun.index];
     sample.tokens = begun.token_ids;
     sample.finished = begun.ended;
+    sample.may_use_cache = !spec.return_routed_experts;
+    sample.num_begun = static_cast<int64_t>(begun.token_ids.size());
     request.num_unfinished -= begun.ended ? 1 : 0;
   }
   for (const auto& sample : request.samples) {
@@ -143,7 +146,40 @@ void AddTopLogprobs(SampleState& sample, const SampledToken& token, const float*
   if (spec.return_ranks) sample.chunk.ranks.push_back(RankOf(logits, vocab_size, token.id));
 }
 
-SampleChunk TakeChunk(SampleState& sample, FinishReason reason) {
+void AddExperts(SampleState& sample, int64_t first, const std::vector<uint16_t>& experts,
+                int64_t values_per_token) {
+  const auto known = static_cast<int64_t>(sample.routed_experts.size()) - first * values_per_token;
+  if (known >= static_cast<int64_t>(experts.size())) return;
+  sample.routed_experts.insert(sample.routed_experts.end(), experts.begin() + known, experts.end());
+}
+
+namespace {
+
+// Hands over the experts that are known and were not handed over.
+void TakeExperts(SampleState& sample, int64_t values_per_token, SampleChunk& out) {
+  std::vector<uint16_t>& known = sample.routed_experts;
+  if (out.first) {
+    std::vector<uint16_t>& prompt = out.prompt_routed_experts;
+    const auto size = static_cast<size_t>(sample.num_prompt_tokens * values_per_token);
+    prompt.assign(known.begin(), known.begin() + std::min(size, known.size()));
+    prompt.resize(size, model::kUnknownExpert);
+    sample.num_routed_sent = sample.num_prompt_tokens + sample.num_begun;
+  }
+  // A sample that ends before its prompt is computed has no tokens of its own.
+  const bool is_last = out.finish_reason != FinishReason::kNone;
+  const auto begin = static_cast<size_t>(sample.num_routed_sent * values_per_token);
+  std::vector<uint16_t>& experts = out.routed_experts;
+  if (known.size() > begin) experts.assign(known.begin() + begin, known.end());
+  const int64_t all = std::max(sample.num_tokens(), sample.num_routed_sent);
+  if (is_last) {
+    experts.resize((all - sample.num_routed_sent) * values_per_token, model::kUnknownExpert);
+  }
+  sample.num_routed_sent += static_cast<int64_t>(experts.size()) / values_per_token;
+}
+
+}  // namespace
+
+SampleChunk TakeChunk(SampleState& sample, FinishReason reason, int64_t routed_values_per_token) {
   const ActiveRequest& request = *sample.request;
   SampleChunk out = std::exchange(sample.chunk, SampleChunk{});
   sample.chunk.index = out.index;
@@ -153,6 +189,7 @@ SampleChunk TakeChunk(SampleState& sample, FinishReason reason) {
     out.num_cached_tokens = sample.num_cached;
     out.seed = request.seed;
   }
+  if (request.spec.return_routed_experts) TakeExperts(sample, routed_values_per_token, out);
   if (sample.text.has_value()) {
     // Text that does not decode is left out; its tokens are there.
     if (reason != FinishReason::kNone) sample.text->Finish().IgnoreError();

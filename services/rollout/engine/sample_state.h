@@ -26,6 +26,12 @@ struct SampleState : Sequence {
   SampleChunk chunk;
   std::optional<TextOutput> text;
   std::optional<LogitAdjustments> adjustments;  // if the request has penalties or biases
+  // If the request wants them: the experts of the leading tokens, as they were computed first; a token
+  // that is computed again keeps its own. And the number of tokens whose experts were handed over,
+  // prompt and begun ones included.
+  std::vector<uint16_t> routed_experts;
+  int64_t num_routed_sent = 0;
+  int64_t num_begun = 0;  // sampled by an earlier call
 };
 
 struct ActiveRequest {
@@ -71,9 +77,14 @@ absl::StatusOr<FinishReason> AddToken(SampleState& sample, const SampledToken& t
 void AddTopLogprobs(SampleState& sample, const SampledToken& token, const float* logits,
                     int64_t vocab_size);
 
+// Adds the experts of the tokens from `first` on, of `values_per_token` each, to those of all tokens
+// before, which are known.
+void AddExperts(SampleState& sample, int64_t first, const std::vector<uint16_t>& experts,
+                int64_t values_per_token);
+
 // Takes the sample's chunk for hand-over and leaves it empty. With a reason it is the last chunk,
-// and includes the rest of the text.
-SampleChunk TakeChunk(SampleState& sample, FinishReason reason);
+// and includes the rest of the text. `routed_values_per_token`: of model::RoutedLayout; 0 without.
+SampleChunk TakeChunk(SampleState& sample, FinishReason reason, int64_t routed_values_per_token);
 
 }  // namespace tandem::rollout
 

@@ -1,6 +1,8 @@
 #include "services/rollout/requests/convert.h"
 
+#include <cstdint>
 #include <iterator>
+#include <string>
 #include <utility>
 
 #include "common/rpc/enum_check.h"
@@ -23,6 +25,17 @@ common::v1::FinishReason ToProto(FinishReason reason) {
       break;
   }
   return common::v1::FINISH_REASON_UNSPECIFIED;
+}
+
+// Little endian, as in Segment.routed_experts.
+std::string BytesOf(const std::vector<uint16_t>& experts) {
+  std::string bytes;
+  bytes.reserve(2 * experts.size());
+  for (const uint16_t expert : experts) {
+    bytes.push_back(static_cast<char>(expert & 0xFF));
+    bytes.push_back(static_cast<char>(expert >> 8));
+  }
+  return bytes;
 }
 
 template <typename T>
@@ -80,6 +93,7 @@ absl::StatusOr<GenerationRequest> FromProto(const v1::GenerateRequest& request,
   if (sampling.has_ignore_eos()) out.ignore_eos = sampling.ignore_eos();
   out.return_text = request.return_text();
   out.stream = request.stream();
+  out.return_routed_experts = request.return_routed_experts();
   out.priority = request.priority();
   out.client_id = request.client_id();
   for (const v1::BegunSample& begun : request.begun()) {
@@ -133,7 +147,9 @@ v1::GenerateResponse ToProto(SampleChunk chunk, const std::string& request_id,
     out.set_num_prompt_tokens(chunk.num_prompt_tokens);
     out.set_num_cached_tokens(chunk.num_cached_tokens);
     out.set_seed(chunk.seed);
+    out.set_prompt_routed_experts(BytesOf(chunk.prompt_routed_experts));
   }
+  out.set_routed_experts(BytesOf(chunk.routed_experts));
   return out;
 }
 
@@ -144,6 +160,7 @@ void Merge(SampleChunk next, SampleChunk& chunk) {
   Append(std::move(next.processed_logprobs), chunk.processed_logprobs);
   Append(std::move(next.top_logprobs), chunk.top_logprobs);
   Append(std::move(next.ranks), chunk.ranks);
+  Append(std::move(next.routed_experts), chunk.routed_experts);
   const auto text_offset = static_cast<int64_t>(chunk.text.size());
   for (const TextSpan& span : next.special) {
     chunk.special.push_back({span.begin + text_offset, span.end + text_offset});

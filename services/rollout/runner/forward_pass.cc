@@ -14,7 +14,8 @@ class CpuForwardPass : public ForwardPass {
 
   at::Tensor Run(const model::ParameterProvider& params, const ForwardBatch& batch) override {
     attention_.Begin(batch.sequences);
-    return RunStages(model_, params, batch.token_ids, batch.positions, attention_);
+    const model::RouterPass routers{.recorder = batch.recorder};
+    return RunStages(model_, params, batch.token_ids, batch.positions, attention_, &routers);
   }
 
  private:
@@ -26,11 +27,11 @@ class CpuForwardPass : public ForwardPass {
 
 at::Tensor RunStages(const model::Transformer& model, const model::ParameterProvider& params,
                      const at::Tensor& token_ids, const at::Tensor& positions,
-                     model::Attention& attention) {
+                     model::Attention& attention, const model::RouterPass* routers) {
   const model::Rotary rotary = model.MakeRotary(positions);
   model::Residual x{model.Embed(params, token_ids, positions), {}};
   for (int64_t layer = 0; layer < model.spec().num_layers(); ++layer) {
-    x = model.Block(params, layer, x, rotary, attention);
+    x = model.Block(params, layer, x, rotary, attention, /*recomputation=*/nullptr, routers);
   }
   return model::Sum(x);
 }

@@ -26,6 +26,7 @@ struct ForwardBatch {
   at::Tensor token_ids;  // int64 [num_tokens], on the CPU
   at::Tensor positions;  // int64 [num_tokens], on the CPU
   absl::Span<const model::PagedSequence> sequences;
+  model::ExpertRecorder* recorder = nullptr;  // null: nothing is recorded; on the CPU only
 };
 
 // One thread. Throws errors of operations and of the device, like ATen.
@@ -49,10 +50,10 @@ class ForwardPass {
 };
 
 // Runs the stages from tokens to the last block's output, [num_tokens, hidden]. token_ids and
-// positions: int64 [num_tokens], on the parameters' device.
+// positions: int64 [num_tokens], on the parameters' device. `routers` may be null.
 at::Tensor RunStages(const model::Transformer& model, const model::ParameterProvider& params,
                      const at::Tensor& token_ids, const at::Tensor& positions,
-                     model::Attention& attention);
+                     model::Attention& attention, const model::RouterPass* routers = nullptr);
 
 // CUDA graphs capture decode steps: one new token per sequence, for at most this many sequences.
 inline constexpr int64_t kMostGraphRows = 512;

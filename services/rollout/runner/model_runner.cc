@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "common/model/gather_rows.h"
@@ -121,9 +122,17 @@ StepOutput ModelRunner::RunUnchecked(const model::ParameterProvider& params,
 
   // Before what may wait for other ranks: a copy to the device waits for all that is queued there.
   const at::Tensor sampling_rows = last_rows.to(cache_.options().device);
+  std::optional<model::ExpertRecorder> recorder;
+  const bool records = std::any_of(items.begin(), items.end(),
+                                   [](const RunItem& item) { return item.records_experts; });
+  if (records) {
+    recorder.emplace(routed_layout_.value(), num_tokens);
+    batch.recorder = &*recorder;
+  }
   const at::Tensor x = forward_->Run(params, batch);  // [num_tokens, hidden]
 
   StepOutput out;
+  if (records) TakeExperts(*recorder, items, out);
   if (num_sampling > 0) {
     const at::Tensor sampled = num_sampling == num_tokens ? x : model::GatherRows(x, sampling_rows);
     out.logits = GatherLogits(model_, model_.Logits(params, model_.FinalNorm(params, sampled)));
@@ -150,6 +159,19 @@ void ModelRunner::Classify(const model::ParameterProvider& params, const at::Ten
   for (const RunItem& item : items) {
     std::vector<float>& of_item = out.class_logits.emplace_back();
     if (item.classifies) of_item.push_back(*next++);
+  }
+}
+
+void ModelRunner::TakeExperts(const model::ExpertRecorder& recorder,
+                              absl::Span<const RunItem> items, StepOutput& out) {
+  int64_t row = 0;
+  for (const RunItem& item : items) {
+    std::vector<uint16_t>& experts = out.routed_experts.emplace_back();
+    if (item.records_experts) {
+      const absl::Span<const uint16_t> own = recorder.Of(row, item.num_tokens);
+      experts.assign(own.begin(), own.end());
+    }
+    row += item.num_tokens;
   }
 }
 

@@ -37,6 +37,8 @@ struct RunItem {
   bool classifies = false;         // wants the logits of the classification head at its last token
   double score_temperature = 1.0;  // > 0
   int32_t num_top_logprobs = 0;    // per score; not with tensor parallelism
+  bool records_experts = false;    // wants the experts of its tokens; needs a model that has a
+                                   // model::RoutedLayout, on a CPU
 };
 
 struct StepOutput {
@@ -49,6 +51,9 @@ struct StepOutput {
   std::vector<std::vector<std::vector<TokenLogprob>>> score_top_logprobs;
   // Per item: the logits of the classification head at its last token. Empty if no item classifies.
   std::vector<std::vector<float>> class_logits;
+  // Per item, in order: the experts of its tokens (model::RoutedLayout), if it wants them. Empty if
+  // no item does.
+  std::vector<std::vector<uint16_t>> routed_experts;
 };
 
 // Owns the KV cache; the cache's device is the compute device. Used by the engine thread, parallel
@@ -82,15 +87,20 @@ class ModelRunner {
 
  private:
   ModelRunner(const model::Transformer& model, model::PagedKvCache cache)
-      : model_(model), cache_(std::move(cache)) {}
+      : model_(model),
+        routed_layout_(model::RoutedLayout::Of(model.spec())),
+        cache_(std::move(cache)) {}
 
   StepOutput RunUnchecked(const model::ParameterProvider& params, absl::Span<const RunItem> items);
+  static void TakeExperts(const model::ExpertRecorder& recorder, absl::Span<const RunItem> items,
+                          StepOutput& out);
   void Score(const model::ParameterProvider& params, const at::Tensor& x,
              absl::Span<const RunItem> items, StepOutput& out);
   void Classify(const model::ParameterProvider& params, const at::Tensor& x,
                 absl::Span<const RunItem> items, StepOutput& out);
 
   const model::Transformer& model_;
+  const absl::StatusOr<model::RoutedLayout> routed_layout_;
   model::PagedKvCache cache_;
   std::unique_ptr<ForwardPass> forward_;  // over cache_
   model::StepMemory step_memory_;

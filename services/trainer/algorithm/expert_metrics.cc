@@ -13,6 +13,9 @@
 namespace tandem::trainer {
 namespace {
 
+// A model of more experts, of all layers, has no metrics of single ones: these would be most of a run's.
+constexpr size_t kMostListedExperts = 256;
+
 // Entropy of the experts' shares of the rows over that of equal shares: 1 if all have as many.
 double LoadEntropy(absl::Span<const int64_t> rows, int64_t total) {
   if (rows.size() == 1) return 1.0;
@@ -25,7 +28,7 @@ double LoadEntropy(absl::Span<const int64_t> rows, int64_t total) {
   return entropy / std::log(static_cast<double>(rows.size()));
 }
 
-void AddLayer(int64_t layer, absl::Span<const int64_t> rows, Metrics& metrics) {
+void AddLayer(int64_t layer, absl::Span<const int64_t> rows, bool lists_experts, Metrics& metrics) {
   const int64_t total = std::accumulate(rows.begin(), rows.end(), int64_t{0});
   if (total == 0) return;
   const auto num_experts = static_cast<double>(rows.size());
@@ -38,6 +41,9 @@ void AddLayer(int64_t layer, absl::Span<const int64_t> rows, Metrics& metrics) {
   metrics[prefix + "load_entropy"] = LoadEntropy(rows, total);
   metrics[prefix + "unused"] =
       static_cast<double>(std::count(rows.begin(), rows.end(), 0)) / num_experts;
+  for (size_t e = 0; e < rows.size() && lists_experts; ++e) {
+    metrics[absl::StrCat(prefix, "expert_", e)] = static_cast<double>(rows[e]) / mean;
+  }
   double& of_all = metrics["experts/largest_load"];
   of_all = std::max(of_all, largest);
 }
@@ -59,7 +65,8 @@ absl::Status AddExpertMetrics(const std::vector<std::vector<int64_t>>& rows,
   sums = sums.to(at::kCPU);
   const int64_t* of_layer = sums.const_data_ptr<int64_t>();
   for (size_t i = 0; i < rows.size(); ++i) {
-    AddLayer(static_cast<int64_t>(i), absl::MakeConstSpan(of_layer, rows[i].size()), metrics);
+    AddLayer(static_cast<int64_t>(i), absl::MakeConstSpan(of_layer, rows[i].size()),
+             flat.size() <= kMostListedExperts, metrics);
     of_layer += rows[i].size();
   }
   return absl::OkStatus();

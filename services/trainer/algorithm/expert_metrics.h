@@ -19,6 +19,8 @@ namespace tandem::trainer {
 //   experts/layer_N/smallest_load  the least over the mean
 //   experts/layer_N/load_entropy   entropy of the shares over that of equal ones: 1 if all are equal
 //   experts/layer_N/unused         the share of experts without a row
+//   experts/layer_N/expert_E       the rows of expert E over the mean, if the model has at most 256
+//                                  experts in all layers
 // and experts/largest_load, the largest of all layers. Nothing without experts or rows. Collective if
 // any layer has experts; errors are those of the collective.
 absl::Status AddExpertMetrics(const std::vector<std::vector<int64_t>>& rows,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <numeric>
 #include <utility>
 
 #include "services/trainer/data/micro_batch_plan.h"
@@ -35,6 +36,7 @@ std::vector<MiniBatch> SplitBatch(const TrainingBatch& batch, const MiniBatchOpt
     std::vector<double> weight_of(batch.sequences.size(), 0.0);
     for (size_t i = 0; i < indices.size(); ++i) weight_of[indices[i]] = weights[i];
 
+    const double num_input_tokens = std::accumulate(num_input.begin(), num_input.end(), 0.0);
     const MicroBatchPlan plan = PlanMicroBatches(num_input, mesh.num_data_ranks(),
                                                  options.max_tokens_per_micro_batch, groups);
     for (const std::vector<int64_t>& planned : plan[mesh.data_rank()]) {
@@ -43,6 +45,7 @@ std::vector<MiniBatch> SplitBatch(const TrainingBatch& batch, const MiniBatchOpt
       MicroBatch& micro_batch =
           mini_batch.micro_batches.emplace_back(PackMicroBatch(batch, packed, weight_of));
       if (options.teacher_targets) UseTeacherTargets(batch, packed, micro_batch);
+      micro_batch.packed.update_tokens = num_input_tokens;
     }
     mini_batches.push_back(std::move(mini_batch));
   }

@@ -36,6 +36,16 @@ void AddThroughput(const TrainingBatch& batch, double seconds, int num_ranks, Me
   metrics["perf/throughput"] = static_cast<double>(batch.num_tokens()) / seconds / num_ranks;
 }
 
+// Adds the routers' losses in `updates` updates, and their part of the minimised loss.
+void AddRouterLosses(const model::RouterLossFactors& factors, double updates, ShardedModel& policy,
+                     const char* loss, Metrics& metrics) {
+  if (!factors.any() || updates == 0) return;
+  const model::RouterLosses::Values sums = policy.TakeRouterLosses();
+  metrics["actor/router_aux_loss"] = sums.balance / updates;
+  metrics["actor/router_z_loss"] = sums.z / updates;
+  metrics[loss] += (factors.balance * sums.balance + factors.z * sums.z) / updates;
+}
+
 // Compares log-probs that every rank holds.
 void AddProbDifferences(const TrainingBatch& batch, Metrics& metrics) {
   UpdateStatistics statistics;
@@ -117,7 +127,7 @@ absl::StatusOr<StepResult> TrainingStep::Supervised(const TrainingBatch& batch,
         RETURN_IF_ERROR(policy_.QueueForwardBackward(micro_batch.packed, loss).status());
       }
       RETURN_IF_ERROR(later.Read());
-      ASSIGN_OR_RETURN(update, optimizer_.Step(learning_rate));
+      ASSIGN_OR_RETURN(update, UpdateWeights(learning_rate));
     }
     RETURN_IF_ERROR(statistics.Reduce(mesh_, device_));
   }
@@ -127,6 +137,7 @@ absl::StatusOr<StepResult> TrainingStep::Supervised(const TrainingBatch& batch,
   if (options_.teacher.top_k > 0) {
     result.metrics["train/teacher_mass"] = statistics.Get(Sum::kTeacherMass);
   }
+  AddRouterLosses(options_.router_losses, 1.0, policy_, "train/loss", result.metrics);
   result.metrics["actor/grad_norm"] = update.grad_norm;
   result.metrics["actor/lr"] = learning_rate;
   result.metrics["actor/skipped_updates"] = static_cast<double>(result.skipped.size());
@@ -169,6 +180,8 @@ absl::StatusOr<StepResult> TrainingStep::PolicyGradient(TrainingBatch batch, dou
   result.weights_changed = updates.weights_changed();
   result.skipped.insert(result.skipped.end(), updates.skipped.begin(), updates.skipped.end());
   metrics["actor/loss"] = statistics.Get(Sum::kLoss);
+  AddRouterLosses(options_.router_losses, static_cast<double>(updates.count), policy_, "actor/loss",
+                  metrics);
   metrics["actor/pg_loss"] = statistics.Get(Sum::kPolicyLoss);
   metrics["actor/pg_clipfrac"] = statistics.Get(Sum::kClipFraction);
   metrics["actor/pg_clipfrac_lower"] = statistics.Get(Sum::kClipFractionLower);
@@ -284,6 +297,13 @@ void TrainingStep::AssessBatch(TrainingBatch& batch, Metrics& metrics) {
   AddRewardMetrics(batch, metrics);
 }
 
+absl::StatusOr<Optimizer::StepResult> TrainingStep::UpdateWeights(double learning_rate) {
+  ASSIGN_OR_RETURN(Optimizer::StepResult update, optimizer_.Step(learning_rate));
+  // A skipped update's tokens do not count either.
+  RETURN_IF_ERROR(policy_.MoveCorrectionBiases(update.skipped ? 0.0 : options_.router_bias_rate));
+  return update;
+}
+
 absl::StatusOr<TrainingStep::Updates> TrainingStep::UpdatePolicy(
     const std::vector<MiniBatch>& mini_batches, double learning_rate, bool compare_with_rollout,
     UpdateStatistics& statistics) {
@@ -307,7 +327,7 @@ absl::StatusOr<TrainingStep::Updates> TrainingStep::UpdatePolicy(
         RETURN_IF_ERROR(policy_.QueueForwardBackward(micro_batch.packed, loss).status());
       }
       RETURN_IF_ERROR(later.Read());
-      ASSIGN_OR_RETURN(const Optimizer::StepResult update, optimizer_.Step(learning_rate));
+      ASSIGN_OR_RETURN(const Optimizer::StepResult update, UpdateWeights(learning_rate));
       out.grad_norm_sum += update.grad_norm;
       if (update.skipped) out.skipped.push_back(update.cause);
       ++out.count;

@@ -88,6 +88,9 @@ class TrainingStep {
                                        double learning_rate, bool compare_with_rollout,
                                        UpdateStatistics& statistics);
 
+  // Updates the weights and moves what the load of experts moves.
+  absl::StatusOr<Optimizer::StepResult> UpdateWeights(double learning_rate);
+
   TrainingStepOptions options_;
   const PolicyObjective objective_;
   KlController kl_controller_;

@@ -64,6 +64,10 @@ TeacherOptions TeacherOf(const proto::RunConfig& run) {
 
 }  // namespace
 
+model::RouterLossFactors RouterLossesOf(const config::v1::ActorConfig& actor) {
+  return {.balance = actor.router_aux_loss_coef(), .z = actor.router_z_loss_coef()};
+}
+
 LossAggregation AggregationOf(config::v1::LossAggMode mode) {
   switch (mode) {
     case proto::LOSS_AGG_MODE_TOKEN_SUM:
@@ -153,6 +157,8 @@ TrainingStepOptions MakeTrainingStepOptions(const config::v1::RunConfig& config)
                                   : static_cast<double>(config::LongestCompletion(config));
   out.mini_batch.max_tokens_per_micro_batch = config.trainer().max_tokens_per_micro_batch();
   out.epochs = std::max<int64_t>(1, actor.ppo_epochs());
+  out.router_losses = RouterLossesOf(actor);
+  out.router_bias_rate = actor.router_bias_update_rate();
   return out;
 }
 

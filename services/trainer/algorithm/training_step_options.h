@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "common/model/router_losses.h"
 #include "services/trainer/algorithm/advantages.h"
 #include "services/trainer/algorithm/kl_controller.h"
 #include "services/trainer/algorithm/mini_batch.h"
@@ -29,6 +30,10 @@ struct TrainingStepOptions {
   TeacherOptions teacher;
   MiniBatchOptions mini_batch;
   int64_t epochs = 1;
+  // Those of the policy's model, for metrics.
+  model::RouterLossFactors router_losses;
+  // Step of the routers' correction biases after each update.
+  double router_bias_rate = 0;
 
   bool needs_reference() const { return objective.use_kl_loss || use_kl_in_reward; }
   bool needs_rollout_logprobs() const {
@@ -56,6 +61,8 @@ absl::Status CheckAlgorithm(const config::v1::RunConfig& config);
 
 // Requires a valid configuration with every value set (config::LoadRunConfig, CheckAlgorithm).
 TrainingStepOptions MakeTrainingStepOptions(const config::v1::RunConfig& config);
+
+model::RouterLossFactors RouterLossesOf(const config::v1::ActorConfig& actor);
 
 LossAggregation AggregationOf(config::v1::LossAggMode mode);
 

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "common/model/routed_experts.h"
+
 namespace tandem::trainer {
 namespace {
 
@@ -26,6 +28,34 @@ at::Tensor RowValues(const TrainingBatch& batch, absl::Span<const int64_t> indic
     values.insert(values.end(), part.begin(), part.end());
   }
   return ToTensor(values, at::kFloat);
+}
+
+// The experts of the tokens that the model reads; undefined if no sequence has any.
+at::Tensor RoutedExperts(const TrainingBatch& batch, absl::Span<const int64_t> indices) {
+  int64_t num_tokens = 0;
+  int64_t values_per_token = 0;
+  for (const int64_t index : indices) {
+    const Sequence& sequence = batch.sequences[index];
+    num_tokens += sequence.num_input_tokens();
+    if (sequence.routed_experts.empty()) continue;
+    values_per_token =
+        static_cast<int64_t>(sequence.routed_experts.size() / sequence.token_ids.size());
+  }
+  if (values_per_token == 0) return {};
+  at::Tensor out = at::full({num_tokens, values_per_token}, -1, at::kInt);
+  auto* to = out.mutable_data_ptr<int32_t>();
+  for (const int64_t index : indices) {
+    const Sequence& sequence = batch.sequences[index];
+    const int64_t count = sequence.num_input_tokens() * values_per_token;
+    if (!sequence.routed_experts.empty()) {
+      std::transform(sequence.routed_experts.begin(), sequence.routed_experts.begin() + count, to,
+                     [](uint16_t expert) {
+                       return expert == model::kUnknownExpert ? -1 : static_cast<int32_t>(expert);
+                     });
+    }
+    to += count;
+  }
+  return out;
 }
 
 }  // namespace
@@ -63,6 +93,7 @@ MicroBatch PackMicroBatch(const TrainingBatch& batch, absl::Span<const int64_t> 
   out.packed.rows = ToTensor(rows, at::kLong);
   out.packed.targets = ToTensor(targets, at::kLong);
   out.packed.temperatures = ToTensor(temperatures, at::kFloat);
+  out.packed.routed_experts = RoutedExperts(batch, indices);
   out.sequence_index = ToTensor(sequence_index, at::kLong);
   out.loss_weights = ToTensor(weights, at::kFloat);
   out.advantages = ToTensor(advantages, at::kFloat);

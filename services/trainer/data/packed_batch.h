@@ -25,6 +25,12 @@ struct PackedBatch {
   // (common/model/soft_targets.h).
   at::Tensor soft_ids;
   at::Tensor soft_weights;
+  // Tokens of all batches of the same update, on all ranks, prefixes not shared; 0: this one's on all
+  // ranks. Losses of routers are means over them.
+  double update_tokens = 0;
+  // Undefined, or the experts that sampling routed the tokens to: int32 [num_tokens, layers with
+  // experts * experts per token] (common/model/routed_experts.h), negative where they are unknown.
+  at::Tensor routed_experts;
 
   int64_t num_tokens() const { return cu_seqlens.empty() ? 0 : cu_seqlens.back(); }
   int64_t num_sequences() const {

@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -14,6 +15,7 @@
 #include "common/rpc/policy_version.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
+#include "services/trainer/data/training_batch.h"
 
 namespace tandem::trainer {
 namespace {
@@ -184,6 +186,35 @@ absl::Status ValidateGiven(const Segment& segment, absl::string_view place) {
                            "SEGMENT_KIND_SAMPLED for tokens to train on");
 }
 
+absl::Status ValidateExperts(const Segment& segment, absl::string_view place,
+                             const SampleLimits& limits) {
+  const std::string at = absl::StrCat(place, ".routed_experts");
+  const int64_t num_tokens = segment.token_ids_size();
+  if (segment.routed_experts().empty()) {
+    const bool needs = limits.needs_routed_experts && num_tokens > 0 &&
+                       segment.kind() == common::v1::SEGMENT_KIND_SAMPLED;
+    if (!needs) return absl::OkStatus();
+    return rpc::InvalidField(at,
+                             "expected the experts that sampling routed the tokens to "
+                             "(GenerateRequest.return_routed_experts), because actor.router_replay "
+                             "is r3; found none");
+  }
+  if (!limits.routed_layout.has_value()) {
+    return rpc::InvalidField(at, "expected none, because the model has no experts to route to");
+  }
+  const int64_t bytes = num_tokens * limits.routed_layout->bytes_per_token();
+  if (static_cast<int64_t>(segment.routed_experts().size()) != bytes) {
+    return rpc::InvalidField(
+        at, absl::StrCat("expected ", limits.routed_layout->bytes_per_token(),
+                         " bytes for each of the ", num_tokens, " token_ids; found ",
+                         segment.routed_experts().size()));
+  }
+  std::vector<uint16_t> experts;
+  AppendExperts(segment.routed_experts(), experts);
+  const absl::Status known = limits.routed_layout->Check(experts);
+  return known.ok() ? known : rpc::InvalidField(at, known.message());
+}
+
 absl::Status ValidateRewardParts(const common::v1::Sample& sample, absl::string_view place) {
   std::set<absl::string_view> names;
   for (int i = 0; i < sample.reward_parts_size(); ++i) {
@@ -267,6 +298,7 @@ absl::Status ValidateSample(const common::v1::Sample& sample, absl::string_view 
                          "SEGMENT_KIND_ENVIRONMENT; found ",
                          static_cast<int>(segment.kind())));
     }
+    RETURN_IF_ERROR(ValidateExperts(segment, at, limits));
     num_tokens += segment.token_ids_size();
   }
   if (num_tokens == 0) {

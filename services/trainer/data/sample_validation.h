@@ -4,11 +4,13 @@
 #define TANDEM_SERVICES_TRAINER_DATA_SAMPLE_VALIDATION_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "common/model/routed_experts.h"
 #include "tandem/common/v1/sample.pb.h"
 
 namespace tandem::trainer {
@@ -28,6 +30,11 @@ struct SampleLimits {
   bool needs_teacher_logprobs = false;
   // Every sampled token must carry this many of the teacher's likeliest ids; 0: none are read.
   int64_t num_teacher_top = 0;
+  // The experts that samples may state; nullopt: a model without them, or whose routing cannot
+  // travel, which takes none.
+  std::optional<model::RoutedLayout> routed_layout;
+  // Requires those of every sampled segment.
+  bool needs_routed_experts = false;
   // Incarnations of trainers whose weights may have sampled it, as version spans name them. Empty:
   // any.
   std::vector<int64_t> incarnations;

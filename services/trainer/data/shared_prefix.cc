@@ -1,6 +1,7 @@
 #include "services/trainer/data/shared_prefix.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/ones.h>
 
 #include <algorithm>
 
@@ -13,7 +14,11 @@ constexpr int64_t kLookAhead = 16;
 class Sharing {
  public:
   explicit Sharing(const PackedBatch& whole)
-      : whole_(whole), ids_(whole.token_ids.const_data_ptr<int64_t>()) {}
+      : whole_(whole), ids_(whole.token_ids.const_data_ptr<int64_t>()) {
+    if (!whole.routed_experts.defined()) return;
+    experts_ = whole.routed_experts.const_data_ptr<int32_t>();
+    experts_per_token_ = whole.routed_experts.size(1);
+  }
 
   PackedBatch Share() {
     std::vector<int64_t> tokens;  // rows of `whole` that are kept
@@ -39,6 +44,12 @@ class Sharing {
     out_.temperatures = whole_.temperatures;
     out_.soft_ids = whole_.soft_ids;
     out_.soft_weights = whole_.soft_weights;
+    out_.update_tokens = whole_.update_tokens;
+    if (experts_ != nullptr) {
+      at::Tensor kept = at::empty({static_cast<int64_t>(tokens.size())}, at::kLong);
+      std::copy(tokens.begin(), tokens.end(), kept.mutable_data_ptr<int64_t>());
+      out_.routed_experts = whole_.routed_experts.index_select(0, kept);
+    }
     return std::move(out_);
   }
 
@@ -49,7 +60,13 @@ class Sharing {
   int64_t Common(int64_t a, int64_t b) const {
     const int64_t* const first = ids_ + whole_.cu_seqlens[a];
     const int64_t* const second = ids_ + whole_.cu_seqlens[b];
-    return std::mismatch(first, first + std::min(Length(a), Length(b)), second).first - first;
+    const int64_t tokens =
+        std::mismatch(first, first + std::min(Length(a), Length(b)), second).first - first;
+    if (experts_ == nullptr) return tokens;
+    const int32_t* const of_first = experts_ + whole_.cu_seqlens[a] * experts_per_token_;
+    const int32_t* const of_second = experts_ + whole_.cu_seqlens[b] * experts_per_token_;
+    const int32_t* const end = of_first + tokens * experts_per_token_;
+    return (std::mismatch(of_first, end, of_second).first - of_first) / experts_per_token_;
   }
 
   // Whether keeping `s` whole pays: later sequences would share more tokens with it, beyond those
@@ -86,6 +103,8 @@ class Sharing {
 
   const PackedBatch& whole_;
   const int64_t* const ids_;
+  const int32_t* experts_ = nullptr;  // [num_tokens, experts_per_token_]; null if there are none
+  int64_t experts_per_token_ = 0;
   PackedBatch out_;
   std::vector<int64_t> rows_;
   int64_t next_row_ = 0;   // of the whole batch's
@@ -96,5 +115,15 @@ class Sharing {
 }  // namespace
 
 PackedBatch SharePrefixes(const PackedBatch& whole) { return Sharing(whole).Share(); }
+
+at::Tensor TokenUses(const PackedBatch& batch) {
+  at::Tensor uses = at::ones({batch.num_tokens()}, at::kFloat);
+  auto* const use = uses.mutable_data_ptr<float>();
+  for (size_t i = 0; i + 1 < batch.prefixes.size(); i += 2) {
+    const int64_t first = batch.prefixes[i];
+    for (int64_t t = 0; t < batch.prefixes[i + 1]; ++t) use[first + t] += 1.0f;
+  }
+  return uses;
+}
 
 }  // namespace tandem::trainer

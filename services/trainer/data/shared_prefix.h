@@ -16,12 +16,17 @@ inline bool SharesPrefixes(at::Device device, int64_t sequence_ranks) {
   return device.is_cpu() && sequence_ranks == 1;
 }
 
-// Returns the batch without the leading tokens that a sequence has in common with one before it;
+// Returns the batch without the leading tokens that a sequence has in common with one before it, with
+// equal routed_experts;
 // `prefixes` describes them. Predictions from these tokens use the other sequence's rows, in the
 // same order. `whole` is on the CPU and its sequences are complete. Results are the same; gradients
 // differ only by the order of sums. A sequence shares with the last complete one before it, so
 // samples of a group must be adjacent.
 PackedBatch SharePrefixes(const PackedBatch& whole);
+
+// Returns how many sequences have each token: float32 [num_tokens], on the CPU; 1 but for those of
+// shared prefixes.
+at::Tensor TokenUses(const PackedBatch& batch);
 
 }  // namespace tandem::trainer
 

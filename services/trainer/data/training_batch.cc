@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "common/model/routed_experts.h"
 
 namespace tandem::trainer {
 namespace {
@@ -72,6 +73,25 @@ class TeacherReader {
   int num_top_ = 0;  // for each token; 0 once tokens differ
 };
 
+// The experts of the sample's tokens, segment after segment; unknown ones where a segment has none.
+std::vector<uint16_t> ReadExperts(const common::v1::Sample& sample) {
+  size_t values_per_token = 0;
+  size_t num_tokens = 0;
+  for (const common::v1::Segment& segment : sample.segments()) {
+    num_tokens += segment.token_ids_size();
+    if (segment.routed_experts().empty()) continue;
+    values_per_token = segment.routed_experts().size() / 2 / segment.token_ids_size();
+  }
+  std::vector<uint16_t> out;
+  out.reserve(num_tokens * values_per_token);
+  for (const common::v1::Segment& segment : sample.segments()) {
+    const size_t end = out.size() + segment.token_ids_size() * values_per_token;
+    if (values_per_token > 0) AppendExperts(segment.routed_experts(), out);
+    out.resize(end, model::kUnknownExpert);
+  }
+  return out;
+}
+
 Sequence MakeSequence(const common::v1::Sample& sample) {
   Sequence out;
   out.temperature = sample.temperature() == 0 ? 1.0 : sample.temperature();
@@ -108,6 +128,7 @@ Sequence MakeSequence(const common::v1::Sample& sample) {
   }
   out.token_rewards = std::move(rewards).Take();
   std::move(teacher).MoveTo(out);
+  out.routed_experts = ReadExperts(sample);
   return out;
 }
 
@@ -168,6 +189,13 @@ int64_t TrainingBatch::num_tokens() const {
   int64_t sum = 0;
   for (const Sequence& sequence : sequences) sum += static_cast<int64_t>(sequence.token_ids.size());
   return sum;
+}
+
+void AppendExperts(absl::string_view bytes, std::vector<uint16_t>& experts) {
+  for (size_t i = 0; i + 1 < bytes.size(); i += 2) {
+    experts.push_back(static_cast<uint16_t>(static_cast<uint8_t>(bytes[i]) |
+                                            static_cast<uint8_t>(bytes[i + 1]) << 8));
+  }
 }
 
 TrainingBatch MakeTrainingBatch(absl::Span<const common::v1::Sample> samples) {

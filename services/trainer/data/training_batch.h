@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "tandem/common/v1/sample.pb.h"
 
@@ -46,6 +47,8 @@ struct Sequence {
   // Reward of each of `trained`. As the sample states them, empty if it does not; then, from
   // SpreadRewards() on, with the rest of `reward` on the last one; later minus the KL penalties.
   std::vector<double> token_rewards;
+  // Of each of token_ids (common/model/routed_experts.h); empty if all are unknown.
+  std::vector<uint16_t> routed_experts;
   double temperature = 1.0;
   double reward = 0.0;                    // as judged
   double kl_penalty = 0.0;                // sum of the tokens' KL penalties
@@ -73,6 +76,9 @@ struct TrainingBatch {
   int64_t num_trained_tokens() const;
   int64_t num_tokens() const;
 };
+
+// Appends what Segment.routed_experts holds, little endian.
+void AppendExperts(absl::string_view bytes, std::vector<uint16_t>& experts);
 
 // Requires validated samples. A sample without a group_id is its own group. A temperature of 0
 // counts as 1.

@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -42,6 +43,18 @@ SequenceSlice SliceOf(const PackedBatch& batch, int rank, int size) {
     slice.soft_weights = batch.soft_weights.narrow(0, slice.first_row, count);
   }
   return slice;
+}
+
+at::Tensor TokensOfSlice(const at::Tensor& of_tokens, double padding, int rank, int size) {
+  const int64_t tokens = of_tokens.size(0);
+  const int64_t each = (tokens + size - 1) / size;
+  const int64_t first = std::min(each * rank, tokens);
+  const int64_t own = std::min(each, tokens - first);
+  const at::Tensor part = of_tokens.narrow(0, first, own);
+  if (own == each) return part;
+  std::vector<int64_t> shape = of_tokens.sizes().vec();
+  shape[0] = each - own;
+  return at::cat({part, at::full(shape, padding, of_tokens.options())});
 }
 
 std::vector<at::Tensor> GatherRows(const SequenceSlice& slice, const std::vector<at::Tensor>& own,

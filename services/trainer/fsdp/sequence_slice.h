@@ -27,6 +27,10 @@ struct SequenceSlice {
   at::Tensor soft_ids, soft_weights;  // [rows, K], or undefined; see PackedBatch
 };
 
+// The slice's part of values of the batch's tokens, [num_tokens, ...]; `padding` where the slice has
+// padding.
+at::Tensor TokensOfSlice(const at::Tensor& of_tokens, double padding, int rank, int size);
+
 // The slice of rank `rank` of `size`; for size 1 the batch itself. The batch's rows ascend.
 SequenceSlice SliceOf(const PackedBatch& batch, int rank, int size);
 

@@ -37,6 +37,7 @@
 #include "common/comm/device_mesh.h"
 #include "common/device/device.h"
 #include "common/io/model_folder.h"
+#include "common/model/router_losses.h"
 #include "common/model/transformer.h"
 #include "services/trainer/data/packed_batch.h"
 #include "services/trainer/fsdp/state_memory.h"
@@ -73,6 +74,11 @@ struct ShardedModelOptions {
   uint64_t value_head_seed = 0;
   // Whether CPU shards keep their digests (shard_digests.h). Set it for a published model.
   bool keeps_digests = false;
+  // Adds the losses of the model's routers to the loss of ForwardBackward(). All layers of experts
+  // have equally many.
+  model::RouterLossFactors router_losses;
+  // Routes tokens as PackedBatch::routed_experts says, where it does; otherwise that is not read.
+  bool replays_routing = false;
   // Memory for the shards; on a CPU also for those in compute dtype. `offload_folder` is for kDisk.
   Offload offload = Offload::kNone;
   std::string offload_folder;
@@ -168,6 +174,15 @@ class ShardedModel {
   // For each layer, the rows that each of its experts computed on this rank in the forward passes of
   // ForwardBackward() since the last call; full activation checkpointing counts them twice.
   virtual std::vector<std::vector<int64_t>> TakeExpertRows() { return {}; }
+  // The routers' losses in the ForwardBackward() calls since the last call, without their factors, of
+  // all ranks; zeros without options.router_losses. Each batch counts by its share of
+  // PackedBatch::update_tokens.
+  virtual model::RouterLosses::Values TakeRouterLosses() { return {}; }
+  // Moves the correction biases of routers, if unit_limits.moves_correction_biases: each by `rate` up
+  // if its expert had less than the mean of the layer's load in the ForwardBackward() calls since the
+  // last call, on all ranks, and down if it had more (2408.15664). A token of a shared prefix counts
+  // as often as it is used. A rate of 0 forgets the load. Collective.
+  virtual absl::Status MoveCorrectionBiases(double rate) { return absl::OkStatus(); }
 
  private:
   // Waits for it. INTERNAL if the device has failed.

@@ -78,6 +78,18 @@ bool RotatesByLength(const model::ModelSpec& spec) {
   return std::any_of(spec.ropes.begin(), spec.ropes.end(), model::DependsOnLength);
 }
 
+int64_t NumExperts(const model::ModelSpec& spec) {
+  for (const model::LayerSpec& layer : spec.layers) {
+    if (layer.experts.has_value()) return layer.experts->num_experts;
+  }
+  return 0;
+}
+
+int64_t NumExpertLayers(const model::ModelSpec& spec) {
+  return std::count_if(spec.layers.begin(), spec.layers.end(),
+                       [](const model::LayerSpec& layer) { return layer.experts.has_value(); });
+}
+
 // A batch that predicts nothing, for a rank without rows whose peers' rows its experts compute.
 PackedBatch OneToken() {
   PackedBatch batch;
@@ -126,6 +138,9 @@ absl::StatusOr<std::unique_ptr<ShardedModel>> ShardedModel::Create(ShardedModelO
   RETURN_IF_ERROR(model::CheckTensorParallel(options.spec, shape.tp));
   RETURN_IF_ERROR(model::CheckSequenceParallel(options.spec, shape.tp, shape.sequence));
   RETURN_IF_ERROR(model::CheckExpertParallel(options.spec, options.unit_limits, shape.ep));
+  if (options.replays_routing) {
+    RETURN_IF_ERROR(model::RoutedLayout::Of(options.spec).status());
+  }
   if (options.device.is_cpu()) TensorMemory::Install();
   ASSIGN_OR_RETURN(std::shared_ptr<device::Device> device, device::Device::Create(options.device));
   ASSIGN_OR_RETURN(std::unique_ptr<StateMemory> state_memory,
@@ -151,6 +166,16 @@ ShardedTransformer::ShardedTransformer(ShardedModelOptions options,
       pool_(*device_),
       clock_(device_.get()),
       expert_load_(transformer_.spec()) {
+  if (options_.replays_routing) {
+    routed_layout_ = model::RoutedLayout::Of(transformer_.spec()).value();
+  }
+  if (options_.router_losses.any()) {
+    router_losses_ = std::make_unique<model::RouterLosses>(
+        options_.router_losses, NumExperts(transformer_.spec()), options_.device);
+  }
+  if (options_.unit_limits.moves_correction_biases && options_.trainable) {
+    expert_use_ = std::make_unique<model::ExpertUse>(transformer_.spec(), options_.device);
+  }
   const model::ParameterTable& table = transformer_.table();
   const bool gather_masters = options_.compute_dtype == at::kFloat && state_memory_->on_device();
   std::vector<at::Tensor> gradients;
@@ -169,14 +194,14 @@ ShardedTransformer::ShardedTransformer(ShardedModelOptions options,
       return lends ? comm::ShareableZeros(owned, options_.compute_dtype)
                    : state_memory_->ComputeZeros(owned, options_.compute_dtype);
     };
-    if (!unit.trainable) {
+    if (!unit.trainable && !unit.moved) {
       // No step adds to these values, so they need no more digits than the forward pass reads.
       shard.computed = compute_zeros();
       shard.master = shard.computed;
     } else {
       shard.master = lends && gather_masters ? comm::ShareableZeros(owned, at::kFloat)
                                              : state_memory_->Zeros(owned);
-      if (options_.trainable) shard.grad = state_memory_->Zeros(owned);
+      if (options_.trainable && unit.trainable) shard.grad = state_memory_->Zeros(owned);
       shard.computed = gather_masters ? shard.master : compute_zeros();
     }
     gradients.push_back(shard.grad);
@@ -358,6 +383,10 @@ std::vector<std::vector<int64_t>> ShardedTransformer::TakeExpertRows() {
   return rows;
 }
 
+model::RouterLosses::Values ShardedTransformer::TakeRouterLosses() {
+  return router_losses_ == nullptr ? model::RouterLosses::Values() : router_losses_->Take();
+}
+
 absl::Status ShardedTransformer::CheckHead(bool value_head) const {
   if (transformer_.spec().value_head == value_head) return absl::OkStatus();
   return absl::FailedPreconditionError(
@@ -392,6 +421,17 @@ absl::Status ShardedTransformer::CheckBatch(const PackedBatch& batch) const {
             : "nothing"));
   };
   const int64_t num_rows = batch.rows.defined() ? batch.rows.numel() : 0;
+  if (routed_layout_.has_value() && batch.routed_experts.defined()) {
+    const at::Tensor& experts = batch.routed_experts;
+    if (experts.dim() != 2 || experts.size(0) != num_tokens ||
+        experts.size(1) != routed_layout_->values_per_token() ||
+        experts.scalar_type() != at::kInt) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("packed batch: routed_experts should be Int [", num_tokens, ", ",
+                       routed_layout_->values_per_token(), "], found ",
+                       c10::toString(experts.scalar_type()), " of ", experts.numel(), " elements"));
+    }
+  }
   RETURN_IF_ERROR(check(batch.token_ids, num_tokens, at::kLong, "token_ids"));
   RETURN_IF_ERROR(check(batch.positions, num_tokens, at::kLong, "positions"));
   RETURN_IF_ERROR(check(batch.rows, num_rows, at::kLong, "rows"));
@@ -414,6 +454,7 @@ ShardedTransformer::Pass ShardedTransformer::MakePass(const PackedBatch& batch) 
   pass.place = "batch";
   pass.without_rows = batch.num_tokens() == 0 || !batch.rows.defined() || batch.rows.numel() == 0;
   pass.empty = pass.without_rows && transformer_.expert_group() == nullptr;
+  pass.update_tokens = batch.update_tokens;
   if (pass.empty) return pass;
   if (pass.without_rows) {
     FillPass(OneToken(), pass);
@@ -430,8 +471,16 @@ void ShardedTransformer::FillPass(const PackedBatch& batch, Pass& pass) const {
   const bool by_length = RotatesByLength(transformer_.spec());
   const bool shares =
       SharesPrefixes(options_.device, group.size()) && !options_.eager_attention && !by_length;
-  const PackedBatch shared = shares ? SharePrefixes(batch) : batch;
+  PackedBatch whole = batch;
+  // Prefixes that differ in nothing else are shared.
+  if (!routed_layout_.has_value()) whole.routed_experts = at::Tensor();
+  const PackedBatch shared = shares ? SharePrefixes(whole) : whole;
   pass.slice = SliceOf(shared, group.rank(), group.size());
+  if (router_losses_ != nullptr || expert_use_ != nullptr) {
+    pass.token_uses = device::Upload(
+        TokensOfSlice(TokenUses(shared), /*padding=*/0.0, group.rank(), group.size()),
+        options_.device);
+  }
   pass.token_ids = device::Upload(pass.slice.token_ids, options_.device);
   pass.positions = device::Upload(pass.slice.positions, options_.device);
   pass.rows = device::Upload(pass.slice.rows, options_.device);
@@ -440,6 +489,13 @@ void ShardedTransformer::FillPass(const PackedBatch& batch, Pass& pass) const {
   if (pass.slice.soft_ids.defined()) {
     pass.soft_ids = device::Upload(pass.slice.soft_ids, options_.device);
     pass.soft_weights = device::Upload(pass.slice.soft_weights, options_.device);
+  }
+  if (routed_layout_.has_value() && shared.routed_experts.defined()) {
+    const at::Tensor experts =
+        TokensOfSlice(shared.routed_experts, /*padding=*/-1, group.rank(), group.size())
+            .view({-1, routed_layout_->num_layers(), routed_layout_->top_k()});
+    pass.replay = std::make_unique<model::ExpertReplay>(*routed_layout_,
+                                                        device::Upload(experts, options_.device));
   }
   pass.rotary = transformer_.MakeRotary(
       pass.positions, by_length ? SliceLengths(pass.slice, group.rank()) : at::Tensor());
@@ -522,6 +578,12 @@ absl::StatusOr<ShardedTransformer::HeadResults> ShardedTransformer::ForwardSteps
 
 absl::StatusOr<at::Tensor> ShardedTransformer::ForwardBackwardSteps(Pass& pass,
                                                                     const HeadLoss& loss) {
+  if (expert_use_ != nullptr) expert_use_->Begin(pass.token_uses);
+  if (router_losses_ != nullptr) {
+    router_losses_->Begin(
+        pass.token_uses,
+        pass.update_tokens * static_cast<double>(NumExpertLayers(transformer_.spec())));
+  }
   gatherer_->Begin(stages_.UnitsOfSteps(/*backward=*/true));
   PassOps ops(*this, pass, &loss);
   RETURN_IF_ERROR(sharding::TrainingPass(ops, stages_));
@@ -553,9 +615,16 @@ at::Tensor ShardedTransformer::PassOps::RunStage(int stage, const at::Tensor& in
   const UnitGatherer& parameters = *model_.gatherer_;
   if (stage == 0) return transformer.Embed(parameters, pass_.token_ids, pass_.positions);
   const bool selective = saves == sharding::Saves::kSelected;
+  model::RouterPass routers;
+  routers.replay = pass_.replay.get();
+  if (counts_load()) {
+    routers.load = &model_.expert_load_;
+    routers.losses = model_.router_losses_.get();
+    routers.use = model_.expert_use_.get();
+    routers.is_recomputed = saves != model_.stages_.SavesOf(stage);
+  }
   at::Tensor x = transformer.Block(parameters, stage - 1, input, pass_.rotary, *pass_.attention,
-                                   selective ? &graph : nullptr,
-                                   counts_load() ? &model_.expert_load_ : nullptr);
+                                   selective ? &graph : nullptr, &routers);
   if (selective) graph.Drop();
   return x;
 }
@@ -565,6 +634,7 @@ at::Tensor ShardedTransformer::PassOps::Detach(const at::Tensor& x, bool needs_g
 }
 
 absl::StatusOr<at::Tensor> ShardedTransformer::PassOps::Head(at::Tensor x) {
+  RETURN_IF_ERROR(model_.FinishRouterLosses(pass_));
   return model_.HeadStep(pass_, std::move(x), *loss_, loss_value_);
 }
 
@@ -589,6 +659,58 @@ absl::Status ShardedTransformer::PassOps::AddGradients(int stage,
 absl::Status ShardedTransformer::PassOps::FinishGradients() {
   pass_.place = "gradients";
   return model_.reducer_->Finish();
+}
+
+absl::Status ShardedTransformer::FinishRouterLosses(const Pass& pass) {
+  if (router_losses_ == nullptr) return absl::OkStatus();
+  RETURN_IF_ERROR(SumOverTokens(router_losses_->sums(), "the routers' losses"));
+  router_losses_->Finish();
+  return absl::OkStatus();
+}
+
+absl::Status ShardedTransformer::SumOverTokens(at::Tensor& sums, const char* what) {
+  // Tensor-parallel ranks route the same tokens.
+  if (options_.mesh->tensor().rank() != 0) sums.zero_();
+  ASSIGN_OR_RETURN(auto work, options_.mesh->world().AllReduce(sums, comm::ReduceOp::kSum, what));
+  return work->Wait();
+}
+
+absl::Status ShardedTransformer::MoveCorrectionBiases(double rate) {
+  if (expert_use_ == nullptr) return absl::OkStatus();
+  if (rate == 0) {
+    expert_use_->Clear();
+    return absl::OkStatus();
+  }
+  RETURN_IF_ERROR(SumOverTokens(expert_use_->sums(), "the experts' loads"));
+  return Guarded<absl::Status>(options_.mesh->rank(), "moving correction biases", [&] {
+    const at::NoGradGuard no_grad;
+    for (int64_t layer = 0; layer < transformer_.spec().num_layers(); ++layer) {
+      MoveCorrectionBias(layer, rate);
+    }
+    for (size_t u = 0; u < shards_.size(); ++u) {
+      if (!transformer_.table().units()[u].moved) continue;
+      MasterChanged(static_cast<int>(u), 0, shards_[u].master.numel());
+    }
+    expert_use_->Clear();
+    return absl::OkStatus();
+  });
+}
+
+void ShardedTransformer::MoveCorrectionBias(int64_t layer, double rate) {
+  const model::ParameterTable& table = transformer_.table();
+  const auto& experts = table.layer(layer).experts;
+  const int index = experts.has_value() ? experts->router.correction_bias : -1;
+  if (index < 0 || !table.parameter(index).moved) return;
+  const model::Parameter& parameter = table.parameter(index);
+  const UnitShard& shard = shards_[parameter.unit];
+  const int64_t begin = std::max(parameter.offset, shard.offset);
+  const int64_t end =
+      std::min(parameter.offset + parameter.numel, shard.offset + shard.master.numel());
+  if (begin >= end) return;
+  const at::Tensor loads = expert_use_->OfLayer(layer);
+  const at::Tensor step = ((loads.mean() - loads).sign() * rate).to(shard.master.options());
+  shard.master.narrow(0, begin - shard.offset, end - begin)
+      .add_(step.narrow(0, begin - parameter.offset, end - begin));
 }
 
 absl::StatusOr<at::Tensor> ShardedTransformer::HeadStep(Pass& pass, at::Tensor x,
@@ -640,8 +762,11 @@ absl::StatusOr<at::Tensor> ShardedTransformer::HeadStep(Pass& pass, at::Tensor x
       }
     }
   }
-  if (!x_gradient.defined() && !pass.empty && transformer_.expert_group() != nullptr) {
-    // The peers' gradients travel to the experts and back, so this rank takes part.
+  const bool of_routers = router_losses_ != nullptr && !pass.without_rows;
+  if (!x_gradient.defined() && !pass.empty &&
+      (transformer_.expert_group() != nullptr || of_routers)) {
+    // The peers' gradients travel to the experts and back, so this rank takes part; and losses of
+    // routers have gradients without the head's.
     x_gradient = at::zeros(x.sizes(), x.options());
   }
   RETURN_IF_ERROR(AddGradients(stages_.head(), gradients));

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -60,6 +61,8 @@ class ShardedTransformer : public ShardedModel {
   int peak_gathered_units() const override { return gatherer_->peak_units(); }
   std::vector<std::pair<std::string, double>> TakePhaseSeconds() override { return clock_.Take(); }
   std::vector<std::vector<int64_t>> TakeExpertRows() override;
+  model::RouterLosses::Values TakeRouterLosses() override;
+  absl::Status MoveCorrectionBiases(double rate) override;
 
  private:
   // The head's outputs for each row: log-probs and entropies, with sums of squared probabilities
@@ -80,7 +83,10 @@ class ShardedTransformer : public ShardedModel {
     bool distinct_rows = true;                          // no row predicts for several sequences
     bool sums_squares = false;                          // of the head's probabilities, too
     bool all_rows = false;                              // the head sees every token of the slice
-    std::string place;                                  // the current stage, for errors
+    at::Tensor token_uses;  // of the slice's tokens; undefined unless choices are counted
+    double update_tokens = 0;
+    std::unique_ptr<model::ExpertReplay> replay;  // null: the routers choose
+    std::string place;                            // the current stage, for errors
   };
   // The operations of sharding::ForwardPass() and TrainingPass() on tensors.
   class PassOps {
@@ -143,6 +149,13 @@ class ShardedTransformer : public ShardedModel {
   absl::StatusOr<at::Tensor> ForwardBackwardSteps(Pass& pass, const HeadLoss& loss);
   absl::StatusOr<at::Tensor> TrainHead(const PackedBatch& batch, bool value_head,
                                        const HeadLoss& loss);
+  // Sums over the ranks that have tokens of their own.
+  absl::Status SumOverTokens(at::Tensor& sums, const char* what);
+  // Moves the correction bias of the layer's router, if it has one, on the part of it that this rank
+  // owns.
+  void MoveCorrectionBias(int64_t layer, double rate);
+  // Adds up the routers' losses of all ranks.
+  absl::Status FinishRouterLosses(const Pass& pass);
   // Head, loss and the head's backward. Returns the gradient of the residual stream.
   absl::StatusOr<at::Tensor> HeadStep(Pass& pass, at::Tensor x, const HeadLoss& loss,
                                       at::Tensor& loss_value);
@@ -155,7 +168,10 @@ class ShardedTransformer : public ShardedModel {
   const std::unique_ptr<StateMemory> state_memory_;
   BufferPool pool_;
   PhaseClock clock_;
+  std::optional<model::RoutedLayout> routed_layout_;  // if routing is replayed
   model::ExpertLoad expert_load_;
+  std::unique_ptr<model::RouterLosses> router_losses_;  // null without any
+  std::unique_ptr<model::ExpertUse> expert_use_;        // null unless biases are moved
   std::vector<UnitShard> shards_;
   // Each unit's shard as the device reads it; the master itself if no copy is needed.
   std::vector<at::Tensor> compute_shards_;

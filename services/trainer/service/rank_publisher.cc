@@ -62,9 +62,10 @@ absl::StatusOr<std::unique_ptr<RankPublisher>> RankPublisher::Create(
       options.control == nullptr ? engine.mesh().world() : *options.control;
   std::unique_ptr<RankPublisher> out(
       new RankPublisher(engine, config, control, std::move(options.group_secret), std::move(ops)));
-  const model::ParameterTable whole(
-      engine.spec(),
-      {.frozen_parameters = engine.policy().transformer().table().unit_limits().frozen_parameters});
+  const model::UnitLimits& limits = engine.policy().transformer().table().unit_limits();
+  const model::ParameterTable whole(engine.spec(),
+                                    {.frozen_parameters = limits.frozen_parameters,
+                                     .moves_correction_biases = limits.moves_correction_biases});
   ASSIGN_OR_RETURN(out->manifest_,
                    weights::MakeManifest(whole, model::FileDType(engine.compute_dtype())));
   const bool gathers =

@@ -14,6 +14,7 @@
 #include "common/model/parameter_table.h"
 #include "common/model/stored_layout.h"
 #include "common/rank_setup/rank_setup.h"
+#include "common/rank_setup/router_checks.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
 #include "services/trainer/algorithm/expert_metrics.h"
@@ -112,6 +113,7 @@ absl::StatusOr<model::ModelSpec> TrainerEngine::CheckConfig(const config::v1::Ru
       << model_config.path;
   RETURN_IF_ERROR(model::CheckFrozenParameters(spec, {config.trainer().frozen_parameters().begin(),
                                                       config.trainer().frozen_parameters().end()}));
+  RETURN_IF_ERROR(setup::CheckRouters(config, spec));
   RETURN_IF_ERROR(CheckWeights(config, path, spec)) << "model.path";
   if (setup::HasCritic(config)) {
     const absl::StatusOr<model::ModelSpec> critic = CriticSpecOf(config, spec);
@@ -146,6 +148,8 @@ absl::StatusOr<std::unique_ptr<TrainerEngine>> TrainerEngine::Create(
 
   // The other models, which have the same options otherwise, are not published.
   ShardedModelOptions of_policy = options;
+  of_policy.router_losses = RouterLossesOf(config.actor());
+  of_policy.replays_routing = config.actor().router_replay() == config::v1::ROUTER_REPLAY_R3;
   of_policy.keeps_digests =
       config.trainer().weight_transport() != config::v1::WEIGHT_TRANSPORT_BROADCAST;
   ASSIGN_OR_RETURN(engine->policy_, ShardedModel::Create(std::move(of_policy)));
@@ -224,6 +228,7 @@ absl::Status TrainerEngine::MakeCritic() {
   ShardedModelOptions options = model_options_;
   ASSIGN_OR_RETURN(options.spec, CriticSpecOf(config_, spec()));
   options.unit_limits.frozen_parameters.clear();  // they name tensors of the policy
+  options.unit_limits.moves_correction_biases = false;
   options.value_head_seed = config_.seed();
   ASSIGN_OR_RETURN(critic_, ShardedModel::Create(options));
   RETURN_IF_ERROR(FillModel(config_, CriticPathOf(config_), *critic_))

@@ -8,6 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/io/model_folder.h"
+#include "common/model/routed_experts.h"
+#include "common/rank_setup/router_checks.h"
 #include "common/rpc/policy_version.h"
 #include "common/rpc/proto_duration.h"
 #include "common/rpc/request_id.h"
@@ -114,6 +116,10 @@ SampleLimits TrainerLeader::LimitsFor(v1::Objective objective) const {
     out.needs_baseline_reward = step.needs_baseline_reward();
     out.needs_reward_parts = step.needs_reward_parts();
     out.needs_teacher_logprobs = step.teacher.on_policy;
+    out.needs_routed_experts = config_.actor().router_replay() == config::v1::ROUTER_REPLAY_R3;
+  }
+  if (auto layout = model::RoutedLayout::Of(engine_.spec()); layout.ok()) {
+    out.routed_layout = *std::move(layout);
   }
   absl::MutexLock lock(&mu_);
   out.incarnations = incarnations_;
@@ -144,6 +150,10 @@ absl::StatusOr<TrainerLeader::HeaderMeaning> TrainerLeader::CheckHeader(
         absl::StrCat("expected OBJECTIVE_SUPERVISED, OBJECTIVE_POLICY_GRADIENT or "
                      "OBJECTIVE_PREFERENCE; found ",
                      static_cast<int>(header.objective())));
+  }
+  if (header.objective() != v1::OBJECTIVE_POLICY_GRADIENT) {
+    RETURN_IF_ERROR(setup::CheckRoutersOf(
+        header.objective() == v1::OBJECTIVE_PREFERENCE ? "dpo" : "sft", config_.actor()));
   }
   if (header.total_steps() < 0) {
     return rpc::InvalidField("header.total_steps",

@@ -49,6 +49,19 @@ using namespace model_names;
 void Use(int64_t rows);
 }  // namespace tandem::model::expert_load_example
 
+namespace tandem::model::expert_recorder_example {
+using namespace model_names;
+extern RoutedLayout layout;
+extern int64_t num_tokens, first_token, count;
+void Use(absl::Span<const uint16_t> experts);
+}  // namespace tandem::model::expert_recorder_example
+
+namespace tandem::model::expert_replay_example {
+using namespace model_names;
+extern RoutedLayout layout;
+extern at::Tensor experts;
+}  // namespace tandem::model::expert_replay_example
+
 namespace tandem::model::expert_rows_example {
 using namespace model_names;
 extern at::Tensor experts, token_weights;
@@ -190,5 +203,24 @@ using namespace model_names;
 namespace tandem::model::worker_pool_example {
 void RunStep();
 }  // namespace tandem::model::worker_pool_example
+
+namespace tandem::model::routed_experts_example {
+using namespace model_names;
+extern int64_t num_tokens;
+}  // namespace tandem::model::routed_experts_example
+
+namespace tandem::model::router_losses_example {
+using namespace model_names;
+extern at::Tensor token_weights, logits, experts;
+extern double total_rows;
+extern int64_t num_experts;
+void AllReduce(at::Tensor& sums);
+void Backward();
+}  // namespace tandem::model::router_losses_example
+
+namespace tandem::model::router_pass_example {
+using namespace model_names;
+extern ExpertLoad load;
+}  // namespace tandem::model::router_pass_example
 
 #endif  // TANDEM_TESTS_HEADER_EXAMPLES_COMMON_MODEL_H_

@@ -10,6 +10,7 @@
 #include "common/io/jsonl.h"
 #include "common/io/model_config.h"
 #include "common/model/model_spec.h"
+#include "common/rank_setup/router_checks.h"
 #include "common/status/status_macros.h"
 #include "tools/tandem/commands/command.h"
 #include "tools/tandem/commands/machine_check.h"
@@ -55,6 +56,9 @@ absl::Status CheckKeys(const config::v1::RunConfig& config, const config::Places
         "trainer.save_best: tandem replay evaluates nothing and keeps no best model; remove the "
         "key "
         "(--set trainer.save_best=)";
+  } else if (const absl::Status routers = setup::CheckRoutersOf("replay", config.actor());
+             !routers.ok()) {
+    problem = std::string(routers.message());
   }
   if (problem.empty()) return absl::OkStatus();
   return Misuse(absl::InvalidArgumentError(plan::WithPlace(places, problem)));

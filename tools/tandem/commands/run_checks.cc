@@ -12,6 +12,7 @@
 #include "common/config/summary.h"
 #include "common/config/teacher.h"
 #include "common/model/rotary_frequencies.h"
+#include "common/rank_setup/router_checks.h"
 #include "common/status/status_macros.h"
 #include "common/text/count.h"
 #include "tools/tandem/commands/best_metric_check.h"
@@ -66,6 +67,11 @@ absl::StatusOr<std::vector<std::string>> CheckRun(const CheckedRun& run) {
   std::vector<std::string> warnings;
   RETURN_IF_ERROR(CheckRows(run, warnings));
   RETURN_IF_ERROR(CheckBestMetric(run));
+  RETURN_IF_ERROR(setup::CheckRouters(run.config, run.spec));
+  RETURN_IF_ERROR(setup::CheckRoutersOf(run.by_preference   ? "dpo"
+                                        : run.reinforcement ? "train"
+                                                            : "sft",
+                                        run.config.actor()));
   const config::v1::AdvEstimator estimator = run.config.algorithm().adv_estimator();
   if (run.reinforcement && estimator == config::v1::ADV_ESTIMATOR_GDPO &&
       run.config.reward().rewards_size() == 0) {

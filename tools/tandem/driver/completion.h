@@ -90,6 +90,10 @@ struct Completion {
   int64_t num_prompt_tokens = 0;
   int64_t num_cached_tokens = 0;
   std::string replica;  // its id
+  // If the rollouts return them (completion_experts.h): the experts of token_ids, those of the last
+  // ones perhaps missing while they arrive, and of the prompt.
+  std::string routed_experts;
+  std::string prompt_routed_experts;
 };
 
 // "stop", "length", "max_turns" or "aborted", as in the run's files.

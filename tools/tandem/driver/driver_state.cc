@@ -26,6 +26,8 @@ v1::Completion ToProto(const Completion& completion) {
   out.set_num_turns(completion.facts.num_turns);
   out.set_num_tool_calls(completion.facts.num_tool_calls);
   out.set_num_malformed_tool_calls(completion.facts.num_malformed_calls);
+  out.set_routed_experts(completion.routed_experts);
+  out.set_prompt_routed_experts(completion.prompt_routed_experts);
   return out;
 }
 
@@ -44,6 +46,8 @@ Completion FromProto(const v1::Completion& completion) {
   out.facts.num_turns = completion.num_turns();
   out.facts.num_tool_calls = completion.num_tool_calls();
   out.facts.num_malformed_calls = completion.num_malformed_tool_calls();
+  out.routed_experts = completion.routed_experts();
+  out.prompt_routed_experts = completion.prompt_routed_experts();
   return out;
 }
 

@@ -38,7 +38,12 @@ void PassRewards(const std::vector<double>& rewards, EpisodeSequence& sequence) 
 
 std::vector<EpisodeSequence> SequencesOf(const std::vector<uint32_t>& prompt_ids,
                                          const Completion& completion) {
-  std::vector<EpisodeSequence> out = {{prompt_ids, {}}};
+  std::vector<EpisodeSequence> out = {{prompt_ids, completion.prompt_routed_experts, {}}};
+  const auto experts = [&completion](int64_t begin, int64_t end) {
+    if (completion.routed_experts.empty()) return std::string();
+    const size_t each = completion.routed_experts.size() / completion.token_ids.size();
+    return completion.routed_experts.substr(begin * each, (end - begin) * each);
+  };
   std::vector<EpisodeSegment> segments = completion.segments;
   if (segments.empty()) {
     segments = {
@@ -51,7 +56,7 @@ std::vector<EpisodeSequence> SequencesOf(const std::vector<uint32_t>& prompt_ids
     switch (segment.kind) {
       case common::v1::SEGMENT_KIND_PROMPT:
         PassRewards(Slice(completion.token_rewards, begin, end), out.back());
-        out.push_back({std::move(ids), {}});
+        out.push_back({std::move(ids), experts(begin, end), {}});
         break;
       case common::v1::SEGMENT_KIND_SAMPLED:
         out.back().parts.push_back(
@@ -61,7 +66,8 @@ std::vector<EpisodeSequence> SequencesOf(const std::vector<uint32_t>& prompt_ids
              .logprobs = Slice(completion.processed_logprobs, begin, end),
              .teacher_logprobs = Slice(completion.teacher_logprobs, begin, end),
              .token_rewards = Slice(completion.token_rewards, begin, end),
-             .version_spans = SpansOf(completion, begin, end)});
+             .version_spans = SpansOf(completion, begin, end),
+             .routed_experts = experts(begin, end)});
         break;
       default:  // the environment's
         PassRewards(Slice(completion.token_rewards, begin, end), out.back());
@@ -70,7 +76,8 @@ std::vector<EpisodeSequence> SequencesOf(const std::vector<uint32_t>& prompt_ids
                                     .logprobs = {},
                                     .teacher_logprobs = {},
                                     .token_rewards = {},
-                                    .version_spans = {}});
+                                    .version_spans = {},
+                                    .routed_experts = experts(begin, end)});
         break;
     }
     begin = end;

@@ -6,6 +6,7 @@
 #define TANDEM_TOOLS_TANDEM_DRIVER_EPISODE_SEQUENCES_H_
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "tools/tandem/driver/completion.h"
@@ -22,10 +23,12 @@ struct SequencePart {
   std::vector<float> teacher_logprobs;
   std::vector<double> token_rewards;
   std::vector<common::v1::VersionSpan> version_spans;  // counted from the part's first token
+  std::string routed_experts;  // of every part; empty if unknown (completion_experts.h)
 };
 
 struct EpisodeSequence {
   std::vector<uint32_t> prompt_ids;
+  std::string prompt_experts;
   std::vector<SequencePart> parts;
 };
 

@@ -39,6 +39,7 @@ RolloutFleet::GenerateOptions GroupSampling(const config::v1::RunConfig& config,
   if (config.algorithm().adv_estimator() == config::v1::ADV_ESTIMATOR_REMAX) {
     out.baseline = GreedySampling(config);
   }
+  out.return_routed_experts = config.actor().router_replay() == config::v1::ROUTER_REPLAY_R3;
   return out;
 }
 

@@ -7,6 +7,7 @@
 #include "absl/time/clock.h"
 #include "common/status/status_macros.h"
 #include "common/tool_calls/registry.h"
+#include "tools/tandem/driver/completion_experts.h"
 #include "tools/tandem/environment/observation_text.h"
 #include "tools/tandem/environment/turn_calls.h"
 
@@ -115,6 +116,7 @@ class MultiTurnEpisode : public Episode {
       return absl::InternalError("expected a turn of at least one token, found none");
     }
     const auto begin = static_cast<int64_t>(out_.token_ids.size());
+    AddExperts(completion);
     Append(completion.token_ids, turn_.token_ids);
     Append(completion.token_ids, out_.token_ids);
     Append(completion.logprobs, out_.logprobs);
@@ -138,6 +140,23 @@ class MultiTurnEpisode : public Episode {
     sampled_.is_cut = completion.finish_reason == common::v1::FINISH_REASON_LENGTH;
     RETURN_IF_ERROR(ReadText(completion.token_ids));
     return absl::OkStatus();
+  }
+
+  // Appends the experts of the sampled tokens. The request computed all tokens before them, so that it
+  // tells the experts of observations, and of the last token of each earlier turn.
+  void AddExperts(const Completion& completion) {
+    const size_t each = BytesPerToken(completion);
+    if (each == 0) return;
+    const absl::string_view before = completion.prompt_routed_experts;
+    const size_t tail = std::min(turn_.token_ids.size(), out_.token_ids.size());
+    const size_t of_prompt = before.size() - std::min(before.size(), tail * each);
+    FillUnknown(before.substr(of_prompt), each, (out_.token_ids.size() - tail) * each,
+                out_.routed_experts);
+    if (out_.token_ids.empty()) {
+      out_.prompt_routed_experts = completion.prompt_routed_experts;
+      out_.num_prompt_tokens = completion.num_prompt_tokens;
+    }
+    absl::StrAppend(&out_.routed_experts, completion.routed_experts);
   }
 
   // Sets the text of the turn, and whether the model ended it.
@@ -286,6 +305,7 @@ class MultiTurnEpisode : public Episode {
     Append(ids, out_.token_ids);
     out_.logprobs.resize(out_.token_ids.size());
     out_.processed_logprobs.resize(out_.token_ids.size());
+    FillUp(out_);
     const auto size = static_cast<int64_t>(ids.size());
     out_.segments.push_back({kind, size, 0});
     if (kind == common::v1::SEGMENT_KIND_ENVIRONMENT) num_tokens_ += size;
@@ -309,6 +329,7 @@ class MultiTurnEpisode : public Episode {
     out_.token_ids.resize(before_observation_);
     out_.logprobs.resize(before_observation_);
     out_.processed_logprobs.resize(before_observation_);
+    FillUp(out_);
     out_.text = text_before_observation_;
     out_.segments.pop_back();
     return false;

@@ -7,6 +7,7 @@
 #include "common/rpc/enum_check.h"
 #include "common/rpc/policy_version.h"
 #include "common/rpc/status_conversion.h"
+#include "tools/tandem/driver/completion_experts.h"
 
 namespace tandem::driver {
 namespace {
@@ -82,6 +83,7 @@ GenerateRequest PartialGroup::NextRequest() {
     if (GoesOn(completion)) {
       completion.finish_reason = FINISH_REASON_UNSPECIFIED;
       completion.text.clear();
+      FillUp(completion);
     }
     if (is_new) continue;
     rollout::v1::BegunSample* begun = out.add_begun();
@@ -139,6 +141,16 @@ absl::Status PartialGroup::Append(const GenerateResponse& response) {
   if (response.num_prompt_tokens() > 0) {
     completion.num_prompt_tokens = response.num_prompt_tokens();
     completion.num_cached_tokens = response.num_cached_tokens();
+  }
+  if (completion.prompt_routed_experts.empty()) {
+    completion.prompt_routed_experts = response.prompt_routed_experts();
+  }
+  completion.routed_experts += response.routed_experts();
+  const size_t most = BytesPerToken(completion) * completion.token_ids.size();
+  if (completion.routed_experts.size() > most) {
+    return absl::InternalError(absl::StrCat(completion.token_ids.size(), " tokens came with ",
+                                            completion.routed_experts.size(),
+                                            " bytes of experts, expected at most ", most));
   }
   // The values that the server chose apply to the rest as well.
   if (!request_.sampling().has_seed() && response.num_prompt_tokens() > 0) {

@@ -140,6 +140,7 @@ std::shared_ptr<RolloutFleet::Run> RolloutFleet::Start(
                                            static_cast<uint64_t>(place) + 1);
     }
     request.set_return_text(options.return_text);
+    request.set_return_routed_experts(options.return_routed_experts && !is_baseline);
     {
       absl::MutexLock lock(&mu_);
       request.set_stream(StreamsResponses());

@@ -62,6 +62,7 @@ class RolloutFleet {
     // at the same time as the others, so it adds no wait.
     std::optional<rollout::v1::SamplingParams> baseline;
     bool return_text = true;
+    bool return_routed_experts = false;  // not of the baseline
     // Id of the replica that should take the request if it can: its cache may hold the prompt. Empty:
     // the one with the fewest outstanding tokens.
     std::string replica;

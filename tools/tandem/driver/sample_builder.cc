@@ -58,6 +58,7 @@ void AddPart(const SequencePart& part, Sample& sample) {
                                            part.teacher_logprobs.end());
   segment->mutable_token_rewards()->Add(part.token_rewards.begin(), part.token_rewards.end());
   for (const auto& span : part.version_spans) *segment->add_version_spans() = span;
+  segment->set_routed_experts(part.routed_experts);
 }
 
 }  // namespace
@@ -74,7 +75,8 @@ std::vector<Sample> ToSamples(int64_t step, const std::vector<Group>& groups, do
         sample.set_sample_id(absl::StrCat(step, "/", g, "/", index));
         sample.set_index(index++);
         AddFacts(group, completion, temperature, sample);
-        AddSegment(sample, common::v1::SEGMENT_KIND_PROMPT, sequence.prompt_ids);
+        AddSegment(sample, common::v1::SEGMENT_KIND_PROMPT, sequence.prompt_ids)
+            ->set_routed_experts(sequence.prompt_experts);
         for (const SequencePart& part : sequence.parts) AddPart(part, sample);
       }
     }

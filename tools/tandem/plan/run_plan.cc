@@ -7,6 +7,7 @@
 #include "common/model/parallel_fit.h"
 #include "common/rank_setup/mesh_shape.h"
 #include "common/rank_setup/rank_setup.h"
+#include "common/rank_setup/router_checks.h"
 #include "common/status/status_macros.h"
 #include "tools/tandem/plan/auto_plan.h"
 #include "tools/tandem/plan/mesh_fit.h"
@@ -72,6 +73,10 @@ absl::StatusOr<RunPlan> PlanRun(const PlanRequest& request) {
       model::CheckFrozenParameters(request.spec, {frozen.begin(), frozen.end()});
   if (!names.ok()) {
     return absl::InvalidArgumentError(WithPlace(request.places, std::string(names.message())));
+  }
+  const absl::Status routers = setup::CheckRouters(request.config, request.spec);
+  if (!routers.ok()) {
+    return absl::InvalidArgumentError(WithPlace(request.places, std::string(routers.message())));
   }
   if (request.config.trainer().mesh() == "auto") return ChoosePlan(request);
   ASSIGN_OR_RETURN(RunPlan plan, EvaluatePlan(request, request.config));

@@ -66,6 +66,7 @@ ShardedMemory::ShardedMemory(MemoryLedger& ledger, const model::ModelSpec& spec,
     const int ranks = unit.of_experts ? setup.mesh.dp_shard : setup.mesh.num_shards();
     units_.push_back({.extent = sharding::ExtentOf(unit.numel, ranks),
                       .trainable = unit.trainable,
+                      .has_master = unit.trainable || unit.moved,
                       .alone = ranks == 1 && setup.offload == config::v1::OFFLOAD_NONE});
   }
   using Reduction = sharding::GradientReduction<ReductionOps>;
@@ -97,6 +98,12 @@ int64_t ShardedMemory::owned() const {
 int64_t ShardedMemory::trained() const {
   int64_t sum = 0;
   for (const Unit& unit : units_) sum += unit.trainable ? unit.extent.owned : 0;
+  return sum;
+}
+
+int64_t ShardedMemory::masters() const {
+  int64_t sum = 0;
+  for (const Unit& unit : units_) sum += unit.has_master ? unit.extent.owned : 0;
   return sum;
 }
 
@@ -135,8 +142,8 @@ void ShardedMemory::CountMuon() {
 
 int64_t ShardedMemory::shard_bytes() const {
   const bool casts = setup_.element_bytes != kFloat;
-  const int64_t computed = casts ? owned() : owned() - trained();
-  return trained() * kFloat + computed * setup_.element_bytes;
+  const int64_t computed = casts ? owned() : owned() - masters();
+  return masters() * kFloat + computed * setup_.element_bytes;
 }
 
 int64_t ShardedMemory::largest_unit() const {

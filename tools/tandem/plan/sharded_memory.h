@@ -115,6 +115,7 @@ class ShardedMemory {
   struct Unit {
     sharding::ShardExtent extent;  // of this rank's part of the model
     bool trainable = true;
+    bool has_master = true;  // a step changes it
     // The shard is the unit, and nothing is gathered. An offloaded shard counts as a gathered unit: it
     // takes memory while it is read.
     bool alone = false;
@@ -133,6 +134,7 @@ class ShardedMemory {
   void CountMuon();
   // Bytes of masters, and of shards in compute dtype that are not the masters.
   int64_t shard_bytes() const;
+  int64_t masters() const;  // elements that this rank owns of what steps change
   std::vector<sharding::ShardExtent> Extents() const;
 
   void Begin(bool backward);

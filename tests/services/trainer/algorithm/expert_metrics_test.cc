@@ -27,16 +27,33 @@ TEST(ExpertMetrics, AreThoseOfAllRanksRows) {
     // 6 and 2 rows of the first expert, 2 and 2 of the second, none of the others.
     const int64_t most = mesh.rank() == 0 ? 6 : 2;
     ASSERT_OK(AddExpertMetrics({{}, {most, 2, 0, 0}, {1, 1}}, mesh, at::kCPU, metrics));
-    EXPECT_THAT(metrics,
-                UnorderedElementsAre(
-                    Pair("experts/layer_1/largest_load", 8.0 / 3),
-                    Pair("experts/layer_1/unused", 0.5), Pair("experts/layer_1/smallest_load", 0.0),
-                    // -(2/3 ln 2/3 + 1/3 ln 1/3) / ln 4
-                    Pair("experts/layer_1/load_entropy", DoubleNear(0.459147917, 1e-8)),
-                    Pair("experts/layer_2/largest_load", 1.0), Pair("experts/layer_2/unused", 0.0),
-                    Pair("experts/layer_2/smallest_load", 1.0),
-                    Pair("experts/layer_2/load_entropy", DoubleNear(1.0, 1e-12)),
-                    Pair("experts/largest_load", 8.0 / 3)));
+    EXPECT_THAT(
+        metrics,
+        UnorderedElementsAre(
+            Pair("experts/layer_1/largest_load", 8.0 / 3), Pair("experts/layer_1/unused", 0.5),
+            Pair("experts/layer_1/smallest_load", 0.0),
+            // -(2/3 ln 2/3 + 1/3 ln 1/3) / ln 4
+            Pair("experts/layer_1/load_entropy", DoubleNear(0.459147917, 1e-8)),
+            Pair("experts/layer_2/largest_load", 1.0), Pair("experts/layer_2/unused", 0.0),
+            Pair("experts/layer_2/smallest_load", 1.0),
+            Pair("experts/layer_2/load_entropy", DoubleNear(1.0, 1e-12)),
+            Pair("experts/layer_1/expert_0", 8.0 / 3), Pair("experts/layer_1/expert_1", 4.0 / 3),
+            Pair("experts/layer_1/expert_2", 0.0), Pair("experts/layer_1/expert_3", 0.0),
+            Pair("experts/layer_2/expert_0", 1.0), Pair("experts/layer_2/expert_1", 1.0),
+            Pair("experts/largest_load", 8.0 / 3)));
+  });
+}
+
+TEST(ExpertMetrics, OfSingleExpertsAreOfModelsWithFew) {
+  testing::LocalMesh world({});
+  world.Run([](const comm::DeviceMesh& mesh) {
+    for (const size_t layers : {2, 3}) {
+      Metrics metrics;
+      const std::vector<std::vector<int64_t>> rows(layers, std::vector<int64_t>(128, 1));
+      ASSERT_OK(AddExpertMetrics(rows, mesh, at::kCPU, metrics));
+      EXPECT_EQ(metrics.count("experts/layer_1/expert_127"), layers == 2 ? 1u : 0u);
+      EXPECT_EQ(metrics.count("experts/layer_1/load_entropy"), 1u);
+    }
   });
 }
 

@@ -89,6 +89,25 @@ TEST(TrainingBatch, TakesTheTeachersWordOnTrainedTokensOnly) {
               ElementsAre(1.0f, std::exp(-1.0f), std::exp(-4.0f), std::exp(-5.0f)));
 }
 
+TEST(TrainingBatch, ExpertsAreThoseOfTheTokensThatTheModelReads) {
+  common::v1::Sample sample = Parse(kShort);
+  EXPECT_TRUE(MakeTrainingBatch({sample}).sequences[0].routed_experts.empty());
+  // Two experts of each token; the prompt's are unknown.
+  sample.mutable_segments(1)->set_routed_experts(
+      std::string("\x01\x00\x02\x01\xFF\xFF\xFF\xFF", 8));
+  const TrainingBatch batch = MakeTrainingBatch({sample, Parse(kTwoTurns)});
+  EXPECT_THAT(batch.sequences[0].routed_experts,
+              ElementsAre(0xFFFF, 0xFFFF, 1, 258, 0xFFFF, 0xFFFF));
+
+  const MicroBatch packed = PackMicroBatch(batch, {1, 0}, {1.0, 1.0});
+  // Nothing is predicted from the last token of a sequence: 9 tokens, then 2.
+  ASSERT_EQ(packed.packed.routed_experts.sizes(), (std::vector<int64_t>{11, 2}));
+  EXPECT_TRUE(packed.packed.routed_experts.narrow(0, 0, 10).eq(-1).all().item<bool>());
+  EXPECT_EQ(packed.packed.routed_experts[10][0].item<int>(), 1);
+  EXPECT_EQ(packed.packed.routed_experts[10][1].item<int>(), 258);
+  EXPECT_FALSE(PackMicroBatch(batch, {1}, {1.0, 1.0}).packed.routed_experts.defined());
+}
+
 TEST(TrainingBatch, TokenRewardsOfMaskedTokensPassToTheTrainedOneBefore) {
   common::v1::Sample sample = Parse(kTwoTurns);
   for (const double reward : {1, 2}) sample.mutable_segments(1)->add_token_rewards(reward);

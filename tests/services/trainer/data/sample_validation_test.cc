@@ -58,6 +58,35 @@ TEST_F(SampleValidation, NamesTheTokenOutsideTheVocabulary) {
   EXPECT_EQ(field->field(), "samples[3].segments[1].token_ids[1]");
 }
 
+TEST_F(SampleValidation, ExpertsAreThoseThatTheModelHas) {
+  sampled().set_routed_experts(std::string(2 * 8, '\0'));
+  EXPECT_THAT(Validate(),
+              StatusIs(kInvalid, AllOf(HasSubstr("samples[3].segments[1].routed_experts"),
+                                       HasSubstr("no experts to route to"))));
+  model::ModelSpec spec;
+  spec.layers.resize(2);
+  for (model::LayerSpec& layer : spec.layers) {
+    layer.experts = {.num_experts = 4, .intermediate_size = 8, .routing = {.top_k = 2}};
+  }
+  limits_.routed_layout = model::RoutedLayout::Of(spec).value();
+  EXPECT_THAT(Validate(), StatusIs(kInvalid, HasSubstr("token 0, layer 0")));
+  const std::string token("\x00\x00\x03\x00\x01\x00\x02\x00", 8);
+  sampled().set_routed_experts(token + std::string(8, '\xFF'));
+  EXPECT_THAT(Validate(), IsOk());
+  sample_.mutable_segments(0)->set_routed_experts(token + token + token);
+  EXPECT_THAT(Validate(), IsOk());
+  sample_.mutable_segments(0)->set_routed_experts(token + token);
+  EXPECT_THAT(Validate(), StatusIs(kInvalid, AllOf(HasSubstr("segments[0].routed_experts"),
+                                                   HasSubstr("8 bytes for each of the 3"))));
+}
+
+TEST_F(SampleValidation, ReplayNeedsTheExpertsOfSampledTokens) {
+  limits_.needs_routed_experts = true;
+  EXPECT_THAT(Validate(),
+              StatusIs(kInvalid, AllOf(HasSubstr("samples[3].segments[1].routed_experts"),
+                                       HasSubstr("actor.router_replay"))));
+}
+
 TEST_F(SampleValidation, RefusesAmountsThatTrainNothing) {
   sample_.set_reward(1e308);
   EXPECT_THAT(Validate(), StatusIs(kInvalid,

@@ -121,6 +121,15 @@ class MultiTurnEpisodeTest : public ::testing::Test {
     completion.finish_reason = reason;
     completion.num_prompt_tokens = static_cast<int64_t>(turn_.token_ids.size());
     completion.num_cached_tokens = completion.num_prompt_tokens / 2;
+    if (routes_) {
+      // Two bytes a token: those of the prompt tell the request, those of the completion the token.
+      completion.prompt_routed_experts =
+          std::string(2 * completion.num_prompt_tokens, static_cast<char>('a' + num_requests_++));
+      for (size_t i = 0; i + 1 < completion.token_ids.size(); ++i) {
+        completion.routed_experts.append(2, static_cast<char>('0' + i));
+      }
+      completion.routed_experts.append(2, '\xFF');
+    }
     EXPECT_TRUE(episode_->Continue(std::move(completion), [] {}));
     return Next();
   }
@@ -147,6 +156,8 @@ class MultiTurnEpisodeTest : public ::testing::Test {
   Scripted::Seen seen_;
   std::unique_ptr<Episode> episode_;
   Turn turn_;
+  bool routes_ = false;  // completions come with experts
+  int num_requests_ = 0;
 };
 
 TEST_F(MultiTurnEpisodeTest, KeepsSampledTokensAndAppendsWhatTheTemplateAdds) {
@@ -363,6 +374,21 @@ TEST_F(MultiTurnEpisodeTest, TheCalculatorCompletesANotationWithinTheTurn) {
   const Completion out = episode_->Take();
   EXPECT_EQ(out.text, "2+3=5");
   EXPECT_EQ(out.facts.num_turns, 1);
+}
+
+TEST_F(MultiTurnEpisodeTest, ALaterTurnTellsTheExpertsThatAnEarlierOneLeftOpen) {
+  routes_ = true;
+  seen_.replies = {Says("7"), IsDone()};
+  Begin(/*in_chat=*/false);
+  ASSERT_OK(Say("23").status());
+  EXPECT_THAT(Say("45"), ::tandem::testing::IsOkAndHolds("end"));
+  const common::v1::Sample sample = Samples(episode_->Take())[0];
+
+  ASSERT_EQ(sample.segments_size(), 4);
+  EXPECT_EQ(sample.segments(0).routed_experts(), "aaaa");  // of the first request
+  EXPECT_EQ(sample.segments(1).routed_experts(), "00bb");  // its last token: of the second
+  EXPECT_EQ(sample.segments(2).routed_experts(), "bb");    // the observation
+  EXPECT_EQ(sample.segments(3).routed_experts(), "00\xFF\xFF");
 }
 
 TEST(EpisodeSequences, RewardsOfObservationsPassToTheTurnBefore) {
