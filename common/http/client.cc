@@ -7,6 +7,7 @@
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http.hpp>
+#include <chrono>
 #include <exception>
 #include <utility>
 
@@ -22,6 +23,7 @@ namespace beast = boost::beast;
 namespace {
 
 constexpr size_t kMaxAnswerBytes = size_t{1} << 20;
+constexpr std::chrono::milliseconds kLookForCancel(100);
 
 absl::Status Failure(const boost::system::error_code& error) {
   if (error == beast::error::timeout) {
@@ -34,7 +36,7 @@ absl::Status Failure(const boost::system::error_code& error) {
 
 absl::StatusOr<Response> Post(const net::HostPort& to, const std::string& path,
                               const std::string& content_type, std::string body,
-                              absl::Time deadline) {
+                              absl::Time deadline, const std::function<bool()>& cancelled) {
   try {
     boost::system::error_code error;
     asio::io_context io;
@@ -71,7 +73,12 @@ absl::StatusOr<Response> Post(const net::HostPort& to, const std::string& path,
                                  }
                                });
     });
-    io.run();
+    while (!io.stopped()) {
+      io.run_for(kLookForCancel);
+      if (cancelled != nullptr && !io.stopped() && cancelled()) {
+        return absl::CancelledError("the request is no longer needed");
+      }
+    }
     if (error) return Failure(error);
 
     Response response;

@@ -6,6 +6,7 @@
 #ifndef TANDEM_COMMON_HTTP_CLIENT_H_
 #define TANDEM_COMMON_HTTP_CLIENT_H_
 
+#include <functional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -16,11 +17,13 @@
 namespace tandem::http {
 
 // Returns the response, of at most 1 MiB, whatever its status code. UNAVAILABLE, with the reason,
-// if there is none; DEADLINE_EXCEEDED if it is not complete in time. Resolving the name comes
-// first and takes as long as the system's resolver does.
+// if there is none; DEADLINE_EXCEEDED if it is not complete in time; CANCELLED soon after
+// `cancelled`, which may be null, is true. Resolving the name comes first and takes as long as the
+// system's resolver does.
 absl::StatusOr<Response> Post(const net::HostPort& to, const std::string& path,
                               const std::string& content_type, std::string body,
-                              absl::Time deadline);
+                              absl::Time deadline,
+                              const std::function<bool()>& cancelled = nullptr);
 
 }  // namespace tandem::http
 

@@ -70,9 +70,11 @@ absl::StatusOr<ObservationText> RenderObservation(const ordered_json& conversati
   absl::string_view end =
       absl::string_view(with_mark).substr(mark + absl::string_view(kMark).size());
   // The policy ended its calls with the template's own token for that.
-  const size_t ended = has_calls && !end_token.empty() ? with_turn.rfind(end_token) : std::string::npos;
-  if (!absl::EndsWith(with_turn, end) && ended != std::string::npos && ended >= so_far.size()) {
-    end = absl::string_view(with_turn).substr(ended);
+  if (has_calls && !end_token.empty() && !absl::EndsWith(with_turn, end)) {
+    const size_t ended = absl::string_view(with_turn).rfind(end_token);
+    if (ended != absl::string_view::npos && ended >= so_far.size()) {
+      end = absl::string_view(with_turn).substr(ended);
+    }
   }
   if (!absl::EndsWith(with_turn, end)) {
     out.mismatch = absl::StrCat(
