@@ -70,9 +70,10 @@ class Call {
 
 absl::Status Call::Run(Route route) {
   RETURN_IF_ERROR(Parse(route));
-  RETURN_IF_ERROR(CheckModel(context_, request_.model));
   if (session_ != nullptr) {
-    RETURN_IF_ERROR(JoinSession());
+    RETURN_IF_ERROR(JoinSession());  // an agent may name any model: the session stands for it
+  } else {
+    RETURN_IF_ERROR(CheckModel(context_, request_.model));
   }
   // Before the engine works for an answer that is too large.
   if (!request_.stream) {

@@ -38,8 +38,12 @@ void PassRewards(const std::vector<double>& rewards, EpisodeSequence& sequence) 
 
 std::vector<EpisodeSequence> SequencesOf(const std::vector<uint32_t>& prompt_ids,
                                          const Completion& completion) {
-  std::vector<EpisodeSequence> out = {{prompt_ids, {}}};
+  std::vector<EpisodeSequence> out;
   std::vector<EpisodeSegment> segments = completion.segments;
+  // An agent's prompts are its own.
+  const bool begins_itself =
+      !segments.empty() && segments.front().kind == common::v1::SEGMENT_KIND_PROMPT;
+  if (!begins_itself) out.push_back({prompt_ids, {}});
   if (segments.empty()) {
     segments = {
         {common::v1::SEGMENT_KIND_SAMPLED, static_cast<int64_t>(completion.token_ids.size()), 0}};
@@ -50,7 +54,7 @@ std::vector<EpisodeSequence> SequencesOf(const std::vector<uint32_t>& prompt_ids
     std::vector<uint32_t> ids = Slice(completion.token_ids, begin, end);
     switch (segment.kind) {
       case common::v1::SEGMENT_KIND_PROMPT:
-        PassRewards(Slice(completion.token_rewards, begin, end), out.back());
+        if (!out.empty()) PassRewards(Slice(completion.token_rewards, begin, end), out.back());
         out.push_back({std::move(ids), {}});
         break;
       case common::v1::SEGMENT_KIND_SAMPLED:
