@@ -5,6 +5,7 @@
 #include "absl/time/clock.h"
 #include "common/rpc/new_uuid.h"
 #include "common/telemetry/log.h"
+#include "tools/tandem/driver/agent_session.h"
 
 namespace tandem::driver {
 namespace {
