@@ -466,9 +466,10 @@ void CheckAgent(const v1::RunConfig& config, Checker* check) {
                 environment.timeout_s() <= kMaxAgentSeconds,
                 "of seconds up to 86000, because sessions of agents last a day at most");
   if (environment.max_turns() != DefaultRunConfig().environment().max_turns()) {
-    check->Fail("environment.max_turns",
-                "has no effect with environment.name agent, whose program decides how many calls it "
-                "makes; environment.max_tokens bounds what they sample");
+    check->Fail(
+        "environment.max_turns",
+        "has no effect with environment.name agent, whose program decides how many calls it "
+        "makes; environment.max_tokens bounds what they sample");
   }
   if (environment.on_template_mismatch() == v1::ON_TEMPLATE_MISMATCH_SPLIT) {
     check->Fail("environment.on_template_mismatch",
@@ -510,8 +511,8 @@ void CheckEnvironment(const v1::RunConfig& config, Checker* check) {
     check->Fail("environment.url", "needs environment.name agent");
   }
   if (!environment.url().empty() && !absl::StartsWith(environment.url(), "http://")) {
-    check->Fail("environment.url", absl::StrCat("expected http://HOST:PORT/PATH, found \"",
-                                                environment.url(), "\""));
+    check->Fail("environment.url",
+                absl::StrCat("expected http://HOST:PORT/PATH, found \"", environment.url(), "\""));
   }
   if (environment.max_concurrent() != DefaultRunConfig().environment().max_concurrent() &&
       !is_agent) {

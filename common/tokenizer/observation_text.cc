@@ -43,8 +43,7 @@ std::optional<std::string> Mismatch(absl::string_view beginning, absl::string_vi
 absl::StatusOr<ObservationText> RenderObservation(const ordered_json& conversation,
                                                   const ordered_json& observation,
                                                   absl::string_view so_far,
-                                                  absl::string_view end_token,
-                                                  ChatOptions options,
+                                                  absl::string_view end_token, ChatOptions options,
                                                   const Tokenizer& tokenizer) {
   options.add_generation_prompt = false;
   ASSIGN_OR_RETURN(const std::string with_turn, tokenizer.RenderChat(conversation, options));

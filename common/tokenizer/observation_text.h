@@ -38,8 +38,7 @@ struct ObservationText {
 absl::StatusOr<ObservationText> RenderObservation(const nlohmann::ordered_json& conversation,
                                                   const nlohmann::ordered_json& observation,
                                                   absl::string_view so_far,
-                                                  absl::string_view end_token,
-                                                  ChatOptions options,
+                                                  absl::string_view end_token, ChatOptions options,
                                                   const Tokenizer& tokenizer);
 
 }  // namespace tandem::tokenizer

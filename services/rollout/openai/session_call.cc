@@ -58,8 +58,7 @@ void SessionCall::Add(const SampleChunk& chunk) {
 void SessionCall::Record(SampleChunk chunk) {
   const int32_t n = request_.generation.n;
   const CompletionPrompt& prompt = request_.prompts[chunk.index / n];
-  v1::RecordedCall recorded =
-      RecordedCallOf(prompt, request_.generation.filter.temperature, chunk);
+  v1::RecordedCall recorded = RecordedCallOf(prompt, request_.generation.filter.temperature, chunk);
   ordered_json answer;
   if (request_.chat()) {
     answer = AnswerOf(request_, chunk);

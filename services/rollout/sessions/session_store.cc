@@ -31,10 +31,11 @@ absl::Status CheckSampling(const v1::OpenSessionRequest& request, const RequestL
     (other.*clear)();
   }
   if (other.ByteSizeLong() > 0) {
-    return rpc::InvalidField("sampling",
-                             "expected temperature, top_k, top_p, min_p, seed, max_tokens, stop and "
-                             "stop_token_ids only, found " +
-                                 other.ShortDebugString());
+    return rpc::InvalidField(
+        "sampling",
+        "expected temperature, top_k, top_p, min_p, seed, max_tokens, stop and "
+        "stop_token_ids only, found " +
+            other.ShortDebugString());
   }
   GenerationRequest generation;
   generation.prompt_ids = {0};
@@ -48,10 +49,10 @@ absl::Status CheckId(const std::string& id) {
       std::all_of(id.begin(), id.end(), absl::ascii_isgraph)) {
     return absl::OkStatus();
   }
-  return rpc::InvalidField("session_id",
-                           absl::StrCat("expected ", kLeastIdBytes, " to ", kMostIdBytes,
-                                        " letters, digits and marks without spaces, found ",
-                                        id.size(), " bytes"));
+  return rpc::InvalidField(
+      "session_id",
+      absl::StrCat("expected ", kLeastIdBytes, " to ", kMostIdBytes,
+                   " letters, digits and marks without spaces, found ", id.size(), " bytes"));
 }
 
 absl::Status Check(const v1::OpenSessionRequest& request, const RequestLimits& limits) {
@@ -59,21 +60,21 @@ absl::Status Check(const v1::OpenSessionRequest& request, const RequestLimits& l
   RETURN_IF_ERROR(CheckId(request.session_id()));
   RETURN_IF_ERROR(rpc::CheckIncarnation("incarnation", request.incarnation()));
   RETURN_IF_ERROR(CheckSampling(request, limits));
-  for (const auto& [field, value] :
-       {std::pair("max_tokens", request.max_tokens()), std::pair("max_length", request.max_length())}) {
+  for (const auto& [field, value] : {std::pair("max_tokens", request.max_tokens()),
+                                     std::pair("max_length", request.max_length())}) {
     if (value < 0) return rpc::InvalidField(field, absl::StrCat("expected >= 0, found ", value));
   }
   const int64_t seconds = request.duration().seconds();
   if (seconds >= 0 && seconds <= kMostSeconds && request.duration().nanos() >= 0) {
     return absl::OkStatus();
   }
-  return rpc::InvalidField("duration", absl::StrCat("expected 0 to ", kMostSeconds,
-                                                    " seconds, found ", seconds));
+  return rpc::InvalidField(
+      "duration", absl::StrCat("expected 0 to ", kMostSeconds, " seconds, found ", seconds));
 }
 
 absl::Duration DurationOf(const v1::OpenSessionRequest& request) {
-  const absl::Duration given = absl::Seconds(request.duration().seconds()) +
-                               absl::Nanoseconds(request.duration().nanos());
+  const absl::Duration given =
+      absl::Seconds(request.duration().seconds()) + absl::Nanoseconds(request.duration().nanos());
   return given > absl::ZeroDuration() ? given : absl::Seconds(kDefaultSeconds);
 }
 

@@ -30,12 +30,12 @@ void CheckEnvironment(const config::v1::RunConfig& config, Findings& findings) {
   }
   const absl::Status found = FindEnvironment(config);
   if (found.ok()) {
-    findings.Ok("environment", !environment.command().empty()
-                                   ? absl::StrCat("the program of \"", environment.command(),
-                                                  "\" is there")
-                               : !environment.url().empty()
-                                   ? absl::StrCat(environment.url(), " is asked for episodes")
-                                   : absl::StrCat(environment.endpoint(), " answers"));
+    findings.Ok("environment",
+                !environment.command().empty()
+                    ? absl::StrCat("the program of \"", environment.command(), "\" is there")
+                : !environment.url().empty()
+                    ? absl::StrCat(environment.url(), " is asked for episodes")
+                    : absl::StrCat(environment.endpoint(), " answers"));
     return;
   }
   findings.Fail("environment", std::string(absl::StripPrefix(found.message(), "environment: ")),

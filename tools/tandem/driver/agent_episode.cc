@@ -100,10 +100,11 @@ class AgentEpisode : public Episode {
   absl::Status TakeReward() {
     if (!played_.run.reward.has_value()) return absl::OkStatus();
     if (!limits_.gives_reward) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "the agent gave the reward ", *played_.run.reward,
-          ", but another reward judges its last completion; set reward.name=environment to take the "
-          "agent's, or let it give none"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("the agent gave the reward ", *played_.run.reward,
+                       ", but another reward judges its last completion; set "
+                       "reward.name=environment to take the "
+                       "agent's, or let it give none"));
     }
     completion_.segments.back().reward = *played_.run.reward;
     return absl::OkStatus();

@@ -31,8 +31,7 @@ absl::StatusOr<rollout::v1::CloseSessionResponse> RolloutFleet::AgentSession::Cl
   request.set_session_id(id_);
   rollout::v1::CloseSessionResponse response;
   const auto context = rpc::MakeContext(kCloseTimeout);
-  RETURN_IF_ERROR(
-      rpc::FromGrpcStatus(link_->stub->CloseSession(context.get(), request, &response)))
+  RETURN_IF_ERROR(rpc::FromGrpcStatus(link_->stub->CloseSession(context.get(), request, &response)))
       << "rollout " << link_->replica.id << " at " << link_->replica.address;
   return response;
 }
@@ -61,8 +60,8 @@ absl::StatusOr<std::unique_ptr<RolloutFleet::AgentSession>> RolloutFleet::OpenSe
     if (session != nullptr) {
       rollout::v1::OpenSessionResponse response;
       const auto context = rpc::MakeContext(kOpenTimeout);
-      absl::Status status = rpc::FromGrpcStatus(
-          session->link_->stub->OpenSession(context.get(), request, &response));
+      absl::Status status =
+          rpc::FromGrpcStatus(session->link_->stub->OpenSession(context.get(), request, &response));
       if (status.ok()) {
         session->url_ = response.url();
         return session;
@@ -70,8 +69,8 @@ absl::StatusOr<std::unique_ptr<RolloutFleet::AgentSession>> RolloutFleet::OpenSe
       const std::string& id = session->replica();
       is_lost = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
       if (!is_lost && !absl::IsResourceExhausted(status)) {
-        return StatusBuilder(status) << "rollout " << id << " at "
-                                     << session->link_->replica.address;
+        return StatusBuilder(status)
+               << "rollout " << id << " at " << session->link_->replica.address;
       }
       last_error = StatusBuilder(status) << "rollout " << id;
       absl::MutexLock lock(&mu_);

@@ -136,20 +136,20 @@ absl::Status Episodes::Start(const std::string& log_folder, absl::Duration timeo
   if (client_ == nullptr || config_.command().empty()) return absl::OkStatus();
   std::error_code ignored;  // the process's start reports a folder that is not there
   std::filesystem::create_directories(log_folder, ignored);
-  ASSIGN_OR_RETURN(process_, environment::ServiceProcess::Start(
-                                 {.command = config_.command(),
-                                  .endpoint = endpoint_,
-                                  .log_path = log_folder + "/environment.log"}));
+  ASSIGN_OR_RETURN(
+      process_, environment::ServiceProcess::Start({.command = config_.command(),
+                                                    .endpoint = endpoint_,
+                                                    .log_path = log_folder + "/environment.log"}));
   return Check(timeout, interrupted);
 }
 
 EpisodeFactory Episodes::AgentFactory(RolloutFleet* fleet) const {
   const AgentLimits limits = {
       .max_tokens = max_tokens_, .max_length = max_agent_length_, .gives_reward = rewards_};
-  return [limits, player = player_.get(), fleet](const Prompt& prompt,
-                                                 const EpisodeNumber& number) {
-    return MakeAgentEpisode(prompt, number, limits, *player, *fleet);
-  };
+  return
+      [limits, player = player_.get(), fleet](const Prompt& prompt, const EpisodeNumber& number) {
+        return MakeAgentEpisode(prompt, number, limits, *player, *fleet);
+      };
 }
 
 EpisodeFactory Episodes::factory(RolloutFleet* fleet) const {

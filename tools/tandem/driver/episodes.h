@@ -71,8 +71,8 @@ class Episodes {
   const int64_t max_agent_length_;
   const bool rewards_;  // the environment's reward is one of the run's
   const tokenizer::Tokenizer* const tokenizer_;
-  std::string endpoint_;                                      // of the service
-  std::unique_ptr<environment::ServiceProcess> process_;      // null unless the run starts the service
+  std::string endpoint_;                                  // of the service
+  std::unique_ptr<environment::ServiceProcess> process_;  // null unless the run starts the service
   std::shared_ptr<environment::EnvironmentClient> client_;    // null unless a service plays
   std::shared_ptr<const environment::AgentProgram> program_;  // null unless an agent plays
   std::unique_ptr<AgentPlayer> player_;                       // likewise

@@ -245,7 +245,7 @@ class MultiTurnEpisode : public Episode {
     options.extra = prompt_.chat->variables;
     ASSIGN_OR_RETURN(const tokenizer::ObservationText rendered,
                      tokenizer::RenderObservation(messages_, observation, so_far_, end_token_,
-                                                    options, *tokenizer_));
+                                                  options, *tokenizer_));
     if (rendered.mismatch.has_value() && !limits_.splits) {
       return absl::InvalidArgumentError(absl::StrCat(
           *rendered.mismatch,

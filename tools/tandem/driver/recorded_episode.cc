@@ -25,18 +25,18 @@ absl::Status CheckRecord(const RecordedCall& call, int64_t incarnation) {
   const int size = call.token_ids_size();
   if (call.prompt_token_ids_size() == 0 || size == 0 || call.logprobs_size() != size ||
       call.processed_logprobs_size() != size) {
-    return absl::InternalError(absl::StrCat(
-        "expected a prompt, tokens and two log-probs for each of them, found ",
-        call.prompt_token_ids_size(), " prompt tokens, ", size, " tokens, ", call.logprobs_size(),
-        " and ", call.processed_logprobs_size(), " log-probs"));
+    return absl::InternalError(
+        absl::StrCat("expected a prompt, tokens and two log-probs for each of them, found ",
+                     call.prompt_token_ids_size(), " prompt tokens, ", size, " tokens, ",
+                     call.logprobs_size(), " and ", call.processed_logprobs_size(), " log-probs"));
   }
   int64_t end = 0;
   for (const common::v1::VersionSpan& span : call.version_spans()) {
     RETURN_IF_ERROR(rpc::CheckReportedVersion("a recorded call", span.policy_version()));
     if (span.begin() != end || span.end() <= span.begin() || span.end() > size) {
       return absl::InternalError(absl::StrCat("a version span covers tokens ", span.begin(), " to ",
-                                              span.end(), " of ", size, ", expected one from ",
-                                              end, " on"));
+                                              span.end(), " of ", size, ", expected one from ", end,
+                                              " on"));
     }
     end = span.end();
     if (incarnation == 0 || span.incarnation() == incarnation) continue;

@@ -115,8 +115,9 @@ absl::StatusOr<std::unique_ptr<RewardSource>> MakeSource(const RewardPart& part,
     if (environment != config::v1::ENVIRONMENT_NAME_SERVICE &&
         environment != config::v1::ENVIRONMENT_NAME_AGENT) {
       return absl::InvalidArgumentError(
-          absl::StrCat(part.key, ".name: environment needs environment.name service or agent, whose "
-                                 "rewards it takes"));
+          absl::StrCat(part.key,
+                       ".name: environment needs environment.name service or agent, whose "
+                       "rewards it takes"));
     }
     return MakeEnvironmentReward();
   }

@@ -102,9 +102,9 @@ class RolloutFleet {
   // Opens a session, whose incarnation it sets, on the replica with the fewest outstanding tokens. Waits
   // for a replica that takes it up to the request timeout. Errors: CANCELLED once `cancelled` is true;
   // those of the replica, with its name.
-  absl::StatusOr<std::unique_ptr<AgentSession>> OpenSession(
-      rollout::v1::OpenSessionRequest request, int64_t cost,
-      const std::function<bool()>& cancelled);
+  absl::StatusOr<std::unique_ptr<AgentSession>> OpenSession(rollout::v1::OpenSessionRequest request,
+                                                            int64_t cost,
+                                                            const std::function<bool()>& cancelled);
 
   // Aborts every request on every replica, with a short timeout, for shutdown. Later requests are
   // aborted too.

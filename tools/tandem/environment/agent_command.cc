@@ -106,9 +106,10 @@ class AgentCommand : public AgentProgram {
     bool output_open = true, errors_open = true;
     while (process.running()) {
       if (why.ok() && (cancelled() || absl::Now() >= deadline)) {
-        why = cancelled() ? absl::CancelledError("the episode is no longer needed")
-                          : absl::DeadlineExceededError(
-                                "the agent had not ended after environment.timeout_s and was killed");
+        why = cancelled()
+                  ? absl::CancelledError("the episode is no longer needed")
+                  : absl::DeadlineExceededError(
+                        "the agent had not ended after environment.timeout_s and was killed");
         process.Kill();  // with its group
       }
       pollfd ends[] = {{output_open ? output.read_end() : -1, POLLIN, 0},
@@ -136,10 +137,10 @@ std::string FirstWord(const std::string& command) {
        absl::StrSplit(command, absl::ByAnyChar(" \t\n;|&<>()"), absl::SkipEmpty())) {
     const size_t equals = word.find('=');
     const absl::string_view name = word.substr(0, equals);
-    const bool assigns = equals != absl::string_view::npos &&
-                         std::all_of(name.begin(), name.end(), [](char c) {
-                           return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_';
-                         });
+    const bool assigns =
+        equals != absl::string_view::npos && std::all_of(name.begin(), name.end(), [](char c) {
+          return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_';
+        });
     if (!assigns) return std::string(word);
   }
   return "";
@@ -153,13 +154,15 @@ std::unique_ptr<AgentProgram> MakeAgentCommand(std::string command) {
 
 absl::Status CheckCommand(const std::string& command) {
   const std::string word = FirstWord(command);
-  if (word.empty()) return absl::NotFoundError("environment.command: expected a program, found none");
+  if (word.empty())
+    return absl::NotFoundError("environment.command: expected a program, found none");
   // What a variable or quotes stand for is the shell's to say.
   if (word.find_first_of("$'\"`\\{[!") != std::string::npos) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const auto process,
-                   rpc::ChildProcess::Start(
-                       {.name = "sh",
-                        .argv = {kShell, "-c", "command -v -- \"$1\" >/dev/null 2>&1", "sh", word}}));
+  ASSIGN_OR_RETURN(
+      const auto process,
+      rpc::ChildProcess::Start(
+          {.name = "sh",
+           .argv = {kShell, "-c", "command -v -- \"$1\" >/dev/null 2>&1", "sh", word}}));
   process->Wait(kCheckTimeout);
   if (process->ExitStatus().ok()) return absl::OkStatus();
   return absl::NotFoundError(absl::StrCat("environment.command: ", word,

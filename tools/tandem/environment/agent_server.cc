@@ -35,8 +35,8 @@ class AgentServer : public AgentProgram {
     const nlohmann::json body = {{"base_url", task.base_url}, {"api_key", task.session_id},
                                  {"row", task.row},           {"seed", task.seed},
                                  {"sample", task.sample},     {"attempt", task.attempt}};
-    const absl::StatusOr<http::Response> answer = http::Post(
-        address_, path_, "application/json", io::JsonText(body), deadline, cancelled);
+    const absl::StatusOr<http::Response> answer =
+        http::Post(address_, path_, "application/json", io::JsonText(body), deadline, cancelled);
     RETURN_IF_ERROR(answer.status()) << "environment.url at " << address_.ToString();
     if (answer->code != 200) {
       return absl::UnavailableError(absl::StrCat("environment.url answered HTTP ", answer->code,

@@ -51,14 +51,12 @@ void ServiceProcess::KeepRunning() {
       const absl::Status end =
           process_ == nullptr
               ? absl::UnavailableError("environment.command cannot be started")
-              : absl::UnavailableError(
-                    absl::StrCat("environment.command ", process_->ExitDescription(),
-                                 options_.log_path.empty() ? "" : "; its log is ",
-                                 options_.log_path));
+              : absl::UnavailableError(absl::StrCat(
+                    "environment.command ", process_->ExitDescription(),
+                    options_.log_path.empty() ? "" : "; its log is ", options_.log_path));
       process_.reset();
-      pause = absl::Now() - started > kLongRun
-                  ? options_.first_pause
-                  : std::min(pause * 2, options_.longest_pause);
+      pause = absl::Now() - started > kLongRun ? options_.first_pause
+                                               : std::min(pause * 2, options_.longest_pause);
       absl::MutexLock lock(&mu_);
       last_end_ = end;
       if (!is_stopping_) {

@@ -47,7 +47,8 @@ Ids AllOf(const v1::RecordedCall& call) {
   return out;
 }
 bool Begins(const Ids& beginning, const Ids& ids) {
-  return beginning.size() < ids.size() && std::equal(beginning.begin(), beginning.end(), ids.begin());
+  return beginning.size() < ids.size() &&
+         std::equal(beginning.begin(), beginning.end(), ids.begin());
 }
 
 class AgentSessionsTest : public RolloutServiceTest {
@@ -71,7 +72,8 @@ class AgentSessionsTest : public RolloutServiceTest {
         "{{ tools | tojson if tools }}"
         "{% for m in messages %}"
         "{% if m.role == 'assistant' %}{% if m.tool_calls %}<|ask|>{{ m.content }}"
-        "{% for c in m.tool_calls %}<tool_call>{{ c.function.arguments.city }}</tool_call>{% endfor %}"
+        "{% for c in m.tool_calls %}<tool_call>{{ c.function.arguments.city }}</tool_call>{% "
+        "endfor %}"
         "{% else %}<|told|>{{ m.content }}{% endif %}<eos>"
         "{% else %}<|{{ m.role }}|>{{ m.content }}\n{% endif %}"
         "{% endfor %}"
@@ -108,8 +110,7 @@ class AgentSessionsTest : public RolloutServiceTest {
 
   HttpAnswer Post(const std::string& path, const json& body, const std::string& key = kId) {
     return testing::HttpAsk(
-        port(),
-        testing::HttpPost(path, body.dump(), "Authorization: Bearer " + key + "\r\n"), 60);
+        port(), testing::HttpPost(path, body.dump(), "Authorization: Bearer " + key + "\r\n"), 60);
   }
   // The choices of a complete answer.
   json Choices(const std::string& path, json body) {
@@ -122,9 +123,8 @@ class AgentSessionsTest : public RolloutServiceTest {
     return Choices("/v1/chat/completions", std::move(body))[0]["message"];
   }
   static json ToolAnswer(const json& message) {
-    return {{"role", "tool"},
-            {"tool_call_id", message["tool_calls"][0]["id"]},
-            {"content", "sunny"}};
+    return {
+        {"role", "tool"}, {"tool_call_id", message["tool_calls"][0]["id"]}, {"content", "sunny"}};
   }
 
   const testing::TempFolder folder_;
@@ -196,8 +196,8 @@ TEST_F(AgentSessionsTest, StreamsAndChoicesAreRecordedBeforeTheyAreSent) {
   StartScripted();
   Open();
   const json messages = json::array({User("weather?")});
-  const HttpAnswer stream = Post("/v1/chat/completions",
-                                 {{"messages", messages}, {"tools", Tools()}, {"stream", true}});
+  const HttpAnswer stream =
+      Post("/v1/chat/completions", {{"messages", messages}, {"tools", Tools()}, {"stream", true}});
   EXPECT_THAT(stream.body, HasSubstr("data: [DONE]"));
   const json choices =
       Choices("/v1/chat/completions", {{"messages", messages}, {"tools", Tools()}, {"n", 2}});
@@ -219,8 +219,9 @@ TEST_F(AgentSessionsTest, TextAndTokensAreRecordedAsTheyAre) {
   model_ = kDigits;
   Start();
   Open(/*temperature=*/1);
-  const json first = Choices("/v1/completions", {{"prompt", "1+2="}, {"max_tokens", 5},
-                                                 {"ignore_eos", true}, {"return_token_ids", true}});
+  const json first = Choices(
+      "/v1/completions",
+      {{"prompt", "1+2="}, {"max_tokens", 5}, {"ignore_eos", true}, {"return_token_ids", true}});
   const Ids sampled = first[0]["token_ids"];
   const json tokens =
       Choices("/inference/v1/generate",
@@ -252,8 +253,9 @@ TEST_F(AgentSessionsTest, TextAndTokensAreRecordedAsTheyAre) {
 TEST_F(AgentSessionsTest, ATextThatGoesOnKeepsItsTokens) {
   StartScripted();
   Open();
-  const json answer = Choices("/v1/completions", {{"prompt", "weather?<|told|>"},
-                                                  {"max_tokens", 3}, {"stop", {"sunny in "}}});
+  const json answer =
+      Choices("/v1/completions",
+              {{"prompt", "weather?<|told|>"}, {"max_tokens", 3}, {"stop", {"sunny in "}}});
   const std::string text = answer[0]["text"];
   EXPECT_EQ(text, "It is ");
   Choices("/v1/completions",
@@ -286,8 +288,9 @@ TEST_F(AgentSessionsTest, ItsIdIsAKey) {
   EXPECT_EQ(Post("/v1/completions", body).code, 200);
   const HttpAnswer by_header = testing::HttpAsk(
       port(),
-      testing::HttpPost("/v1/completions", body.dump(),
-                        absl::StrCat("Authorization: Bearer secret\r\nX-Session-Id: ", kId, "\r\n")),
+      testing::HttpPost(
+          "/v1/completions", body.dump(),
+          absl::StrCat("Authorization: Bearer secret\r\nX-Session-Id: ", kId, "\r\n")),
       60);
   EXPECT_EQ(by_header.code, 200);
   EXPECT_EQ(Close().size(), 2u);

@@ -40,7 +40,8 @@ TEST_F(SessionStoreTest, FindsASessionUntilItIsClosed) {
   ASSERT_OK(store_.Close(kId).status());
   EXPECT_EQ(store_.Find(kId), nullptr);
   EXPECT_FALSE(session->CheckOpen().ok());
-  EXPECT_THAT(store_.Close(kId).status(), StatusIs(absl::StatusCode::kNotFound, HasSubstr("closed")));
+  EXPECT_THAT(store_.Close(kId).status(),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("closed")));
 }
 
 TEST_F(SessionStoreTest, AnEndpointOnAllAddressesIsReachedAsTheServerIs) {
@@ -87,7 +88,8 @@ TEST_F(SessionStoreTest, MalformedRequestsNameTheField) {
        {Case{[](Request& r) { r.set_session_id("short"); }, "session_id: expected 16 to 128"},
         Case{[](Request& r) { r.set_session_id("with a space 0123"); }, "session_id: expected"},
         Case{[](Request& r) { r.set_session_id(std::string(129, 'x')); }, "session_id: expected"},
-        Case{[](Request& r) { r.mutable_sampling()->set_temperature(-1); }, "temperature: expected"},
+        Case{[](Request& r) { r.mutable_sampling()->set_temperature(-1); },
+             "temperature: expected"},
         Case{[](Request& r) { r.mutable_sampling()->set_top_p(0); }, "top_p: expected"},
         Case{[](Request& r) { r.mutable_sampling()->set_presence_penalty(1); },
              "sampling: expected temperature"},

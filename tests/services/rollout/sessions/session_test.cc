@@ -130,7 +130,8 @@ TEST_F(SessionTest, ReturnsItsCallsInTheOrderInWhichTheyBegan) {
   ASSERT_EQ(closed.calls_size(), 3);
   for (int i = 0; i < 3; ++i) EXPECT_THAT(closed.calls(i).token_ids(), ElementsAre(i + 1));
   second.Record(1, Recorded({4}), std::nullopt, {});  // too late
-  EXPECT_THAT(session->CheckOpen(), StatusIs(absl::StatusCode::kUnauthenticated, "the session is closed"));
+  EXPECT_THAT(session->CheckOpen(),
+              StatusIs(absl::StatusCode::kUnauthenticated, "the session is closed"));
   EXPECT_THAT(session->Begin(1, generation).status(),
               StatusIs(absl::StatusCode::kUnauthenticated, "the session is closed"));
 }

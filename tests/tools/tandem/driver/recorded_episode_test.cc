@@ -79,11 +79,10 @@ TEST(RecordedEpisode, ACallThatGoesOnExtendsItsSequence) {
 }
 
 TEST(RecordedEpisode, AHistoryThatDiffersBeginsASequence) {
-  ASSERT_OK_AND_ASSIGN(
-      const Completion episode,
-      EpisodeOfCalls({Call({1, 2}, {3}), Call({1, 2, 8}, {4}), Call({1, 2, 3, 20}, {5}),
-                      Call({1, 2, 8, 4, 21}, {6})},
-                     0));
+  ASSERT_OK_AND_ASSIGN(const Completion episode,
+                       EpisodeOfCalls({Call({1, 2}, {3}), Call({1, 2, 8}, {4}),
+                                       Call({1, 2, 3, 20}, {5}), Call({1, 2, 8, 4, 21}, {6})},
+                                      0));
   const auto samples = Samples(episode);
   ASSERT_EQ(samples.size(), 2u);
   EXPECT_EQ(samples[0].index(), 0);
@@ -99,7 +98,7 @@ TEST(RecordedEpisode, AHistoryThatDiffersBeginsASequence) {
 TEST(RecordedEpisode, EachSampledTokenIsTrainedOnOnce) {
   // Two choices of one prompt; both are continued, one of them twice.
   const std::vector<RecordedCall> calls = {
-      Call({1}, {2, 3}), Call({1}, {2, 4}),        Call({1, 2, 4, 20}, {5}),
+      Call({1}, {2, 3}),        Call({1}, {2, 4}),        Call({1, 2, 4, 20}, {5}),
       Call({1, 2, 3, 20}, {6}), Call({1, 2, 3, 21}, {7}), Call({1, 2, 3, 21, 7, 22}, {8})};
   ASSERT_OK_AND_ASSIGN(const Completion episode, EpisodeOfCalls(calls, 0));
   std::multiset<uint32_t> sampled, expected;
@@ -120,8 +119,7 @@ TEST(RecordedEpisode, EachSampledTokenIsTrainedOnOnce) {
 }
 
 TEST(RecordedEpisode, TheRewardOfAnEpisodeIsThatOfItsSamples) {
-  ASSERT_OK_AND_ASSIGN(Completion episode,
-                       EpisodeOfCalls({Call({1}, {2}), Call({5}, {6})}, 0));
+  ASSERT_OK_AND_ASSIGN(Completion episode, EpisodeOfCalls({Call({1}, {2}), Call({5}, {6})}, 0));
   episode.reward = 0.5;
   episode.segments.back().reward = 0.5;
   for (const common::v1::Sample& sample : Samples(episode)) EXPECT_EQ(sample.reward(), 0.5);
@@ -145,8 +143,9 @@ TEST(RecordedEpisode, RecordsThatBreakTheContractAreRefused) {
               StatusIs(absl::StatusCode::kInternal, HasSubstr("cover 1 of 2 tokens")));
   RecordedCall unequal = Call({1}, {2, 3});
   unequal.mutable_logprobs()->RemoveLast();
-  EXPECT_THAT(EpisodeOfCalls({unequal}, 0).status(),
-              StatusIs(absl::StatusCode::kInternal, HasSubstr("found 1 prompt tokens, 2 tokens, 1")));
+  EXPECT_THAT(
+      EpisodeOfCalls({unequal}, 0).status(),
+      StatusIs(absl::StatusCode::kInternal, HasSubstr("found 1 prompt tokens, 2 tokens, 1")));
   RecordedCall promptless = Call({}, {2});
   EXPECT_THAT(EpisodeOfCalls({promptless}, 0).status(),
               StatusIs(absl::StatusCode::kInternal, HasSubstr("expected a prompt")));

@@ -64,7 +64,8 @@ TEST(AgentCommand, IsToldItsTask) {
   setenv("TANDEM_OPENAI_TOKEN", "secret", 1);
   const TempFolder folder;
   const AgentRun run = RunCommand(absl::StrCat(
-      "cat > ", folder / "row", "; echo $OPENAI_BASE_URL $OPENAI_API_KEY $TANDEM_SESSION_ID "
+      "cat > ", folder / "row",
+      "; echo $OPENAI_BASE_URL $OPENAI_API_KEY $TANDEM_SESSION_ID "
       "$TANDEM_SEED $TANDEM_SAMPLE $TANDEM_ATTEMPT \"$TANDEM_PROMPT\" $TANDEM_OPENAI_TOKEN > ",
       folder / "told", "; echo '{\"reward\": 0.25}'"));
   ASSERT_OK(run.status);
@@ -75,7 +76,8 @@ TEST(AgentCommand, IsToldItsTask) {
 }
 
 TEST(AgentCommand, AFailureHasTheEndOfItsErrors) {
-  const AgentRun failed = RunCommand("seq 100000 >&2; echo oh dear >&2; echo '{\"reward\": 1}'; exit 3");
+  const AgentRun failed =
+      RunCommand("seq 100000 >&2; echo oh dear >&2; echo '{\"reward\": 1}'; exit 3");
   EXPECT_THAT(failed.status, StatusIs(absl::StatusCode::kUnavailable, HasSubstr("exited with 3")));
   EXPECT_THAT(failed.log, ::testing::EndsWith("oh dear"));
   EXPECT_LE(failed.log.size(), 2048u);
@@ -88,8 +90,9 @@ TEST(AgentCommand, AFailureHasTheEndOfItsErrors) {
 TEST(AgentCommand, ARowOfAnyLengthArrives) {
   AgentTask task = Task();
   task.row["prompt"] = std::string(3 << 20, 'x');
-  const AgentRun run = MakeAgentCommand("echo {\\\"reward\\\": $(wc -c)}; test -z \"$TANDEM_PROMPT\"")
-                           ->Run(task, absl::Now() + kPatience, Never);
+  const AgentRun run =
+      MakeAgentCommand("echo {\\\"reward\\\": $(wc -c)}; test -z \"$TANDEM_PROMPT\"")
+          ->Run(task, absl::Now() + kPatience, Never);
   ASSERT_OK(run.status);
   EXPECT_GT(run.reward, 3 << 20);
 }
@@ -102,8 +105,8 @@ bool IsGone(const std::string& file) {
 
 TEST(AgentCommand, ADeadlineEndsAllThatItStarted) {
   const TempFolder folder;
-  const AgentRun run = RunCommand(
-      absl::StrCat("sleep 1000 & echo $! > ", folder / "pid", "; wait"), absl::Milliseconds(500));
+  const AgentRun run = RunCommand(absl::StrCat("sleep 1000 & echo $! > ", folder / "pid", "; wait"),
+                                  absl::Milliseconds(500));
   EXPECT_THAT(run.status,
               StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("environment.timeout_s")));
   EXPECT_TRUE(testing::Eventually([&] { return IsGone(folder / "pid"); }, 30));
@@ -129,8 +132,8 @@ TEST(AgentCommand, IsLookedForBeforeItRuns) {
   EXPECT_OK(MakeAgentCommand("cd /tmp && ls")->Check());
   EXPECT_OK(MakeAgentCommand("$HOME/agent")->Check());  // the shell's to say
   EXPECT_THAT(MakeAgentCommand("no-such-agent --fast")->Check(),
-              StatusIs(absl::StatusCode::kNotFound,
-                       AllOf(HasSubstr("environment.command"), HasSubstr("no-such-agent is neither"))));
+              StatusIs(absl::StatusCode::kNotFound, AllOf(HasSubstr("environment.command"),
+                                                          HasSubstr("no-such-agent is neither"))));
   EXPECT_THAT(MakeAgentCommand("  ")->Check(),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("found none")));
 }
@@ -147,8 +150,8 @@ TEST(AgentServer, AnAnswerThatIsNoObjectFails) {
   EXPECT_THAT(refused->Run(Task(), absl::Now() + kPatience, Never).status,
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("HTTP 401")));
   for (const char* url : {"https://127.0.0.1/", "127.0.0.1:80", "http://", "http://a:b/"}) {
-    EXPECT_THAT(MakeAgentServer(url).status(),
-                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("expected http://HOST:PORT")));
+    EXPECT_THAT(MakeAgentServer(url).status(), StatusIs(absl::StatusCode::kInvalidArgument,
+                                                        HasSubstr("expected http://HOST:PORT")));
   }
 }
 

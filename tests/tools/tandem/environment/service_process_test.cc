@@ -35,17 +35,18 @@ TEST(ServiceProcess, KnowsWhereToServeAndStartsAgain) {
                                 ::testing::AllOf(::testing::HasSubstr("exited with 3"),
                                                  ::testing::HasSubstr(folder / "log"))));
   service.reset();
-  EXPECT_THAT(ReadWhole(folder / "starts"), ::testing::StartsWith("127.0.0.1:5100\n127.0.0.1:5100\n"));
+  EXPECT_THAT(ReadWhole(folder / "starts"),
+              ::testing::StartsWith("127.0.0.1:5100\n127.0.0.1:5100\n"));
   EXPECT_THAT(ReadWhole(folder / "log"), ::testing::StartsWith("bye\nbye\n"));
 }
 
 TEST(ServiceProcess, EndsWithItsOwner) {
   const TempFolder folder;
-  ASSERT_OK_AND_ASSIGN(auto service,
-                       ServiceProcess::Start(
-                           {.command = absl::StrCat("sleep 1000 & echo $! > ", folder / "pid",
-                                                    "; echo ready > ", folder / "ready", "; wait"),
-                            .endpoint = "127.0.0.1:5100"}));
+  ASSERT_OK_AND_ASSIGN(
+      auto service,
+      ServiceProcess::Start({.command = absl::StrCat("sleep 1000 & echo $! > ", folder / "pid",
+                                                     "; echo ready > ", folder / "ready", "; wait"),
+                             .endpoint = "127.0.0.1:5100"}));
   ASSERT_TRUE(Eventually([&] { return ReadWhole(folder / "ready") == "ready\n"; }, 60));
   int pid = 0;
   ASSERT_TRUE(absl::SimpleAtoi(ReadWhole(folder / "pid"), &pid));
