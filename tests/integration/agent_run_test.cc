@@ -293,6 +293,28 @@ TEST_F(AgentRun, WhatCannotRunIsFoundBeforeAnythingStarts) {
   EXPECT_THAT(doctor.out, HasSubstr("environment.command: no-such-agent is neither a program"));
 }
 
+TEST_F(AgentRun, AProgramOfOpenAisClientPlaysARun) {
+  const std::string tools = std::string(std::getenv("TANDEM_SOURCE")) + "/tools/";
+  const std::string program = tools + "python " + tools + "examples/08_agent.py";
+  const ProgramResult packages = RunProgram(tools + "python", {"-c", "import openai"}, 300);
+  if (packages.exit_code == 77) GTEST_SKIP() << packages.err;
+
+  const ProgramResult run =
+      RunProgram("tandem",
+                 Args({"environment.command=" + program, "reward.name=environment", "rollout.n=2",
+                       "trainer.total_steps=1", "environment.max_concurrent=2"}),
+                 800);
+
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const std::vector<json> rows = Rows();
+  EXPECT_EQ(rows.size(), 4u * 2);
+  for (const json& row : rows) {
+    EXPECT_TRUE(row["rewards"] == 0 || row["rewards"] == 1) << row;
+    EXPECT_EQ(row["segments"][1]["kind"], "sampled");
+  }
+  EXPECT_EQ(Metrics()[0]["training/rollout_probs_diff_max"], 0.0);
+}
+
 TEST_F(AgentRun, AServiceIsStartedWithTheRun) {
   const std::string tools = std::string(std::getenv("TANDEM_SOURCE")) + "/tools/";
   std::vector<std::string> args =
