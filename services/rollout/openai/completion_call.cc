@@ -168,6 +168,9 @@ absl::StatusOr<std::vector<ScoreResult>> Call::Score() {
 }
 
 absl::StatusOr<GenerationCalls::News> Call::Next(GenerationCalls& calls) {
+  if (session_ != nullptr) {
+    RETURN_IF_ERROR(session_->CheckOpen());
+  }
   while (true) {
     ASSIGN_OR_RETURN(GenerationCalls::News news, calls.Next(absl::Now() + kLookForClient));
     if (news.chunk.has_value() || news.done) return news;

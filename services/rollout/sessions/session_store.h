@@ -1,6 +1,6 @@
 // SessionStore: the open sessions of a rollout.
 //
-//   RETURN_IF_ERROR(sessions.Open(request));
+//   ASSIGN_OR_RETURN(const std::string url, sessions.Open(request, limits, authority));
 //   if (const std::shared_ptr<Session> session = sessions.Find(key)) Record(*session);
 //   ASSIGN_OR_RETURN(v1::CloseSessionResponse response, sessions.Close(id));
 #ifndef TANDEM_SERVICES_ROLLOUT_SESSIONS_SESSION_STORE_H_

@@ -2,9 +2,9 @@
 //
 //   ASSIGN_OR_RETURN(OutputTail tail, OutputTail::Open(65536));
 //   options.stderr_fd = tail.write_end();
-//   ...   // starts the process
+//   ASSIGN_OR_RETURN(const auto process, rpc::ChildProcess::Start(options));
 //   tail.CloseWriteEnd();
-//   tail.Read();
+//   while (tail.Read()) process->Wait(absl::Milliseconds(50));
 #ifndef TANDEM_TOOLS_TANDEM_ENVIRONMENT_OUTPUT_TAIL_H_
 #define TANDEM_TOOLS_TANDEM_ENVIRONMENT_OUTPUT_TAIL_H_
 
