@@ -142,7 +142,8 @@ absl::StatusOr<CompletionPrompt> ReadChat(const ordered_json& messages,
                                           CompletionRequest& request) {
   const std::string& forced = request.tool_calling.forced_text;
   if (session != nullptr) {
-    request.messages = messages;
+    // What is sampled is a message only behind the header of one.
+    if (chat.add_generation_prompt) request.messages = messages;
     ASSIGN_OR_RETURN(const std::optional<ContinuedChat> continued,
                      ContinueChat(*session, messages, chat, tokenizer));
     if (continued.has_value()) {

@@ -43,7 +43,7 @@ struct CompletionRequest {
   bool return_tokens_as_token_ids = false;  // "token_id:17" in log-probs
   bool processed_logprobs = false;          // not the raw ones
   ToolCalling tool_calling;                 // chats only
-  nlohmann::ordered_json messages;          // chats in a session only: the client's
+  nlohmann::ordered_json messages;          // of chats in a session that a message may extend
 
   bool chat() const { return route == Route::kChat; }
 };

@@ -74,9 +74,8 @@ void SessionCall::Record(SampleChunk chunk) {
 std::optional<PastTurn> SessionCall::TurnOf(const SampleChunk& chunk, const ordered_json& answer,
                                             std::vector<std::string>& digests) const {
   const CompletionPrompt& prompt = request_.prompts[chunk.index / request_.generation.n];
-  if (tokenizer_ == nullptr || chunk.token_ids.empty() || !(request_.chat() || prompt.is_text)) {
-    return std::nullopt;
-  }
+  const bool may_be_repeated = request_.chat() ? !request_.messages.is_null() : prompt.is_text;
+  if (tokenizer_ == nullptr || chunk.token_ids.empty() || !may_be_repeated) return std::nullopt;
   PastTurn turn{.token_ids = prompt.ids, .text = prompt.text, .end_token = ""};
   turn.token_ids.insert(turn.token_ids.end(), chunk.token_ids.begin(), chunk.token_ids.end());
   if (!request_.chat()) {
