@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "absl/time/clock.h"
 #include "tests/support/status_matchers.h"
 
