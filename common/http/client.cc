@@ -11,6 +11,7 @@
 #include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http.hpp>
 #include <boost/beast/ssl/ssl_stream.hpp>
+#include <chrono>
 #include <exception>
 #include <functional>
 #include <string>
@@ -34,6 +35,7 @@ using Addresses = asio::ip::tcp::resolver::results_type;
 using TlsStream = beast::ssl_stream<beast::tcp_stream>;
 
 constexpr size_t kMaxAnswerBytes = size_t{1} << 20;
+constexpr std::chrono::milliseconds kLookForCancel(100);
 
 // Of all requests: reading the system's authorities takes tens of milliseconds.
 ssl::context& TlsContext() {
@@ -54,7 +56,13 @@ bool IsAddress(const std::string& host) {
   return !error;
 }
 
-// One request on one connection, with one deadline for connecting, writing and reading.
+// When a request is given up: one deadline for connecting, writing and reading.
+struct Until {
+  absl::Duration patience;
+  const std::function<bool()>& cancelled;  // may be null
+};
+
+// One request on one connection.
 template <typename Stream>
 class Call {
  public:
@@ -65,20 +73,26 @@ class Call {
   }
 
   // `prepare` continues with its argument once the connection is ready for the request.
+  // operation_aborted if it was cancelled.
   using Then = std::function<void(const error_code&)>;
-  error_code Run(const Addresses& addresses, absl::Duration patience,
+  error_code Run(const Addresses& addresses, const Until& until,
                  const std::function<void(Then)>& prepare) {
-    beast::get_lowest_layer(stream_).expires_after(absl::ToChronoMilliseconds(patience));
-    beast::get_lowest_layer(stream_).async_connect(
-        addresses, [&](const error_code& connected, const auto&) {
-          error_ = connected;
-          if (connected) return;
-          prepare([&](const error_code& prepared) {
-            error_ = prepared;
-            if (!prepared) Exchange();
-          });
-        });
-    io_.run();
+    beast::get_lowest_layer(stream_).expires_after(absl::ToChronoMilliseconds(until.patience));
+    beast::get_lowest_layer(stream_).async_connect(addresses,
+                                                   [&](const error_code& connected, const auto&) {
+                                                     error_ = connected;
+                                                     if (connected) return;
+                                                     prepare([&](const error_code& prepared) {
+                                                       error_ = prepared;
+                                                       if (!prepared) Exchange();
+                                                     });
+                                                   });
+    while (!io_.stopped()) {
+      io_.run_for(kLookForCancel);
+      if (until.cancelled != nullptr && !io_.stopped() && until.cancelled()) {
+        return asio::error::operation_aborted;
+      }
+    }
     return error_;
   }
 
@@ -107,6 +121,9 @@ absl::Status Failure(const error_code& error) {
   if (error == beast::error::timeout) {
     return absl::DeadlineExceededError("no complete answer in time");
   }
+  if (error == asio::error::operation_aborted) {
+    return absl::CancelledError("the request is no longer needed");
+  }
   return absl::UnavailableError(error.message());
 }
 
@@ -125,35 +142,34 @@ Response Take(Call<Stream>& call) {
 }
 
 absl::StatusOr<Response> PostPlain(asio::io_context& io, const Addresses& addresses,
-                                   BeastRequest& request, absl::Duration patience) {
+                                   BeastRequest& request, const Until& until) {
   beast::tcp_stream stream(io);
   Call<beast::tcp_stream> call(io, stream, request);
-  const error_code error =
-      call.Run(addresses, patience, [](const auto& then) { then(error_code()); });
+  const error_code error = call.Run(addresses, until, [](const auto& then) { then(error_code()); });
   if (error) return Failure(error);
   return Take(call);
 }
 
 absl::StatusOr<Response> PostOverTls(asio::io_context& io, const Addresses& addresses,
                                      const std::string& host, BeastRequest& request,
-                                     absl::Duration patience) {
+                                     const Until& until) {
   TlsStream stream(io, TlsContext());
   stream.set_verify_callback(ssl::host_name_verification(host));
   // Servers of several names choose their certificate by it; addresses are no names.
   if (!IsAddress(host)) SSL_set_tlsext_host_name(stream.native_handle(), host.c_str());
   Call<TlsStream> call(io, stream, request);
   bool is_accepted = false;
-  const error_code error = call.Run(addresses, patience, [&](const auto& then) {
+  const error_code error = call.Run(addresses, until, [&](const auto& then) {
     stream.async_handshake(ssl::stream_base::client, [&, then](const error_code& shaken) {
       is_accepted = !shaken;
       then(shaken);
     });
   });
   if (error && !is_accepted && SSL_get_verify_result(stream.native_handle()) != X509_V_OK) {
-    return absl::UnauthenticatedError(absl::StrCat(
-        "the certificate of ", host, " is not accepted: ",
-        X509_verify_cert_error_string(SSL_get_verify_result(stream.native_handle())),
-        "; SSL_CERT_FILE names a file with another authority"));
+    return absl::UnauthenticatedError(
+        absl::StrCat("the certificate of ", host, " is not accepted: ",
+                     X509_verify_cert_error_string(SSL_get_verify_result(stream.native_handle())),
+                     "; SSL_CERT_FILE names a file with another authority"));
   }
   if (error) return Failure(error);
   return Take(call);
@@ -161,7 +177,8 @@ absl::StatusOr<Response> PostOverTls(asio::io_context& io, const Addresses& addr
 
 }  // namespace
 
-absl::StatusOr<Response> Post(PostRequest request, absl::Time deadline) {
+absl::StatusOr<Response> Post(PostRequest request, absl::Time deadline,
+                              const std::function<bool()>& cancelled) {
   try {
     const Url& url = request.url;
     error_code error;
@@ -178,9 +195,10 @@ absl::StatusOr<Response> Post(PostRequest request, absl::Time deadline) {
     sent.body() = std::move(request.body);
     sent.prepare_payload();
 
-    const absl::Duration patience = std::max(deadline - absl::Now(), absl::Milliseconds(1));
-    return url.tls ? PostOverTls(io, addresses, url.server.host, sent, patience)
-                   : PostPlain(io, addresses, sent, patience);
+    const Until until{.patience = std::max(deadline - absl::Now(), absl::Milliseconds(1)),
+                      .cancelled = cancelled};
+    return url.tls ? PostOverTls(io, addresses, url.server.host, sent, until)
+                   : PostPlain(io, addresses, sent, until);
   } catch (const std::exception& error) {
     return absl::UnavailableError(error.what());
   }

@@ -10,6 +10,7 @@
 #ifndef TANDEM_COMMON_HTTP_CLIENT_H_
 #define TANDEM_COMMON_HTTP_CLIENT_H_
 
+#include <functional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -28,9 +29,11 @@ struct PostRequest {
 
 // Returns the response, of at most 1 MiB, with its headers and whatever its status code. UNAVAILABLE,
 // with the reason, if there is none; UNAUTHENTICATED if the server's certificate is not accepted;
-// DEADLINE_EXCEEDED if the response is not complete in time. Resolving the name comes first and takes
-// as long as the system's resolver does. Each request has a connection of its own.
-absl::StatusOr<Response> Post(PostRequest request, absl::Time deadline);
+// DEADLINE_EXCEEDED if the response is not complete in time; CANCELLED soon after `cancelled`, which
+// may be null, is true. Resolving the name comes first and takes as long as the system's resolver
+// does. Each request has a connection of its own.
+absl::StatusOr<Response> Post(PostRequest request, absl::Time deadline,
+                              const std::function<bool()>& cancelled = nullptr);
 
 }  // namespace tandem::http
 

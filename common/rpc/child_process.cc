@@ -83,12 +83,14 @@ absl::StatusOr<std::string> FindProgram(const std::string& program) {
   return absl::NotFoundError(absl::StrFormat("cannot run %s: it is not in PATH", program));
 }
 
-std::vector<std::string> ChildEnvironment(const std::map<std::string, std::string>& additions) {
+std::vector<std::string> ChildEnvironment(
+    const std::map<std::string, std::string>& additions,
+    const std::function<bool(const std::string& name)>& inherits) {
   std::map<std::string, std::string> all;
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     const std::pair<std::string, std::string> split =
         absl::StrSplit(*entry, absl::MaxSplits('=', 1));
-    all[split.first] = split.second;
+    if (inherits == nullptr || inherits(split.first)) all[split.first] = split.second;
   }
   for (const auto& [key, value] : additions) all[key] = value;
   std::vector<std::string> out;
@@ -109,6 +111,7 @@ struct ExecPlan {
   char* const* environment;
   int input_fd;  // -1: /dev/null
   int output_fd;
+  int stderr_fd;
   int error_fd;  // closed by a successful exec, otherwise receives errno
   bool own_process_group;
   pid_t parent;
@@ -129,7 +132,7 @@ struct ExecPlan {
   const int input_fd = plan.input_fd >= 0 ? plan.input_fd : open("/dev/null", O_RDONLY);
   if (input_fd >= 0) dup2(input_fd, STDIN_FILENO);
   dup2(plan.output_fd, STDOUT_FILENO);
-  dup2(plan.output_fd, STDERR_FILENO);
+  dup2(plan.stderr_fd, STDERR_FILENO);
   // Keeps the parent's sockets and pipes from the child.
   syscall(SYS_close_range, 3, ~0U, CLOSE_RANGE_CLOEXEC);
   execve(plan.program, plan.argv, plan.environment);
@@ -169,7 +172,7 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(ChildProcessOp
   if (options.name.empty()) options.name = options.argv[0];
   ASSIGN_OR_RETURN(const std::string program, FindProgram(options.argv[0]));
   std::vector<std::string> arguments = options.argv;
-  std::vector<std::string> environment = ChildEnvironment(options.environment);
+  std::vector<std::string> environment = ChildEnvironment(options.environment, options.inherits);
   const std::vector<char*> argv = Pointers(arguments);
   const std::vector<char*> envp = Pointers(environment);
 
@@ -188,9 +191,15 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(ChildProcessOp
   Descriptor read_end(error_pipe[0]);
   Descriptor write_end(error_pipe[1]);
 
-  const ExecPlan plan{program.c_str(),           argv.data(), envp.data(),
-                      options.stdin_fd,          log.get(),   write_end.get(),
-                      options.own_process_group, getpid()};
+  const ExecPlan plan{.program = program.c_str(),
+                      .argv = argv.data(),
+                      .environment = envp.data(),
+                      .input_fd = options.stdin_fd,
+                      .output_fd = options.stdout_fd >= 0 ? options.stdout_fd : log.get(),
+                      .stderr_fd = options.stderr_fd >= 0 ? options.stderr_fd : log.get(),
+                      .error_fd = write_end.get(),
+                      .own_process_group = options.own_process_group,
+                      .parent = getpid()};
   const host::MemoryKills kills_before =
       host::CountMemoryKills(options.control_groups, options.vmstat);
   int fork_error = 0;

@@ -35,11 +35,16 @@ struct ChildProcessOptions {
   std::vector<std::string> argv;
   // Variables to add to, or replace in, this process's environment.
   std::map<std::string, std::string> environment;
+  // Whether the child gets this process's variable of that name. Null: it gets all.
+  std::function<bool(const std::string& name)> inherits;
   // File to append stdout and stderr to. Empty: both go to this process's stderr, because its
   // stdout is for data.
   std::string log_path;
-  // This process's descriptor that becomes the child's stdin; the caller keeps it. -1: /dev/null.
+  // This process's descriptors that become the child's stdin, stdout and stderr; the caller keeps
+  // them. -1: /dev/null for stdin, the log for the others.
   int stdin_fd = -1;
+  int stdout_fd = -1;
+  int stderr_fd = -1;
   // Gives the child a process group of its own: Ctrl-C in the terminal reaches the parent only,
   // which then stops the child in order; signals reach everything that the child started.
   bool own_process_group = true;

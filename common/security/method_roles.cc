@@ -34,6 +34,8 @@ const std::vector<MethodRoles>& AllMethodRoles() {
       {"/tandem.rollout.v1.RolloutService/Pause", {kDriver}, {kRollout}},
       {"/tandem.rollout.v1.RolloutService/Resume", {kDriver}, {kRollout}},
       {"/tandem.rollout.v1.RolloutService/Score", {kDriver}, {kRollout}},
+      {"/tandem.rollout.v1.RolloutService/OpenSession", {kDriver}, {kRollout}},
+      {"/tandem.rollout.v1.RolloutService/CloseSession", {kDriver}, {kRollout}},
       {"/tandem.rollout.v1.RolloutService/GetServerInfo", {kDriver, kObserver}, {kRollout}},
 
       // The trainer provides weights; a rollout that joins late reads them from another rollout.

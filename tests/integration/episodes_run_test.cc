@@ -389,12 +389,12 @@ TEST_F(EpisodesRun, AnEnvironmentThatIsNotThereIsFoundBeforeAnythingStarts) {
   const ProgramResult missing = RunProgram("tandem", args);
   EXPECT_EQ(missing.exit_code, 1);
   EXPECT_THAT(missing.err, HasSubstr("no EnvironmentService answered at 127.0.0.1:1"));
-  const ProgramResult unknown = RunProgram("tandem", Args({"environment.name=agent"}));
+  const ProgramResult unknown = RunProgram("tandem", Args({"environment.name=maze"}));
   EXPECT_EQ(unknown.exit_code, 2);
   EXPECT_THAT(unknown.err, HasSubstr("environment.name"));
   const ProgramResult rewardless = RunProgram("tandem", Args({"reward.name=environment"}));
   EXPECT_EQ(rewardless.exit_code, 2);
-  EXPECT_THAT(rewardless.err, HasSubstr("environment needs environment.name service"));
+  EXPECT_THAT(rewardless.err, HasSubstr("environment needs environment.name service or agent"));
 }
 
 }  // namespace

@@ -15,6 +15,11 @@
 #include "common/status/status_macros.h"
 
 namespace tandem::rollout::openai {
+namespace {
+
+constexpr absl::string_view kBearer = "Bearer ";
+
+}  // namespace
 
 absl::StatusOr<std::string> ReadToken(const std::string& file) {
   std::string token;
@@ -36,14 +41,18 @@ absl::StatusOr<std::string> ReadToken(const std::string& file) {
   return token;
 }
 
+absl::string_view BearerOf(const char* authorization) {
+  absl::string_view found = authorization == nullptr ? "" : authorization;
+  if (!absl::StartsWithIgnoreCase(found, kBearer)) return "";
+  found.remove_prefix(kBearer.size());
+  return absl::StripAsciiWhitespace(found);
+}
+
 absl::Status CheckToken(const std::string& token, const char* authorization) {
   if (token.empty()) return absl::OkStatus();
-  absl::string_view found = authorization == nullptr ? "" : authorization;
-  const bool is_bearer = absl::StartsWithIgnoreCase(found, "Bearer ");
-  if (is_bearer) found.remove_prefix(7);
-  if (is_bearer && security::AreEqual(token, absl::StripAsciiWhitespace(found))) {
-    return absl::OkStatus();
-  }
+  const bool is_bearer =
+      authorization != nullptr && absl::StartsWithIgnoreCase(authorization, kBearer);
+  if (is_bearer && security::AreEqual(token, BearerOf(authorization))) return absl::OkStatus();
   return rpc::WithReason(
       absl::UnauthenticatedError(
           is_bearer

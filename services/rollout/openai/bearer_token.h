@@ -18,6 +18,9 @@ inline constexpr char kTokenVariable[] = "TANDEM_OPENAI_TOKEN";
 // or for a token that a header cannot carry.
 absl::StatusOr<std::string> ReadToken(const std::string& file);
 
+// The TOKEN of an Authorization header "Bearer TOKEN" (may be null); empty if it is another one.
+absl::string_view BearerOf(const char* authorization);
+
 // UNAUTHENTICATED unless the Authorization header's value (may be null) is "Bearer TOKEN". Compares
 // in constant time. An empty token admits everyone.
 absl::Status CheckToken(const std::string& token, const char* authorization);

@@ -15,8 +15,6 @@ namespace {
 
 using nlohmann::ordered_json;
 
-enum class ArgumentsAs { kObject, kText };
-
 absl::Status ConvertArguments(ordered_json& arguments, ArgumentsAs form, const std::string& field) {
   if (arguments.is_null() || arguments == "") arguments = ordered_json::object();
   ordered_json object = arguments;
@@ -79,13 +77,13 @@ absl::Status ConvertContent(ordered_json& content, const std::string& field) {
   return absl::OkStatus();
 }
 
-// `has_calls` is set if a message has tool calls.
-absl::StatusOr<ordered_json> Convert(const ordered_json& messages, ArgumentsAs form,
-                                     bool& has_calls) {
-  ordered_json out = messages;
-  for (size_t i = 0; i < out.size(); ++i) {
+}  // namespace
+
+absl::StatusOr<TemplateMessages> ConvertMessages(const ordered_json& messages, ArgumentsAs form) {
+  TemplateMessages out{.messages = messages};
+  for (size_t i = 0; i < out.messages.size(); ++i) {
     const std::string field = absl::StrCat("messages[", i, "]");
-    ordered_json& message = out[i];
+    ordered_json& message = out.messages[i];
     if (!message.is_object() || !message.contains("role") || !message["role"].is_string()) {
       return rpc::InvalidField(field, "expected an object with a role and content");
     }
@@ -104,24 +102,21 @@ absl::StatusOr<ordered_json> Convert(const ordered_json& messages, ArgumentsAs f
       message.erase("tool_calls");
       continue;
     }
-    has_calls = true;
+    out.has_calls = true;
     RETURN_IF_ERROR(ConvertToolCalls(*calls, form, field + ".tool_calls"));
   }
   return out;
 }
 
-}  // namespace
-
 absl::StatusOr<std::string> RenderMessages(const ordered_json& messages,
                                            const tokenizer::ChatOptions& options,
                                            const tokenizer::Tokenizer& tokenizer) {
-  bool has_calls = false;
-  ASSIGN_OR_RETURN(ordered_json plain, Convert(messages, ArgumentsAs::kObject, has_calls));
-  absl::StatusOr<std::string> text = tokenizer.RenderChat(plain, options);
-  if (!text.ok() && has_calls) {
+  ASSIGN_OR_RETURN(TemplateMessages plain, ConvertMessages(messages, ArgumentsAs::kObject));
+  absl::StatusOr<std::string> text = tokenizer.RenderChat(plain.messages, options);
+  if (!text.ok() && plain.has_calls) {
     // DeepSeek's template adds the arguments to a text.
-    ASSIGN_OR_RETURN(plain, Convert(messages, ArgumentsAs::kText, has_calls));
-    absl::StatusOr<std::string> other = tokenizer.RenderChat(plain, options);
+    ASSIGN_OR_RETURN(plain, ConvertMessages(messages, ArgumentsAs::kText));
+    absl::StatusOr<std::string> other = tokenizer.RenderChat(plain.messages, options);
     if (other.ok()) return other;
   }
   if (!text.ok()) return rpc::InvalidField("messages", text.status().message());

@@ -9,6 +9,19 @@
 
 namespace tandem::rollout::openai {
 
+// The form in which templates get the arguments of calls.
+enum class ArgumentsAs { kObject, kText };
+
+// Messages as templates read them.
+struct TemplateMessages {
+  nlohmann::ordered_json messages;
+  bool has_calls = false;
+};
+
+// Lists of text parts become their text. INVALID_ARGUMENT with a BadField.
+absl::StatusOr<TemplateMessages> ConvertMessages(const nlohmann::ordered_json& messages,
+                                                 ArgumentsAs form);
+
 // Renders `messages`, a list of at least one. Lists of text parts become their text, and the
 // arguments of tool calls, which clients send as text, objects; or text again for a template that
 // fails with objects. INVALID_ARGUMENT with a BadField.

@@ -20,6 +20,8 @@
 #include "services/rollout/openai/generate_request.h"
 #include "services/rollout/openai/generation_calls.h"
 #include "services/rollout/openai/prompt_scores.h"
+#include "services/rollout/openai/session_call.h"
+#include "services/rollout/requests/wanted_weights.h"
 
 namespace tandem::rollout::openai {
 namespace {
@@ -29,8 +31,11 @@ constexpr absl::Duration kLookForClient = absl::Milliseconds(200);
 
 class Call {
  public:
-  Call(const CallContext& context, HttpExchange& exchange)
-      : context_(context), exchange_(exchange), deadline_(absl::Now() + context.timeout) {}
+  Call(const CallContext& context, std::shared_ptr<Session> session, HttpExchange& exchange)
+      : context_(context),
+        session_(std::move(session)),
+        exchange_(exchange),
+        deadline_(absl::Now() + context.timeout) {}
 
   // An error, where nothing was answered yet.
   absl::Status Run(Route route);
@@ -38,7 +43,9 @@ class Call {
  private:
   // Reads the body into request_. What the body took is free when it returns.
   absl::Status Parse(Route route);
-  absl::Status Submit(GenerationCalls& calls) const;
+  // Gives the request the session's parameters.
+  absl::Status JoinSession();
+  absl::Status Submit(GenerationCalls& calls);
   absl::StatusOr<std::vector<ScoreResult>> Score();
   std::unique_ptr<AnswerFormat> MakeFormat(std::vector<ScoreResult> scores) const;
   // Until `next` has something; ends with the client, the deadline or the server.
@@ -54,14 +61,20 @@ class Call {
   std::vector<SampleChunk> EmptyChunks() const;
 
   const CallContext& context_;
+  const std::shared_ptr<Session> session_;  // may be null
   HttpExchange& exchange_;
   const absl::Time deadline_;
   CompletionRequest request_;
+  std::optional<SessionCall> recorder_;  // unset without a session
 };
 
 absl::Status Call::Run(Route route) {
   RETURN_IF_ERROR(Parse(route));
-  RETURN_IF_ERROR(CheckModel(context_, request_.model));
+  if (session_ != nullptr) {
+    RETURN_IF_ERROR(JoinSession());  // an agent may name any model: the session stands for it
+  } else {
+    RETURN_IF_ERROR(CheckModel(context_, request_.model));
+  }
   // Before the engine works for an answer that is too large.
   if (!request_.stream) {
     RETURN_IF_ERROR(CheckAnswerBytes(request_, {}));
@@ -86,7 +99,8 @@ absl::Status Call::Parse(Route route) {
   const ParseOptions options{.text = context_.text_limits,
                              .check = check,
                              .tool_call_format = context_.tool_call_format,
-                             .processed_logprobs = context_.processed_logprobs};
+                             .processed_logprobs = context_.processed_logprobs,
+                             .session = session_.get()};
   if (route == Route::kGenerate) {
     ASSIGN_OR_RETURN(request_, ParseGenerateRequest(body, options));
     if (request_.generation.id.empty()) request_.generation.id = rpc::NewUuid();
@@ -108,11 +122,21 @@ std::unique_ptr<AnswerFormat> Call::MakeFormat(std::vector<ScoreResult> scores) 
                                             info.policy_version, incarnation);
 }
 
-absl::Status Call::Submit(GenerationCalls& calls) const {
+absl::Status Call::JoinSession() {
+  RETURN_IF_ERROR(CheckWantedWeights(session_->request().incarnation(), *context_.engine));
+  SetSampling(session_->request().sampling(), request_.generation);
+  recorder_.emplace(session_, request_, context_.tokenizer);
+  return absl::OkStatus();
+}
+
+absl::Status Call::Submit(GenerationCalls& calls) {
   int32_t first_choice = 0;
   for (const CompletionPrompt& prompt : request_.prompts) {
     GenerationRequest generation = request_.generation;
     generation.prompt_ids = prompt.ids;
+    if (recorder_.has_value()) {
+      RETURN_IF_ERROR(recorder_->Begin(generation));
+    }
     RETURN_IF_ERROR(calls.Add(std::move(generation), first_choice));
     first_choice += request_.generation.n;
   }
@@ -122,6 +146,9 @@ absl::Status Call::Submit(GenerationCalls& calls) const {
 absl::Status Call::CheckOn() const {
   if (exchange_.ClientGone()) return absl::CancelledError("the client disconnected");
   if (context_.stopping()) return absl::UnavailableError("the rollout is shutting down");
+  if (session_ != nullptr) {
+    RETURN_IF_ERROR(session_->CheckOpen());
+  }
   if (absl::Now() < deadline_) return absl::OkStatus();
   return absl::DeadlineExceededError(absl::StrCat("the request took longer than ",
                                                   absl::FormatDuration(context_.timeout),
@@ -141,6 +168,9 @@ absl::StatusOr<std::vector<ScoreResult>> Call::Score() {
 }
 
 absl::StatusOr<GenerationCalls::News> Call::Next(GenerationCalls& calls) {
+  if (session_ != nullptr) {
+    RETURN_IF_ERROR(session_->CheckOpen());
+  }
   while (true) {
     ASSIGN_OR_RETURN(GenerationCalls::News news, calls.Next(absl::Now() + kLookForClient));
     if (news.chunk.has_value() || news.done) return news;
@@ -170,6 +200,9 @@ absl::Status Call::ReplyWhole(GenerationCalls& calls, AnswerFormat& format) {
       const ByteBudget::Share share,
       context_.answer_budget->Take(AnswerBytes(request_, chunks), [this] { return CheckOn(); }));
   const nlohmann::ordered_json body = format.Whole(chunks);
+  if (recorder_.has_value() && request_.generates) {
+    for (const SampleChunk& chunk : chunks) recorder_->Add(chunk);
+  }
   exchange_.Reply(200, body, Headers(format));
   return absl::OkStatus();
 }
@@ -192,6 +225,7 @@ absl::Status Call::ReplyStream(GenerationCalls& calls, AnswerFormat& format) {
       if (news->chunk.has_value()) ready.push_back(*std::move(news->chunk));
     }
     for (const SampleChunk& chunk : std::exchange(ready, {})) {
+      if (recorder_.has_value() && request_.generates) recorder_->Add(chunk);
       for (const nlohmann::ordered_json& event : format.Events(chunk)) {
         if (!std::exchange(begun, true)) exchange_.BeginEvents(Headers(format));
         // The requests end with the calls.
@@ -221,8 +255,9 @@ absl::Status CheckModel(const CallContext& context, const std::string& name) {
       "MODEL_NOT_FOUND");
 }
 
-void ServeCompletion(const CallContext& context, Route route, HttpExchange& exchange) {
-  const absl::Status status = Call(context, exchange).Run(route);
+void ServeCompletion(const CallContext& context, Route route, std::shared_ptr<Session> session,
+                     HttpExchange& exchange) {
+  const absl::Status status = Call(context, std::move(session), exchange).Run(route);
   if (status.ok()) return;
   exchange.ReplyError(status,
                       route == Route::kGenerate ? FieldNames::kGenerate : FieldNames::kOpenAi);

@@ -4,6 +4,7 @@
 #define TANDEM_SERVICES_ROLLOUT_OPENAI_COMPLETION_CALL_H_
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "services/rollout/requests/byte_budget.h"
 #include "services/rollout/requests/rollout_metrics.h"
 #include "services/rollout/requests/text_limits.h"
+#include "services/rollout/sessions/session_store.h"
 
 namespace tandem::rollout::openai {
 
@@ -28,6 +30,7 @@ struct CallContext {
   Engine* engine = nullptr;
   const tokenizer::Tokenizer* tokenizer = nullptr;  // may be null
   RolloutMetrics* metrics = nullptr;                // may be null
+  SessionStore* sessions = nullptr;                 // whose calls are recorded; may be null
   // The model's names, at least one. /v1/models lists them; responses carry the first.
   std::vector<std::string> model_names;
   std::string model_path;          // its folder
@@ -45,8 +48,10 @@ struct CallContext {
 // NOT_FOUND if the name is another model's.
 absl::Status CheckModel(const CallContext& context, const std::string& name);
 
-// Sends the response, also for errors. Cancels the engine's requests if the client disconnects.
-void ServeCompletion(const CallContext& context, Route route, HttpExchange& exchange);
+// Sends the response, also for errors. Cancels the engine's requests if the client disconnects, or if
+// the session that the call belongs to, which may be null, ends.
+void ServeCompletion(const CallContext& context, Route route, std::shared_ptr<Session> session,
+                     HttpExchange& exchange);
 
 }  // namespace tandem::rollout::openai
 

@@ -1,5 +1,6 @@
 #include "services/rollout/openai/completion_request.h"
 
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -9,6 +10,7 @@
 #include "services/rollout/engine/prompt_length.h"
 #include "services/rollout/openai/chat_messages.h"
 #include "services/rollout/openai/sampling_fields.h"
+#include "services/rollout/openai/session_prompt.h"
 
 namespace tandem::rollout::openai {
 namespace {
@@ -41,7 +43,27 @@ class PromptReader {
     auto ids = tokenizer_->Encode(text, add_special_tokens);
     if (!ids.ok()) return rpc::InvalidField(field, ids.status().message());
     RETURN_IF_ERROR(CheckLength(ids->size()));
-    return CompletionPrompt{*std::move(ids), text};
+    return CompletionPrompt{*std::move(ids), text, /*is_text=*/true};
+  }
+
+  // `text`, which may be of a session's earlier call and what follows it.
+  absl::StatusOr<CompletionPrompt> TextInSession(const std::string& text, const std::string& field,
+                                                 bool add_special_tokens) {
+    std::shared_ptr<const PastTurn> past;
+    if (options_.session != nullptr) past = options_.session->FindText(text);
+    if (past == nullptr) return Text(text, field, add_special_tokens);
+    ASSIGN_OR_RETURN(CompletionPrompt out, After(*past, text.substr(past->text.size()), field));
+    out.text = text;
+    return out;
+  }
+
+  // The tokens of an earlier call, and those of the text that follows.
+  absl::StatusOr<CompletionPrompt> After(const PastTurn& past, const std::string& new_text,
+                                         const std::string& field) {
+    ASSIGN_OR_RETURN(CompletionPrompt out, Text(new_text, field, /*add_special_tokens=*/false));
+    out.ids.insert(out.ids.begin(), past.token_ids.begin(), past.token_ids.end());
+    RETURN_IF_ERROR(CheckLength(out.ids.size()));
+    return out;
   }
 
   absl::StatusOr<CompletionPrompt> Ids(const ordered_json& list, const std::string& field) {
@@ -93,7 +115,7 @@ absl::Status ReadPrompts(RequestFields& fields, PromptReader& reader, Completion
                       (prompt->is_array() && !prompt->empty() && prompt->front().is_number());
   RETURN_IF_ERROR(CheckNumChoices(request, is_one ? 1 : prompt->size()));
   if (prompt->is_string()) {
-    return add(reader.Text(prompt->get<std::string>(), "prompt", add_special_tokens));
+    return add(reader.TextInSession(prompt->get<std::string>(), "prompt", add_special_tokens));
   }
   if (!prompt->is_array() || prompt->empty()) return fields.Error("prompt", kExpected);
   if (is_one) return add(reader.Ids(*prompt, "prompt"));
@@ -101,7 +123,8 @@ absl::Status ReadPrompts(RequestFields& fields, PromptReader& reader, Completion
     const ordered_json& item = (*prompt)[i];
     const std::string field = absl::StrCat("prompt[", i, "]");
     if (item.is_string()) {
-      RETURN_IF_ERROR(add(reader.Text(item.get<std::string>(), field, add_special_tokens)));
+      RETURN_IF_ERROR(
+          add(reader.TextInSession(item.get<std::string>(), field, add_special_tokens)));
     } else if (item.is_array()) {
       RETURN_IF_ERROR(add(reader.Ids(item, field)));
     } else {
@@ -110,6 +133,28 @@ absl::Status ReadPrompts(RequestFields& fields, PromptReader& reader, Completion
     }
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<CompletionPrompt> ReadChat(const ordered_json& messages,
+                                          const tokenizer::ChatOptions& chat,
+                                          const tokenizer::Tokenizer& tokenizer,
+                                          const Session* session, PromptReader& reader,
+                                          CompletionRequest& request) {
+  const std::string& forced = request.tool_calling.forced_text;
+  if (session != nullptr) {
+    // What is sampled is a message only behind the header of one.
+    if (chat.add_generation_prompt) request.messages = messages;
+    ASSIGN_OR_RETURN(const std::optional<ContinuedChat> continued,
+                     ContinueChat(*session, messages, chat, tokenizer));
+    if (continued.has_value()) {
+      ASSIGN_OR_RETURN(CompletionPrompt prompt,
+                       reader.After(*continued->past, continued->new_text + forced, "messages"));
+      prompt.text = continued->whole_text + forced;
+      return prompt;
+    }
+  }
+  ASSIGN_OR_RETURN(const std::string text, RenderMessages(messages, chat, tokenizer));
+  return reader.Text(text + forced, "messages", /*add_special_tokens=*/false);
 }
 
 absl::Status ReadMessages(RequestFields& fields, const tokenizer::Tokenizer* tokenizer,
@@ -130,10 +175,8 @@ absl::Status ReadMessages(RequestFields& fields, const tokenizer::Tokenizer* tok
     if (!extra->is_object()) return fields.Error("chat_template_kwargs", "an object");
     chat.extra = *extra;
   }
-  ASSIGN_OR_RETURN(std::string text, RenderMessages(*messages, chat, *tokenizer));
-  text += request.tool_calling.forced_text;
   ASSIGN_OR_RETURN(CompletionPrompt prompt,
-                   reader.Text(text, "messages", /*add_special_tokens=*/false));
+                   ReadChat(*messages, chat, *tokenizer, options.session, reader, request));
   request.prompts.push_back(std::move(prompt));
   // The marks of calls are special tokens in many models.
   request.generation.show_special_tokens = request.tool_calling.format != nullptr;

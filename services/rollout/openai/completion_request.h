@@ -16,12 +16,14 @@
 #include "services/rollout/openai/request_fields.h"
 #include "services/rollout/openai/tool_calling.h"
 #include "services/rollout/requests/text_limits.h"
+#include "services/rollout/sessions/session.h"
 
 namespace tandem::rollout::openai {
 
 struct CompletionPrompt {
   std::vector<int32_t> ids;
-  std::string text;  // for `echo`
+  std::string text;      // for `echo`; of a chat what the template rendered
+  bool is_text = false;  // the client sent text
 };
 
 enum class Route { kCompletion, kChat, kGenerate };
@@ -41,6 +43,7 @@ struct CompletionRequest {
   bool return_tokens_as_token_ids = false;  // "token_id:17" in log-probs
   bool processed_logprobs = false;          // not the raw ones
   ToolCalling tool_calling;                 // chats only
+  nlohmann::ordered_json messages;          // of chats in a session that a message may extend
 
   bool chat() const { return route == Route::kChat; }
 };
@@ -52,6 +55,8 @@ struct ParseOptions {
   std::function<absl::Status()> check = nullptr;
   const tool_calls::Format* tool_call_format = nullptr;  // the model's; null: calls stay text
   bool processed_logprobs = false;
+  // Prompts that repeat one of its turns keep that turn's tokens. Null: no session.
+  const Session* session = nullptr;
 };
 
 // Reads OpenAI's fields, and those of vLLM's that the engine supports. INVALID_ARGUMENT with a

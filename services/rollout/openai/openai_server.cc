@@ -21,6 +21,7 @@ constexpr size_t kMaxBodyBytes = size_t{16} << 20;
 // A body takes up to 40 times its size until it is tokens.
 constexpr int64_t kMaxParsedBytes = int64_t{kMaxBodyBytes};
 constexpr char kModels[] = "/v1/models";
+constexpr char kSessionHeader[] = "X-Session-Id";
 
 bool IsHealth(const http::Request& head) { return head.path == "/health"; }
 bool IsChat(const http::Request& head) { return head.path == "/v1/chat/completions"; }
@@ -119,9 +120,21 @@ void OpenAiServer::Drain(absl::Time deadline) {
   server_->Stop();
 }
 
-absl::Status OpenAiServer::Check(const http::Request& head) const {
+std::shared_ptr<Session> OpenAiServer::SessionOf(const http::Request& head) const {
+  if (context_.sessions == nullptr) return nullptr;
+  if (const std::string* id = head.Header(kSessionHeader); id != nullptr) {
+    if (auto session = context_.sessions->Find(*id); session != nullptr) return session;
+  }
+  const std::string* authorization = head.Header("Authorization");
+  return authorization == nullptr ? nullptr
+                                  : context_.sessions->Find(BearerOf(authorization->c_str()));
+}
+
+absl::Status OpenAiServer::Check(const http::Request& head, bool in_session) const {
   if (IsHealth(head)) return ExpectMethod(head, "GET");
-  RETURN_IF_ERROR(CheckTokenOf(head, token_));
+  if (!in_session) {
+    RETURN_IF_ERROR(CheckTokenOf(head, token_));
+  }
   if (IsModels(head)) return ExpectMethod(head, "GET");
   if (!IsCompletion(head)) {
     return absl::NotFoundError(absl::StrCat("no such path: ", head.path.substr(0, 200),
@@ -136,8 +149,10 @@ http::Admission OpenAiServer::Admit(const http::Request& head) {
   http::Admission admission;
   admission.slow = IsCompletion(head);
   admission.max_body_bytes = IsCompletion(head) ? kMaxBodyBytes : 0;
-  admission.authenticated = !token_.empty() && CheckTokenOf(head, token_).ok();
-  if (const absl::Status status = Check(head); !status.ok()) {
+  // Its id is a key as good as the token.
+  const bool in_session = SessionOf(head) != nullptr;
+  admission.authenticated = in_session || (!token_.empty() && CheckTokenOf(head, token_).ok());
+  if (const absl::Status status = Check(head, in_session); !status.ok()) {
     admission.refusal = ErrorResponse(status);
   }
   return admission;
@@ -150,7 +165,7 @@ void OpenAiServer::Serve(http::Exchange& http) {
   const http::Request& request = http.request();
   const absl::Time start = absl::Now();
   if (IsCompletion(request)) {
-    ServeCompletion(context_, RouteOf(request), exchange);
+    ServeCompletion(context_, RouteOf(request), SessionOf(request), exchange);
   } else if (IsHealth(request)) {
     ServeHealth(exchange);
   } else {

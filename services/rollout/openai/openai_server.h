@@ -6,6 +6,9 @@
 //   GET  /v1/models, /v1/models/NAME             the model by each of its names, with its version
 //   GET  /health                                 200 while a version is live, 503 otherwise
 //
+// A POST whose API key, or X-Session-Id header, is an open session's id is recorded there
+// (sessions/session.h).
+//
 // Uses the plain HTTP/1.1 server of common/http, which limits what clients may cost. Errors are
 // OpenAI's objects (api_error.h).
 #ifndef TANDEM_SERVICES_ROLLOUT_OPENAI_OPENAI_SERVER_H_
@@ -62,7 +65,9 @@ class OpenAiServer final : private http::Handler {
   http::Admission Admit(const http::Request& head) override;
   void Serve(http::Exchange& exchange) override;
   http::Response Refuse(const http::Error& error) const override;
-  absl::Status Check(const http::Request& head) const;
+  absl::Status Check(const http::Request& head, bool in_session) const;
+  // The open session that the request belongs to; null if there is none.
+  std::shared_ptr<Session> SessionOf(const http::Request& head) const;
   void ServeModels(HttpExchange& exchange, const std::string& name) const;
   void ServeHealth(HttpExchange& exchange) const;
 

@@ -2,36 +2,18 @@
 
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/rpc/new_uuid.h"
-#include "common/rpc/policy_version.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/exceptions.h"
 #include "common/status/status_macros.h"
 #include "services/rollout/requests/convert.h"
+#include "services/rollout/requests/wanted_weights.h"
 
 namespace tandem::rollout {
 namespace {
 
 // A shorter text takes a few milliseconds at most.
 constexpr size_t kMaxInlineTextBytes = size_t{16} << 10;
-
-// Checks that the live weights come from the caller's trainer.
-absl::Status CheckWanted(const v1::GenerateRequest& request, const Engine& engine) {
-  RETURN_IF_ERROR(rpc::CheckIncarnation("incarnation", request.incarnation()));
-  if (request.incarnation() == 0) return absl::OkStatus();
-  const EngineInfo info = engine.Info();
-  if (info.policy_version < 0 || info.incarnation == request.incarnation()) return absl::OkStatus();
-  return rpc::WithReason(
-      absl::FailedPreconditionError(absl::StrCat(
-          "the request expects weights of trainer incarnation ", request.incarnation(),
-          ", but version ", info.policy_version, " of incarnation ", info.incarnation, " is live",
-          info.incarnation == 0 ? " (a folder's weights)" : ": another trainer owns the rollout",
-          "; publish the weights again, or use another rollout")),
-      "FOREIGN_WEIGHTS",
-      {{"expected", absl::StrCat(request.incarnation())},
-       {"actual", absl::StrCat(info.incarnation)}});
-}
 
 }  // namespace
 
@@ -82,7 +64,7 @@ void GenerateReactor::Run(const tokenizer::Tokenizer* tokenizer,
 
 absl::Status GenerateReactor::Submit(const tokenizer::Tokenizer* tokenizer,
                                      const v1::GenerateRequest& request) {
-  RETURN_IF_ERROR(CheckWanted(request, engine_));
+  RETURN_IF_ERROR(CheckWantedWeights(request.incarnation(), engine_));
   ASSIGN_OR_RETURN(GenerationRequest spec, FromProto(request, tokenizer));
   if (spec.id.empty()) spec.id = rpc::NewUuid();
   request_id_ = spec.id;

@@ -90,6 +90,7 @@ absl::Status RolloutProcess::Build(const RolloutProcessOptions& options) {
   hooks.updating_to = [this] { return receiver_->updating_to(); };
   hooks.metrics = metrics_.get();
   hooks.owner = &owner_;
+  hooks.sessions = &sessions_;
   if (options.commit_folder) {
     hooks.reload = [this, path](auto done) { Reload(path, std::move(done)); };
   }
@@ -139,10 +140,12 @@ absl::Status RolloutProcess::Build(const RolloutProcessOptions& options) {
                          {.engine = engine_.get(),
                           .tokenizer = tokenizer_.get(),
                           .metrics = metrics_.get(),
+                          .sessions = &sessions_,
                           .model_names = std::move(names),
                           .model_path = path,
                           .path_is_name = served.empty(),
                           .timeout = absl::Seconds(options.config.rollout().request_timeout_s())}));
+    sessions_.SetEndpoint(openai_server_->address());
   }
   server_->SetServing(kWeightServiceName, true);
   telemetry::LogInfo("rollout serving",

@@ -85,6 +85,7 @@ class RolloutProcess {
   std::unique_ptr<WeightReceiver> receiver_;
   std::unique_ptr<WeightServiceImpl> weight_service_;
   std::shared_ptr<RolloutMetrics> metrics_;
+  SessionStore sessions_;
   std::unique_ptr<RolloutServiceImpl> rollout_service_;
   std::unique_ptr<probe::DiagnosticsServiceImpl> diagnostics_;
   std::unique_ptr<rpc::Server> server_;

@@ -20,6 +20,8 @@ namespace {
 
 constexpr size_t kMaxProbeBytes = 64 << 10;
 
+absl::Status NoSessions() { return absl::UnimplementedError("this server records no sessions"); }
+
 }  // namespace
 
 grpc::ServerWriteReactor<v1::GenerateResponse>* RolloutServiceImpl::Generate(
@@ -120,6 +122,32 @@ grpc::ServerUnaryReactor* RolloutServiceImpl::Score(grpc::CallbackServerContext*
                                                     const v1::ScoreRequest* request,
                                                     v1::ScoreResponse* response) {
   return ScoreReactor::Start(engine_, *request, response);
+}
+
+grpc::ServerUnaryReactor* RolloutServiceImpl::OpenSession(grpc::CallbackServerContext* context,
+                                                          const v1::OpenSessionRequest* request,
+                                                          v1::OpenSessionResponse* response) {
+  if (hooks_.owner != nullptr) hooks_.owner->Hear(request->incarnation());
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const grpc::string_ref authority = context->ExperimentalGetAuthority();
+  absl::StatusOr<std::string> url = NoSessions();
+  if (hooks_.sessions != nullptr) {
+    url = hooks_.sessions->Open(*request, engine_.limits(), {authority.data(), authority.size()});
+  }
+  if (url.ok()) response->set_url(*std::move(url));
+  reactor->Finish(rpc::ToGrpcStatus(url.status()));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* RolloutServiceImpl::CloseSession(grpc::CallbackServerContext* context,
+                                                           const v1::CloseSessionRequest* request,
+                                                           v1::CloseSessionResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  absl::StatusOr<v1::CloseSessionResponse> closed = NoSessions();
+  if (hooks_.sessions != nullptr) closed = hooks_.sessions->Close(request->session_id());
+  if (closed.ok()) *response = *std::move(closed);
+  reactor->Finish(rpc::ToGrpcStatus(closed.status()));
+  return reactor;
 }
 
 void RolloutServiceImpl::SetRankAddresses(std::vector<std::string> addresses) {

@@ -18,6 +18,7 @@
 #include "services/rollout/receive/rollout_owner.h"
 #include "services/rollout/requests/rollout_metrics.h"
 #include "services/rollout/service/generate_reactor.h"
+#include "services/rollout/sessions/session_store.h"
 #include "tandem/rollout/v1/rollout_service.grpc.pb.h"
 
 namespace tandem::rollout {
@@ -35,6 +36,7 @@ class RolloutServiceImpl : public v1::RolloutService::CallbackService {
     std::function<void(std::function<void(absl::Status)> done)> reload;
     RolloutMetrics* metrics = nullptr;  // records every request; may be null
     RolloutOwner* owner = nullptr;      // gets its driver's heartbeats; may be null
+    SessionStore* sessions = nullptr;   // null: no sessions
   };
 
   RolloutServiceImpl(Engine& engine, const tokenizer::Tokenizer* tokenizer, Hooks hooks)
@@ -62,6 +64,12 @@ class RolloutServiceImpl : public v1::RolloutService::CallbackService {
   grpc::ServerUnaryReactor* Score(grpc::CallbackServerContext* context,
                                   const v1::ScoreRequest* request,
                                   v1::ScoreResponse* response) override;
+  grpc::ServerUnaryReactor* OpenSession(grpc::CallbackServerContext* context,
+                                        const v1::OpenSessionRequest* request,
+                                        v1::OpenSessionResponse* response) override;
+  grpc::ServerUnaryReactor* CloseSession(grpc::CallbackServerContext* context,
+                                         const v1::CloseSessionRequest* request,
+                                         v1::CloseSessionResponse* response) override;
   grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context,
                                           const v1::GetServerInfoRequest* request,
                                           v1::GetServerInfoResponse* response) override;

@@ -401,6 +401,48 @@ TEST_F(ValidationTest, FilesAreLookedForOnlyWhereNeeded) {
   EXPECT_OK(CheckFiles(config, {}));
 }
 
+TEST_F(ValidationTest, AnEnvironmentHasWhatItNeedsAndNothingElse) {
+  const auto error = [](std::vector<std::string> assignments) {
+    return std::string(LoadRunConfig({}, assignments).status().message());
+  };
+  const std::string agent = "environment.name=agent", command = "environment.command=play";
+  const std::string service = "environment.name=service";
+  EXPECT_EQ(error({agent, command}), "");
+  EXPECT_EQ(error({agent, "environment.url=http://h:1/p", "environment.max_concurrent=2"}), "");
+  EXPECT_EQ(error({agent, command, "reward.name=environment"}), "");
+  EXPECT_EQ(error({service, command}), "");
+  EXPECT_EQ(error({service, command, "environment.endpoint=h:1"}), "");
+  struct Case {
+    std::vector<std::string> assignments;
+    const char* says;
+  };
+  for (const Case& c : {
+           Case{{agent}, "environment.command: expected one of environment.command and"},
+           Case{{agent, command, "environment.url=http://h:1/"}, "found both"},
+           Case{{agent, "environment.url=ftp://h/"}, "environment.url: expected http[s]://HOST"},
+           Case{{agent, command, "actor.router_replay=r3"}, "actor.router_replay: r3 needs"},
+           Case{{agent, command, "environment.endpoint=h:1"}, "environment.endpoint: needs"},
+           Case{{agent, command, "environment.max_turns=3"},
+                "environment.max_turns: has no effect"},
+           Case{{agent, command, "environment.on_template_mismatch=split"},
+                "environment.on_template_mismatch: has no effect"},
+           Case{{agent, command, "environment.timeout_s=86001"}, "environment.timeout_s: expected"},
+           Case{{agent, command, "environment.max_concurrent=0"}, "environment.max_concurrent"},
+           Case{{agent, command, "rollout.in_flight=abort"}, "rollout.in_flight: abort would"},
+           Case{{agent, command, "reward.overlong_buffer.enable=true",
+                 "reward.overlong_buffer.len=1"},
+                "reward.overlong_buffer.enable: counts"},
+           Case{{service}, "environment.endpoint: expected HOST:PORT, or a program"},
+           Case{{service, command, "environment.url=http://h:1/"}, "environment.url: needs"},
+           Case{{service, command, "environment.max_concurrent=2"},
+                "environment.max_concurrent: needs environment.name agent"},
+           Case{{command}, "environment.command: needs environment.name service or agent"},
+           Case{{"reward.name=environment"}, "environment needs environment.name service or agent"},
+       }) {
+    EXPECT_THAT(error(c.assignments), HasSubstr(c.says));
+  }
+}
+
 TEST(RolloutCorrection, AutoCorrectsTheAgeOfSamplesWhereTheyHaveOne) {
   const auto resolved = [](const std::vector<std::string>& sets) {
     const absl::StatusOr<v1::RunConfig> config = LoadRunConfig({}, sets);

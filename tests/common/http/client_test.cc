@@ -38,6 +38,17 @@ TEST(HttpClient, GivesUpAtItsDeadline) {
               StatusIs(absl::StatusCode::kDeadlineExceeded, ::testing::_));
 }
 
+TEST(HttpClient, GivesUpWhenItIsNoLongerNeeded) {
+  TestSite site({.slow = {.num_threads = 1}});
+  bool asked = false;
+  const auto cancelled = [&asked] { return asked = true; };
+  EXPECT_THAT(Post({"127.0.0.1", site.port()}, "/slow/hold", "text/plain", "",
+                   absl::Now() + absl::Seconds(60), cancelled)
+                  .status(),
+              StatusIs(absl::StatusCode::kCancelled, ::testing::_));
+  EXPECT_TRUE(asked);
+}
+
 TEST(HttpClient, TakesNoEndlessAnswer) {
   TestSite site;
   EXPECT_THAT(PostTo(site, "/big", "").status(),

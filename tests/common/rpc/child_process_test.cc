@@ -96,6 +96,38 @@ TEST_F(ChildProcessTest, ReadsTheGivenDescriptorAsStdin) {
   EXPECT_EQ(Read("log"), "given.\n.\n");  // without one there is nothing to read
 }
 
+TEST_F(ChildProcessTest, WritesIntoTheGivenDescriptors) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  ASSERT_OK_AND_ASSIGN(auto child,
+                       ChildProcess::Start({.argv = {"sh", "-c", "echo out; echo error >&2"},
+                                            .log_path = folder_ + "/log",
+                                            .stdout_fd = ends[1]}));
+  ASSERT_TRUE(child->Wait(kTimeout));
+  close(ends[1]);
+  char text[16];
+  EXPECT_EQ(read(ends[0], text, sizeof(text)), 4);
+  close(ends[0]);
+  EXPECT_EQ(std::string(text, 4), "out\n");
+  EXPECT_EQ(Read("log"), "error\n");
+}
+
+TEST_F(ChildProcessTest, InheritsWhatItMay) {
+  setenv("KEPT_OF_PARENT", "1", 1);
+  setenv("SECRET_OF_PARENT", "2", 1);
+  ASSERT_OK_AND_ASSIGN(
+      auto child,
+      ChildProcess::Start({.argv = {"sh", "-c", "echo $KEPT_OF_PARENT,$SECRET_OF_PARENT,$GIVEN"},
+                           .environment = {{"GIVEN", "3"}},
+                           .inherits =
+                               [](const std::string& name) {
+                                 return name != "SECRET_OF_PARENT" && name != "GIVEN";
+                               },
+                           .log_path = folder_ + "/log"}));
+  ASSERT_TRUE(child->Wait(kTimeout));
+  EXPECT_EQ(Read("log"), "1,,3\n");
+}
+
 TEST_F(ChildProcessTest, SaysHowItEnded) {
   ASSERT_OK_AND_ASSIGN(auto failed, Shell("exit 3"));
   ASSERT_TRUE(failed->Wait(kTimeout));

@@ -55,6 +55,8 @@ absl::Status RunRl(const RlOptions& options) {
                        {config.data().train_files().begin(), config.data().train_files().end()},
                        config.data(), tokenizer.get(), config.seed(), needs));
   ASSIGN_OR_RETURN(driver::RunFolder folder, driver::RunFolder::Create(config));
+  RETURN_IF_ERROR(episodes->Start(config.run_dir() + "/logs", driver::kEnvironmentWait,
+                                  [&session] { return session.interrupted(); }));
   RETURN_IF_ERROR(session.Explain(session.Open(
       config,
       {.local = run.local || config.trainer().endpoint().empty(), .rewarder = rewarder->get()})));

@@ -13,6 +13,7 @@
 #include "common/text/printable.h"
 #include "common/version/version.h"
 #include "tools/tandem/commands/command.h"
+#include "tools/tandem/doctor/environment_check.h"
 #include "tools/tandem/doctor/fleet_memory.h"
 #include "tools/tandem/doctor/fleet_probe.h"
 #include "tools/tandem/doctor/fleet_reach.h"
@@ -131,6 +132,7 @@ absl::Status RunDoctor(const DoctorOptions& options) {
       }
     }
     doctor::CheckReward(*config, findings);
+    doctor::CheckEnvironment(*config, findings);
     CheckFleet(options, *config, spec, plan, findings);
   }
   Print(findings, options.as_json);

@@ -82,6 +82,8 @@ absl::Status RunEval(const EvalOptions& options) {
   session_options.needs_trainer = false;
   session_options.rollout_model = config.model().path();
   session_options.rewarder = rewarder->get();
+  RETURN_IF_ERROR(episodes->Start(scratch.path(), driver::kEnvironmentWait,
+                                  [&session] { return session.interrupted(); }));
   RETURN_IF_ERROR(session.Explain(session.Open(config, session_options)));
   absl::StatusOr<driver::EvalResult> result =
       driver::Evaluate(config, source, session.fleet(), **rewarder,

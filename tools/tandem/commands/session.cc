@@ -17,6 +17,7 @@ namespace tandem::commands {
 namespace {
 
 constexpr absl::Duration kLocalLease = absl::Hours(24);
+constexpr char kAgentsListen[] = "127.0.0.1:0";
 
 }  // namespace
 
@@ -45,6 +46,11 @@ absl::Status Session::Open(const config::v1::RunConfig& config, const SessionOpt
     cluster_options.note = options.note;
     cluster_options.metrics = options.metrics;
     cluster_options.openai_listen = options.openai_listen;
+    // Agents call the rollouts there.
+    if (options.openai_listen.empty() &&
+        config.environment().name() == config::v1::ENVIRONMENT_NAME_AGENT) {
+      cluster_options.openai_listen = kAgentsListen;
+    }
     cluster_options.replica_ranks = options.replica_ranks;
     cluster_options.trace = options.trace;
     if (options.rewarder != nullptr) {

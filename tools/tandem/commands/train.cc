@@ -280,6 +280,10 @@ absl::Status RunTraining(Kind kind, const RunOptions& options, DryRunOptions dry
     metrics_server = *std::move(server);
     metrics_server->Add(run_metrics);
   }
+  if (needs_rollouts) {
+    RETURN_IF_ERROR(inputs.episodes->Start(config.run_dir() + "/logs", driver::kEnvironmentWait,
+                                           [&session] { return session.interrupted(); }));
+  }
   RETURN_IF_ERROR(session.Explain(session.Open(
       config, {.local = options.local,
                .needs_rollouts = needs_rollouts,
@@ -330,6 +334,7 @@ absl::Status RunTraining(Kind kind, const RunOptions& options, DryRunOptions dry
       kind == Kind::kSupervised   ? driver::RunSupervised(context)
       : kind == Kind::kPreference ? driver::RunPreference(context)
                                   : driver::RunReinforcement(context);
+  inputs.episodes->Shutdown();  // before the services that agents use
   // If the folder is no longer the run's, that is why the run failed.
   if (!summary.ok()) {
     const absl::Status folder = start.folder.Check();

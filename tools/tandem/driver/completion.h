@@ -46,7 +46,7 @@ struct Prompt {
 // A run of a completion's tokens of one origin, in an episode of several turns.
 struct EpisodeSegment {
   // Sampled: a turn of the policy, or a part of one. Prompt: the conversation so far, where the chat
-  // template rewrote it, which begins a new sequence.
+  // template or an agent wrote it again, which begins a new sequence.
   common::v1::SegmentKind kind = common::v1::SEGMENT_KIND_SAMPLED;
   int64_t num_tokens = 0;
   double reward = 0;  // what the environment gave; sampled ones only

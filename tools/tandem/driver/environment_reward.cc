@@ -1,4 +1,4 @@
-// What an EnvironmentService gave for an episode, as its reward.
+// What an EnvironmentService or an agent gave for an episode, as its reward.
 #include "absl/strings/str_cat.h"
 #include "tools/tandem/driver/reward_source.h"
 

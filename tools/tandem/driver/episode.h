@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "tandem/rollout/v1/sampling.pb.h"
 #include "tools/tandem/driver/completion.h"
 
 namespace tandem::driver {
@@ -56,6 +57,17 @@ class Episode {
 
   // Returns what is judged and trained on. Call once, after the end.
   virtual Completion Take() = 0;
+
+  // An episode that plays itself makes no requests here: Play() comes in place of FirstTurn() and
+  // Continue(). It begins the episode, with a seed of its own in `sampling`, and returns what cuts it
+  // off; `ready` is called as by Continue(), and NextTurn() then returns nullopt or the error.
+  virtual bool plays_itself() const { return false; }
+  virtual std::function<void()> Play(const rollout::v1::SamplingParams& /*sampling*/,
+                                     std::function<void()> /*ready*/) {
+    return nullptr;
+  }
+  // The tokens that it has sampled, once it is ready.
+  virtual int64_t num_played_tokens() const { return 0; }
 };
 
 // Tells the environment which episode it is.

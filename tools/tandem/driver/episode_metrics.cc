@@ -29,6 +29,10 @@ void AddEpisodeMetrics(const std::vector<Group>& groups, Metrics& metrics) {
         }
         rewritten += segment.kind == common::v1::SEGMENT_KIND_PROMPT ? 1 : 0;
       }
+      // An agent's first prompt rewrites nothing.
+      const bool begins_itself = !completion.segments.empty() &&
+                                 completion.segments[0].kind == common::v1::SEGMENT_KIND_PROMPT;
+      rewritten -= begins_itself ? 1 : 0;
     }
   }
   if (episodes == 0) return;

@@ -38,13 +38,17 @@ void PassRewards(const std::vector<double>& rewards, EpisodeSequence& sequence) 
 
 std::vector<EpisodeSequence> SequencesOf(const std::vector<uint32_t>& prompt_ids,
                                          const Completion& completion) {
-  std::vector<EpisodeSequence> out = {{prompt_ids, completion.prompt_routed_experts, {}}};
+  std::vector<EpisodeSequence> out;
   const auto experts = [&completion](int64_t begin, int64_t end) {
     if (completion.routed_experts.empty()) return std::string();
     const size_t each = completion.routed_experts.size() / completion.token_ids.size();
     return completion.routed_experts.substr(begin * each, (end - begin) * each);
   };
   std::vector<EpisodeSegment> segments = completion.segments;
+  // An agent's prompts are its own.
+  const bool begins_itself =
+      !segments.empty() && segments.front().kind == common::v1::SEGMENT_KIND_PROMPT;
+  if (!begins_itself) out.push_back({prompt_ids, completion.prompt_routed_experts, {}});
   if (segments.empty()) {
     segments = {
         {common::v1::SEGMENT_KIND_SAMPLED, static_cast<int64_t>(completion.token_ids.size()), 0}};
@@ -55,7 +59,7 @@ std::vector<EpisodeSequence> SequencesOf(const std::vector<uint32_t>& prompt_ids
     std::vector<uint32_t> ids = Slice(completion.token_ids, begin, end);
     switch (segment.kind) {
       case common::v1::SEGMENT_KIND_PROMPT:
-        PassRewards(Slice(completion.token_rewards, begin, end), out.back());
+        if (!out.empty()) PassRewards(Slice(completion.token_rewards, begin, end), out.back());
         out.push_back({std::move(ids), experts(begin, end), {}});
         break;
       case common::v1::SEGMENT_KIND_SAMPLED:

@@ -32,7 +32,8 @@ struct EpisodeSequence {
   std::vector<SequencePart> parts;
 };
 
-// Parts without tokens are left out, but for the only part of a completion of one turn. The rewards
+// A completion that begins with a segment of kind prompt has its own prompts only. Parts without tokens
+// are left out, but for the only part of a completion of one turn. The rewards
 // of an observation's tokens pass to the sampled token before them.
 std::vector<EpisodeSequence> SequencesOf(const std::vector<uint32_t>& prompt_ids,
                                          const Completion& completion);

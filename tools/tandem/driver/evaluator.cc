@@ -66,7 +66,7 @@ absl::StatusOr<EvalResult> Evaluate(const config::v1::RunConfig& config, const P
                                                  .while_waiting = std::move(while_waiting)};
   if (episodes != nullptr && config::PlaysEpisodes(config)) {
     ASSIGN_OR_RETURN(result.groups,
-                     PlayGroups(std::move(prompts), fleet, options, episodes->factory()));
+                     PlayGroups(std::move(prompts), fleet, options, episodes->factory(&fleet)));
   } else {
     ASSIGN_OR_RETURN(result.groups, fleet.Generate(std::move(prompts), options));
   }

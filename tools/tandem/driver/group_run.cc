@@ -28,6 +28,11 @@ GroupRun::GroupRun(Options options)
       num_tokens_(episodes_.size(), 0) {}
 
 void GroupRun::Begin() {
+  for (size_t i = 0; i < episodes_.size(); ++i) episodes_[i] = MakeEpisode(i);
+  if (episodes_[0]->plays_itself()) {
+    for (size_t i = 0; i < episodes_.size(); ++i) Play(i);
+    return;
+  }
   const absl::StatusOr<Turn> first = FirstTurn();
   if (!first.ok()) {
     End(first.status(), /*report=*/true);
@@ -38,9 +43,8 @@ void GroupRun::Begin() {
 
 absl::StatusOr<Turn> GroupRun::FirstTurn() {
   std::optional<Turn> first;
-  for (size_t i = 0; i < episodes_.size(); ++i) {
-    episodes_[i] = MakeEpisode(i);
-    ASSIGN_OR_RETURN(Turn turn, episodes_[i]->FirstTurn());
+  for (const std::unique_ptr<Episode>& episode : episodes_) {
+    ASSIGN_OR_RETURN(Turn turn, episode->FirstTurn());
     if (first.has_value() && turn != *first) {
       return absl::InternalError(absl::StrCat("row ", options_.prompt.row + 1,
                                               " of the data set: expected episodes with the same ",
@@ -60,39 +64,15 @@ std::unique_ptr<Episode> GroupRun::MakeEpisode(size_t episode) const {
       {.seed = seed, .sample = static_cast<int64_t>(episode), .attempt = num_retries_[episode]});
 }
 
-void GroupRun::Sample(const Turn& turn, std::optional<size_t> episode,
-                      const RolloutFleet::GenerateOptions& sampling) {
-  int64_t request = 0;
-  {
-    absl::MutexLock lock(&mu_);
-    if (has_ended_) return;
-    request = next_request_++;
-    open_[request] = nullptr;
-  }
-  RolloutFleet::GenerateOptions options = sampling;
-  options.replica = turn.replica;
-  for (rollout::v1::SamplingParams* params :
-       {&options.sampling, options.baseline.has_value() ? &*options.baseline : nullptr}) {
-    if (params == nullptr) continue;
-    if (turn.max_tokens > 0) params->set_max_tokens(turn.max_tokens);
-    for (const std::string& stop : turn.stop) params->add_stop(stop);
-  }
-  std::function<void()> cancel = options_.sampler(
-      turn, options_.place, options,
-      [self = shared_from_this(), request, episode](absl::StatusOr<Group> sampled) {
-        {
-          absl::MutexLock lock(&self->mu_);
-          self->open_.erase(request);
-        }
-        if (!sampled.ok()) {
-          self->End(sampled.status(), /*report=*/true);
-          return;
-        }
-        // Not on this thread, which is the sampler's: an episode may wait for its environment.
-        self->options_.pool->Add([self, episode, group = *std::move(sampled)]() mutable {
-          self->OnSampled(episode, std::move(group));
-        });
-      });
+std::optional<int64_t> GroupRun::OpenRequest() {
+  absl::MutexLock lock(&mu_);
+  if (has_ended_) return std::nullopt;
+  const int64_t request = next_request_++;
+  open_[request] = nullptr;
+  return request;
+}
+
+void GroupRun::SetCancel(int64_t request, std::function<void()> cancel) {
   {
     absl::MutexLock lock(&mu_);
     const auto open = open_.find(request);
@@ -101,6 +81,72 @@ void GroupRun::Sample(const Turn& turn, std::optional<size_t> episode,
     if (!has_ended_) return;
   }
   cancel();  // the group ended while the request started
+}
+
+void GroupRun::CloseRequest(int64_t request) {
+  absl::MutexLock lock(&mu_);
+  open_.erase(request);
+}
+
+void GroupRun::Sample(const Turn& turn, std::optional<size_t> episode,
+                      const RolloutFleet::GenerateOptions& sampling) {
+  const std::optional<int64_t> request = OpenRequest();
+  if (!request.has_value()) return;
+  RolloutFleet::GenerateOptions options = sampling;
+  options.replica = turn.replica;
+  for (rollout::v1::SamplingParams* params :
+       {&options.sampling, options.baseline.has_value() ? &*options.baseline : nullptr}) {
+    if (params == nullptr) continue;
+    if (turn.max_tokens > 0) params->set_max_tokens(turn.max_tokens);
+    for (const std::string& stop : turn.stop) params->add_stop(stop);
+  }
+  SetCancel(*request,
+            options_.sampler(
+                turn, options_.place, options,
+                [self = shared_from_this(), request, episode](absl::StatusOr<Group> sampled) {
+                  self->CloseRequest(*request);
+                  if (!sampled.ok()) {
+                    self->End(sampled.status(), /*report=*/true);
+                    return;
+                  }
+                  // Not on this thread, which is the sampler's: an episode may wait for its
+                  // environment.
+                  self->options_.pool->Add([self, episode, group = *std::move(sampled)]() mutable {
+                    self->OnSampled(episode, std::move(group));
+                  });
+                }));
+}
+
+void GroupRun::Play(size_t episode) {
+  const std::optional<int64_t> request = OpenRequest();
+  if (!request.has_value()) return;
+  rollout::v1::SamplingParams sampling = LaterSampling(episode).sampling;
+  if (sampling.has_seed()) {
+    sampling.set_seed(sampling.seed() * 0x9E3779B97F4A7C15ULL +
+                      static_cast<uint64_t>(options_.place) + 1);
+  }
+  SetCancel(*request,
+            episodes_[episode]->Play(sampling, [self = shared_from_this(), request, episode] {
+              self->CloseRequest(*request);
+              self->options_.pool->Add([self, episode] { self->OnPlayed(episode); });
+            }));
+}
+
+void GroupRun::OnPlayed(size_t episode) {
+  const int64_t num_tokens = episodes_[episode]->num_played_tokens();
+  if (options_.sampling.on_tokens) options_.sampling.on_tokens(num_tokens);
+  bool is_too_late = false;
+  {
+    absl::MutexLock lock(&mu_);
+    is_too_late = has_ended_;
+    num_tokens_[episode] += num_tokens;
+  }
+  if (is_too_late) {
+    if (options_.on_lost) options_.on_lost({num_tokens, /*is_played_again=*/false, ""});
+    return;
+  }
+  ++num_requests_[episode];
+  Proceed(episode);
 }
 
 void GroupRun::OnSampled(std::optional<size_t> episode, Group sampled) {
@@ -176,6 +222,10 @@ void GroupRun::PlayAgain(size_t episode, const absl::Status& error) {
   }
   ++num_retries_[episode];
   episodes_[episode] = MakeEpisode(episode);
+  if (episodes_[episode]->plays_itself()) {
+    Play(episode);
+    return;
+  }
   const absl::StatusOr<Turn> first = episodes_[episode]->FirstTurn();
   if (!first.ok()) {
     End(first.status(), /*report=*/true);

@@ -69,7 +69,7 @@ class GroupRun : public std::enable_shared_from_this<GroupRun> {
 
   explicit GroupRun(Options options);
 
-  // Asks the episodes for their first turn and samples it. Call once.
+  // Asks the episodes for their first turn and samples it, or lets them play themselves. Call once.
   void Begin();
   void Cancel() { End(absl::CancelledError("the group is no longer needed"), /*report=*/false); }
 
@@ -78,6 +78,13 @@ class GroupRun : public std::enable_shared_from_this<GroupRun> {
   void Sample(const Turn& turn, std::optional<size_t> episode,
               const RolloutFleet::GenerateOptions& sampling);
   void OnSampled(std::optional<size_t> episode, Group sampled);
+  // Lets an episode play itself.
+  void Play(size_t episode);
+  void OnPlayed(size_t episode);
+  // Remembers a new request, and what cancels it; a request that is no longer wanted is cancelled.
+  std::optional<int64_t> OpenRequest();
+  void SetCancel(int64_t request, std::function<void()> cancel);
+  void CloseRequest(int64_t request);
   // Hands an episode its completion.
   void Continue(size_t episode, Completion completion);
   // Asks the episode for its next turn, or ends it.
@@ -86,6 +93,7 @@ class GroupRun : public std::enable_shared_from_this<GroupRun> {
   void Finish(size_t episode, Completion completion);
   // Cancels the open requests. Only the first call has an effect.
   void End(absl::Status error, bool report);
+  // The turn with which all episodes begin.
   absl::StatusOr<Turn> FirstTurn();
   std::unique_ptr<Episode> MakeEpisode(size_t episode) const;
   RolloutFleet::GenerateOptions LaterSampling(size_t episode) const;

@@ -6,9 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/status/status_macros.h"
+#include "common/tokenizer/observation_text.h"
 #include "common/tool_calls/registry.h"
 #include "tools/tandem/driver/completion_experts.h"
-#include "tools/tandem/environment/observation_text.h"
 #include "tools/tandem/environment/turn_calls.h"
 
 namespace tandem::driver {
@@ -262,9 +262,9 @@ class MultiTurnEpisode : public Episode {
     tokenizer::ChatOptions options;
     options.tools = prompt_.chat->tools;
     options.extra = prompt_.chat->variables;
-    ASSIGN_OR_RETURN(const environment::ObservationText rendered,
-                     environment::RenderObservation(messages_, observation, so_far_, end_token_,
-                                                    options, *tokenizer_));
+    ASSIGN_OR_RETURN(const tokenizer::ObservationText rendered,
+                     tokenizer::RenderObservation(messages_, observation, so_far_, end_token_,
+                                                  options, *tokenizer_));
     if (rendered.mismatch.has_value() && !limits_.splits) {
       return absl::InvalidArgumentError(absl::StrCat(
           *rendered.mismatch,

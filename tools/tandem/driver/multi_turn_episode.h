@@ -1,5 +1,5 @@
 // An episode of several turns with an environment. The tokens of a turn stay as they were sampled;
-// what the environment says is tokenized and appended (environment/observation_text.h says how), so
+// what the environment says is tokenized and appended (common/tokenizer/observation_text.h says how), so
 // the prompt of a turn is all ids so far and the rollout finds most of them in its cache.
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_MULTI_TURN_EPISODE_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_MULTI_TURN_EPISODE_H_

@@ -113,7 +113,7 @@ class ReinforcementLoop : public StepLoop {
                                     .policy_version = version_,
                                     .interrupted = c_.interrupted};
     if (resumed() && c_.resume->state.has_ahead()) options.restored = &c_.resume->state.ahead();
-    if (c_.episodes != nullptr) options.make_episode = c_.episodes->factory();
+    if (c_.episodes != nullptr) options.make_episode = c_.episodes->factory(c_.fleet);
     options.teachers = c_.teachers;
     // In mode async a group begins before its training step is known.
     if (!is_async()) options.trace = next_trace_;

@@ -13,7 +13,7 @@ namespace tandem::driver {
 
 // reward.name of a run that rewards nothing.
 inline constexpr char kNoReward[] = "none";
-// reward.name: what the EnvironmentService gave.
+// reward.name: what the EnvironmentService or the agent gave.
 inline constexpr char kEnvironmentReward[] = "environment";
 // reward.name: a language model behind an OpenAI-compatible URL.
 inline constexpr char kJudgeReward[] = "judge";

@@ -148,9 +148,13 @@ absl::StatusOr<std::unique_ptr<RewardSource>> MakeSource(const RewardPart& part,
         ", which is only for tandem sft and tandem dpo, whose evaluations can do with the loss"));
   }
   if (part.name == kEnvironmentReward) {
-    if (config.environment().name() != config::v1::ENVIRONMENT_NAME_SERVICE) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          part.key, ".name: environment needs environment.name service, whose rewards it takes"));
+    const config::v1::EnvironmentName environment = config.environment().name();
+    if (environment != config::v1::ENVIRONMENT_NAME_SERVICE &&
+        environment != config::v1::ENVIRONMENT_NAME_AGENT) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(part.key,
+                       ".name: environment needs environment.name service or agent, whose "
+                       "rewards it takes"));
     }
     return MakeEnvironmentReward();
   }

@@ -199,14 +199,19 @@ void RolloutFleet::Cancel(Run& run) {
 }
 
 std::shared_ptr<RolloutFleet::Link> RolloutFleet::Pick(const Job& job) {
+  return Pick(job.failed_on, job.preferred);
+}
+
+std::shared_ptr<RolloutFleet::Link> RolloutFleet::Pick(const std::set<std::string>& failed_on,
+                                                       const std::string& preferred) {
   std::shared_ptr<Link> best;
   for (const auto& [id, link] : links_) {
     const FleetMembership::Replica* replica = membership_.Find(id);
     if (replica == nullptr) continue;
     const bool is_ready =
-        options_.replicas_may_change ? replica->takes_requests() : !job.failed_on.contains(id);
+        options_.replicas_may_change ? replica->takes_requests() : !failed_on.contains(id);
     if (!is_ready) continue;
-    if (id == job.preferred) return link;
+    if (id == preferred) return link;
     if (best == nullptr || link->outstanding_tokens < best->outstanding_tokens) best = link;
   }
   return best;

@@ -97,6 +97,16 @@ class RolloutFleet {
   absl::StatusOr<std::vector<Group>> Generate(std::vector<Prompt> prompts,
                                               const GenerateOptions& options);
 
+  // A session of an agent program on one replica (OpenSession in rollout_service.proto), which counts
+  // there like a request of its cost while the object exists.
+  class AgentSession;
+  // Opens a session, whose incarnation it sets, on the replica with the fewest outstanding tokens. Waits
+  // for a replica that takes it up to the request timeout. Errors: CANCELLED once `cancelled` is true;
+  // those of the replica, with its name.
+  absl::StatusOr<std::unique_ptr<AgentSession>> OpenSession(rollout::v1::OpenSessionRequest request,
+                                                            int64_t cost,
+                                                            const std::function<bool()>& cancelled);
+
   // Aborts every request on every replica, with a short timeout, for shutdown. Later requests are
   // aborted too.
   void AbortAll();
@@ -139,6 +149,10 @@ class RolloutFleet {
   // Sends the job to a replica, queues it, or ends it.
   void Place(const std::shared_ptr<Job>& job);
   std::shared_ptr<Link> Pick(const Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Of the replicas that take requests, but for those in `failed_on` if replicas may not change:
+  // `preferred`, or the one with the fewest outstanding tokens.
+  std::shared_ptr<Link> Pick(const std::set<std::string>& failed_on, const std::string& preferred)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnCallDone(const std::shared_ptr<Job>& job, absl::Status status);
   void Finish(const std::shared_ptr<Job>& job, absl::Status status);
   // Places waiting jobs, cancels calls to lost replicas, then emits the notes.

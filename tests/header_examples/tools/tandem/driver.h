@@ -12,6 +12,12 @@ extern config::v1::RunConfig config;
 extern int64_t step, version;
 }  // namespace tandem::driver::driver_names
 
+namespace tandem::driver::agent_player_example {
+extern AgentPlayer player;
+extern AgentPlayer::Request request;
+inline constexpr header_examples::AnyFunction Use;
+}  // namespace tandem::driver::agent_player_example
+
 namespace tandem::driver::episode_example {
 extern Prompt prompt;
 Completion Sample(const Turn& turn);
@@ -31,6 +37,8 @@ extern const tokenizer::Tokenizer* tokenizer;
 extern RowNeeds needs_of_rows;
 extern absl::Duration timeout;
 extern std::function<bool()> interrupted;
+extern std::string log_folder;
+extern RolloutFleet* fleet;
 extern GenerationLoop::Options options;
 }  // namespace tandem::driver::episodes_example
 
@@ -77,6 +85,11 @@ namespace tandem::driver::publish_retry_example {
 extern absl::Duration patience;
 absl::Status Publish();
 }  // namespace tandem::driver::publish_retry_example
+
+namespace tandem::driver::recorded_episode_example {
+extern std::vector<rollout::v1::RecordedCall> calls;
+extern int64_t incarnation;
+}  // namespace tandem::driver::recorded_episode_example
 
 namespace tandem::driver::skipped_steps_example {
 using namespace driver_names;

@@ -279,5 +279,121 @@ TEST_F(GenerationLoopTest, AnEnvironmentThatLosesEverythingEndsTheRun) {
                        AllOf(HasSubstr("lost 64 groups"), HasSubstr("no disk"))));
 }
 
+// Samples by itself, on a thread of the test, which may be cut off.
+class SelfPlaying : public Episode {
+ public:
+  struct Plays {
+    absl::Mutex mu;
+    std::vector<std::function<void()>> waiting ABSL_GUARDED_BY(mu);
+    std::set<uint64_t> seeds ABSL_GUARDED_BY(mu);
+    int num_begun ABSL_GUARDED_BY(mu) = 0;
+    int num_cut_off ABSL_GUARDED_BY(mu) = 0;
+    // Of the n-th attempt at a sample of a row.
+    std::function<absl::Status(int64_t row, const EpisodeNumber&)> error;
+    bool waits = false;
+  };
+
+  SelfPlaying(const Prompt& prompt, const EpisodeNumber& number, Plays& plays)
+      : row_(prompt.row), number_(number), plays_(plays) {}
+
+  bool plays_itself() const override { return true; }
+  std::function<void()> Play(const rollout::v1::SamplingParams& sampling,
+                             std::function<void()> ready) override {
+    EXPECT_EQ(sampling.n(), 1);
+    {
+      absl::MutexLock lock(&plays_.mu);
+      ++plays_.num_begun;
+      plays_.seeds.insert(sampling.seed());
+      if (plays_.waits) plays_.waiting.push_back(ready);
+    }
+    if (!plays_.waits) ready();
+    return [this] {
+      absl::MutexLock lock(&plays_.mu);
+      ++plays_.num_cut_off;
+    };
+  }
+  int64_t num_played_tokens() const override { return 5; }
+  absl::StatusOr<Turn> FirstTurn() override { return absl::InternalError("plays itself"); }
+  bool Continue(Completion, std::function<void()>) override { return true; }
+  absl::StatusOr<std::optional<Turn>> NextTurn() override {
+    if (plays_.error != nullptr) {
+      if (absl::Status error = plays_.error(row_, number_); !error.ok()) return error;
+    }
+    return std::nullopt;
+  }
+  Completion Take() override { return FakeSampler::Of(number_.attempt == 0 ? "1" : "2"); }
+
+ private:
+  const int64_t row_;
+  const EpisodeNumber number_;
+  Plays& plays_;
+};
+
+TEST_F(GenerationLoopTest, EpisodesThatPlayThemselvesAskForNothing) {
+  config_.mutable_environment()->set_name(config::v1::ENVIRONMENT_NAME_AGENT);
+  SelfPlaying::Plays plays;
+  plays.error = [](int64_t row, const EpisodeNumber& number) {
+    if (row == 1 && number.sample == 0 && number.attempt == 0) {
+      return environment::MayPlayAgain(absl::UnavailableError("exited with 1"));
+    }
+    return row == 2 && number.sample == 1
+               ? environment::DropEpisode(absl::UnavailableError("exited with 1"))
+               : absl::OkStatus();
+  };
+  int64_t progress = 0;
+  absl::Mutex mu;
+  GenerationLoop::Options options = LoopOptions();
+  options.on_tokens = [&](int64_t tokens) {
+    absl::MutexLock lock(&mu);
+    progress += tokens;
+  };
+  options.make_episode = [&](const Prompt& prompt, const EpisodeNumber& number) {
+    return std::make_unique<SelfPlaying>(prompt, number, plays);
+  };
+  GenerationLoop loop(options);
+
+  ASSERT_OK_AND_ASSIGN(const StepBatch batch, loop.Take(1, 0, KeepWaiting));
+
+  EXPECT_TRUE(sampler_.requests().empty());
+  EXPECT_THAT(Rows(batch), ElementsAre(0, 1, 3));
+  EXPECT_EQ(batch.groups[1].completions[0].reward, 2);  // of its second program
+  EXPECT_EQ(batch.groups[1].completions[1].reward, 1);
+  EXPECT_EQ(batch.metrics.at("environment/retried_episodes"), 1);
+  EXPECT_EQ(batch.metrics.at("environment/dropped_groups"), 1);
+  // The program that failed first, and at least the one that was dropped.
+  EXPECT_GE(batch.metrics.at("environment/discarded_tokens"), 5 + 5);
+  absl::MutexLock lock(&plays.mu);
+  EXPECT_EQ(plays.num_begun, 9);
+  EXPECT_EQ(plays.seeds.size(), 9u);
+  absl::MutexLock progress_lock(&mu);
+  EXPECT_GE(progress, 8 * 5);
+}
+
+TEST_F(GenerationLoopTest, EpisodesThatPlayThemselvesAreCutOffWithTheLoop) {
+  config_.mutable_environment()->set_name(config::v1::ENVIRONMENT_NAME_AGENT);
+  SelfPlaying::Plays plays;
+  plays.waits = true;
+  {
+    GenerationLoop::Options options = LoopOptions();
+    options.make_episode = [&](const Prompt& prompt, const EpisodeNumber& number) {
+      return std::make_unique<SelfPlaying>(prompt, number, plays);
+    };
+    GenerationLoop loop(options);
+    absl::MutexLock lock(&plays.mu);
+    const auto all_play = [&plays] {
+      plays.mu.AssertHeld();
+      return plays.num_begun == 8;
+    };
+    ASSERT_TRUE(plays.mu.AwaitWithTimeout(absl::Condition(&all_play), absl::Minutes(1)));
+  }
+  std::vector<std::function<void()>> waiting;
+  {
+    absl::MutexLock lock(&plays.mu);
+    EXPECT_EQ(plays.num_cut_off, 8);
+    waiting.swap(plays.waiting);
+  }
+  for (const auto& ready : waiting) ready();  // too late
+}
+
 }  // namespace
 }  // namespace tandem::driver

@@ -10,9 +10,10 @@
 //   with observation    all of that + what is new, with the header of the next turn
 //
 // END is what the template puts after a turn ("<|im_end|>\n"). The policy has sampled a part of it,
-// the end-of-turn token, or, after a stop string, nothing of it; the rest is new, too.
-#ifndef TANDEM_TOOLS_TANDEM_ENVIRONMENT_OBSERVATION_TEXT_H_
-#define TANDEM_TOOLS_TANDEM_ENVIRONMENT_OBSERVATION_TEXT_H_
+// the end-of-turn token, or, after a stop string, nothing of it; the rest is new, too. A turn with
+// calls may have an END of its own, which begins with the end-of-turn token.
+#ifndef TANDEM_COMMON_TOKENIZER_OBSERVATION_TEXT_H_
+#define TANDEM_COMMON_TOKENIZER_OBSERVATION_TEXT_H_
 
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -22,7 +23,7 @@
 #include "absl/strings/string_view.h"
 #include "common/tokenizer/tokenizer.h"
 
-namespace tandem::environment {
+namespace tandem::tokenizer {
 
 struct ObservationText {
   std::string text;      // follows the sampled tokens
@@ -37,10 +38,9 @@ struct ObservationText {
 absl::StatusOr<ObservationText> RenderObservation(const nlohmann::ordered_json& conversation,
                                                   const nlohmann::ordered_json& observation,
                                                   absl::string_view so_far,
-                                                  absl::string_view end_token,
-                                                  tokenizer::ChatOptions options,
-                                                  const tokenizer::Tokenizer& tokenizer);
+                                                  absl::string_view end_token, ChatOptions options,
+                                                  const Tokenizer& tokenizer);
 
-}  // namespace tandem::environment
+}  // namespace tandem::tokenizer
 
-#endif  // TANDEM_TOOLS_TANDEM_ENVIRONMENT_OBSERVATION_TEXT_H_
+#endif  // TANDEM_COMMON_TOKENIZER_OBSERVATION_TEXT_H_

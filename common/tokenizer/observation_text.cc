@@ -1,4 +1,4 @@
-#include "tools/tandem/environment/observation_text.h"
+#include "common/tokenizer/observation_text.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -10,7 +10,7 @@
 #include "absl/strings/strip.h"
 #include "common/status/status_macros.h"
 
-namespace tandem::environment {
+namespace tandem::tokenizer {
 namespace {
 
 using nlohmann::ordered_json;
@@ -43,13 +43,13 @@ std::optional<std::string> Mismatch(absl::string_view beginning, absl::string_vi
 absl::StatusOr<ObservationText> RenderObservation(const ordered_json& conversation,
                                                   const ordered_json& observation,
                                                   absl::string_view so_far,
-                                                  absl::string_view end_token,
-                                                  tokenizer::ChatOptions options,
-                                                  const tokenizer::Tokenizer& tokenizer) {
+                                                  absl::string_view end_token, ChatOptions options,
+                                                  const Tokenizer& tokenizer) {
   options.add_generation_prompt = false;
   ASSIGN_OR_RETURN(const std::string with_turn, tokenizer.RenderChat(conversation, options));
   ordered_json marked = conversation;
   marked.back()["content"] = kMark;
+  const bool has_calls = marked.back().erase("tool_calls") > 0;  // what follows the mark is END
   ASSIGN_OR_RETURN(const std::string with_mark, tokenizer.RenderChat(marked, options));
   ordered_json all = conversation;
   for (const ordered_json& message : observation) all.push_back(message);
@@ -68,6 +68,13 @@ absl::StatusOr<ObservationText> RenderObservation(const ordered_json& conversati
   }
   absl::string_view end =
       absl::string_view(with_mark).substr(mark + absl::string_view(kMark).size());
+  // The policy ended its calls with the template's own token for that.
+  if (has_calls && !end_token.empty() && !absl::EndsWith(with_turn, end)) {
+    const size_t ended = absl::string_view(with_turn).rfind(end_token);
+    if (ended != absl::string_view::npos && ended >= so_far.size()) {
+      end = absl::string_view(with_turn).substr(ended);
+    }
+  }
   if (!absl::EndsWith(with_turn, end)) {
     out.mismatch = absl::StrCat(
         "the chat template ends a turn with ", Shown(end, 0), ", but the policy's with ",
@@ -79,4 +86,4 @@ absl::StatusOr<ObservationText> RenderObservation(const ordered_json& conversati
   return out;
 }
 
-}  // namespace tandem::environment
+}  // namespace tandem::tokenizer

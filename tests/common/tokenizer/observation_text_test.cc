@@ -1,6 +1,6 @@
 // Observations in real chat templates, compared with what the template writes of the whole
 // conversation.
-#include "tools/tandem/environment/observation_text.h"
+#include "common/tokenizer/observation_text.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 #include "tests/support/test_data.h"
 #include "tests/support/tiny_model.h"
 
-namespace tandem::environment {
+namespace tandem::tokenizer {
 namespace {
 
 using nlohmann::ordered_json;
@@ -25,17 +25,17 @@ ordered_json Message(const std::string& role, const std::string& content) {
   return {{"role", role}, {"content", content}};
 }
 
-std::unique_ptr<tokenizer::Tokenizer> LoadReal(const std::string& name) {
-  auto tokenizer = tokenizer::Tokenizer::Load(testing::TestData("tokenizers/" + name));
+std::unique_ptr<Tokenizer> LoadReal(const std::string& name) {
+  auto tokenizer = Tokenizer::Load(testing::TestData("tokenizers/" + name));
   EXPECT_OK(tokenizer.status());
   return *std::move(tokenizer);
 }
 
 // The tiny tokenizer with a template.
-std::unique_ptr<tokenizer::Tokenizer> LoadTiny(const TempFolder& folder, const std::string& text) {
+std::unique_ptr<Tokenizer> LoadTiny(const TempFolder& folder, const std::string& text) {
   const std::string model = testing::WriteTinyModel(folder);
   folder.Write("model/chat_template.jinja", text);
-  auto tokenizer = tokenizer::Tokenizer::Load(model);
+  auto tokenizer = Tokenizer::Load(model);
   EXPECT_OK(tokenizer.status());
   return *std::move(tokenizer);
 }
@@ -60,6 +60,50 @@ TEST(ObservationText, IsWhatQwensTemplateAddsAfterTheEndOfTurn) {
             "<|im_start|>assistant\n");
   // Prompt, turn and observation are what the template writes of the whole.
   EXPECT_EQ(prompt + turn + "<|im_end|>" + found.text, found.with_all);
+}
+
+// The id and the arguments of a call are the template's to write.
+ordered_json CallMessage(const std::string& content) {
+  return {{"role", "assistant"},
+          {"content", content},
+          {"tool_calls",
+           {{{"id", "call00001"},
+             {"type", "function"},
+             {"function", {{"name", "calculator"}, {"arguments", {{"expression", "48/2"}}}}}}}}};
+}
+
+TEST(ObservationText, ACallThatTheTemplateRendersIsNotRepeated) {
+  SKIP_WITHOUT_DATA("tokenizers/qwen2.5");
+  const auto tokenizer = LoadReal("qwen2.5");
+  for (const char* content : {"", "Let me see."}) {
+    ordered_json conversation = ordered_json::array({Message("user", "How much is 48/2?")});
+    ASSERT_OK_AND_ASSIGN(const std::string prompt,
+                         tokenizer->RenderChat(conversation, {.add_generation_prompt = true}));
+    conversation.push_back(CallMessage(content));
+    ASSERT_OK_AND_ASSIGN(
+        const ObservationText found,
+        RenderObservation(conversation, ordered_json::array({Message("tool", "24")}), prompt,
+                          "<|im_end|>", {}, *tokenizer));
+    EXPECT_FALSE(found.mismatch.has_value()) << *found.mismatch;
+    EXPECT_EQ(found.text,
+              "\n<|im_start|>user\n<tool_response>\n24\n</tool_response><|im_end|>\n"
+              "<|im_start|>assistant\n");
+  }
+}
+
+TEST(ObservationText, ATurnWithCallsMayHaveAnEndOfItsOwn) {
+  const TempFolder folder;
+  const auto tokenizer =
+      LoadTiny(folder,
+               "{% for m in messages %}{% if m.role == 'assistant' %}={% endif %}"
+               "{{ m.content }}{% if m.tool_calls %}7<unk>*{% else %}<eos>,{% endif %}{% endfor %}"
+               "{% if add_generation_prompt %}={% endif %}");
+  const ordered_json conversation = ordered_json::array({Message("user", "1"), CallMessage("2")});
+  ASSERT_OK_AND_ASSIGN(const ObservationText found,
+                       RenderObservation(conversation, ordered_json::array({Message("tool", "3")}),
+                                         "1<eos>,=", "<unk>", {}, *tokenizer));
+  EXPECT_FALSE(found.mismatch.has_value()) << *found.mismatch;
+  EXPECT_EQ(found.text, "*3<eos>,=");
 }
 
 TEST(ObservationText, EndsATurnThatAStopStringEnded) {
@@ -136,4 +180,4 @@ TEST(ObservationText, KeepsATemplateThatTrimsItsMessages) {
 }
 
 }  // namespace
-}  // namespace tandem::environment
+}  // namespace tandem::tokenizer

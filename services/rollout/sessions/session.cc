@@ -1,0 +1,168 @@
+#include "services/rollout/sessions/session.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/rpc/status_conversion.h"
+#include "common/status/status_macros.h"
+
+namespace tandem::rollout {
+namespace {
+
+// Of a token on the wire, at most: a prompt's id; a sampled one's id and two log-probs.
+constexpr int64_t kPromptTokenBytes = 3;
+
+absl::Status Used(absl::string_view what) {
+  return rpc::WithReason(absl::InvalidArgumentError(what), "SESSION_LIMIT");
+}
+
+}  // namespace
+
+Session::Session(v1::OpenSessionRequest request, absl::Time expires,
+                 std::shared_ptr<std::atomic<int64_t>> all_bytes, int64_t max_all_bytes)
+    : request_(std::move(request)),
+      expires_(expires),
+      all_bytes_(std::move(all_bytes)),
+      max_all_bytes_(max_all_bytes) {}
+
+Session::~Session() {
+  absl::MutexLock lock(&mu_);
+  *all_bytes_ -= bytes_;
+}
+
+absl::Status Session::CheckOpen() const {
+  absl::MutexLock lock(&mu_);
+  if (!is_closed_ && !expired(absl::Now())) return absl::OkStatus();
+  return rpc::WithReason(
+      absl::UnauthenticatedError(is_closed_ ? "the session is closed" : "the session has expired"),
+      "SESSION_ENDED");
+}
+
+void SetSampling(const v1::SamplingParams& sampling, GenerationRequest& generation) {
+  FilterParams filter;
+  if (sampling.has_temperature()) filter.temperature = sampling.temperature();
+  if (sampling.has_top_k()) filter.top_k = sampling.top_k();
+  if (sampling.has_top_p()) filter.top_p = sampling.top_p();
+  if (sampling.has_min_p()) filter.min_p = sampling.min_p();
+  generation.filter = filter;
+  generation.penalties = {};
+  generation.stop.insert(generation.stop.end(), sampling.stop().begin(), sampling.stop().end());
+  generation.stop_token_ids.insert(generation.stop_token_ids.end(),
+                                   sampling.stop_token_ids().begin(),
+                                   sampling.stop_token_ids().end());
+}
+
+absl::Status Session::CheckRoom(int64_t num_prompt_tokens, int32_t n) const {
+  if (num_calls_ >= kMaxSessionCalls) {
+    return Used(absl::StrCat("the session has made ", kMaxSessionCalls, " calls, its limit"));
+  }
+  if (record_bytes_ + num_prompt_tokens * kPromptTokenBytes * n > kMaxSessionBytes) {
+    return Used(absl::StrCat("the session has recorded ", record_bytes_, " of at most ",
+                             kMaxSessionBytes, " bytes, which leaves no room for a prompt of ",
+                             num_prompt_tokens, " tokens"));
+  }
+  if (*all_bytes_ > max_all_bytes_) {
+    return absl::ResourceExhaustedError(
+        "the rollout's sessions hold all the memory there is for them; close some");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Session::Call> Session::Begin(int64_t num_prompt_tokens,
+                                             GenerationRequest& generation) {
+  RETURN_IF_ERROR(CheckOpen());
+  const int32_t n = generation.n;
+  constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
+  int64_t most = generation.max_tokens.value_or(kNoLimit);
+  if (request_.sampling().has_max_tokens()) {
+    most = std::min(most, request_.sampling().max_tokens());
+  }
+  if (request_.max_length() > 0) {
+    const int64_t room = request_.max_length() - num_prompt_tokens;
+    if (room <= 0) {
+      return rpc::WithReason(
+          absl::InvalidArgumentError(absl::StrCat(
+              "expected a prompt of fewer than ", request_.max_length(),
+              " tokens, the longest sequence of the session, found ", num_prompt_tokens)),
+          "CONTEXT_TOO_LONG");
+    }
+    most = std::min(most, room);
+  }
+  absl::MutexLock lock(&mu_);
+  RETURN_IF_ERROR(CheckRoom(num_prompt_tokens, n));
+  int64_t reserved = 0;
+  if (request_.max_tokens() > 0) {
+    const int64_t left = request_.max_tokens() - num_sampled_;
+    if (left < n) {
+      return Used(absl::StrCat("the session has sampled ", num_sampled_, " of its ",
+                               request_.max_tokens(), " tokens, which leaves none for ", n,
+                               n == 1 ? " choice" : " choices"));
+    }
+    if (left - num_reserved_ < n) {
+      return absl::ResourceExhaustedError(
+          "running calls of the session may sample all tokens that are left; try again after them");
+    }
+    most = std::min(most, (left - num_reserved_) / n);
+    reserved = most * n;
+  }
+  if (most != kNoLimit) {
+    generation.max_tokens = most;
+    generation.min_tokens = std::min(generation.min_tokens, most);
+  }
+  const int64_t number = num_calls_++;
+  if (!generation.seed.has_value() && request_.sampling().has_seed()) {
+    generation.seed =
+        request_.sampling().seed() + static_cast<uint64_t>(number) * 0xE7037ED1A0B428DBULL;
+  }
+  num_reserved_ += reserved;
+  return Call(shared_from_this(), number, reserved);
+}
+
+Session::Call::~Call() {
+  if (session_ == nullptr) return;
+  absl::MutexLock lock(&session_->mu_);
+  session_->num_reserved_ -= reserved_;
+}
+
+void Session::Call::Record(int32_t sample, v1::RecordedCall recorded, std::optional<PastTurn> turn,
+                           const std::vector<std::string>& digests) {
+  Session& session = *session_;
+  const auto bytes = static_cast<int64_t>(recorded.ByteSizeLong());
+  absl::MutexLock lock(&session.mu_);
+  if (session.is_closed_) return;
+  session.num_sampled_ += recorded.token_ids_size();
+  session.record_bytes_ += bytes;
+  const int64_t held = bytes + (turn.has_value() ? turn->bytes() : 0);
+  session.bytes_ += held;
+  *session.all_bytes_ += held;
+  session.recorded_[{number_, sample}] = std::move(recorded);
+  if (!turn.has_value()) return;
+  if (digests.empty()) {
+    session.turns_.AddText(*std::move(turn));
+  } else {
+    session.turns_.AddChat(digests, *std::move(turn));
+  }
+}
+
+std::shared_ptr<const PastTurn> Session::FindChat(const std::vector<std::string>& digests) const {
+  absl::MutexLock lock(&mu_);
+  return turns_.FindChat(digests);
+}
+
+std::shared_ptr<const PastTurn> Session::FindText(absl::string_view text) const {
+  absl::MutexLock lock(&mu_);
+  return turns_.FindText(text);
+}
+
+v1::CloseSessionResponse Session::Close() {
+  v1::CloseSessionResponse out;
+  absl::MutexLock lock(&mu_);
+  is_closed_ = true;
+  for (auto& [place, call] : recorded_) *out.add_calls() = std::move(call);
+  recorded_.clear();
+  return out;
+}
+
+}  // namespace tandem::rollout

@@ -1,0 +1,138 @@
+#include "tools/tandem/driver/recorded_episode.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/rpc/enum_check.h"
+#include "common/rpc/policy_version.h"
+#include "common/rpc/status_conversion.h"
+#include "common/status/status_macros.h"
+
+namespace tandem::driver {
+namespace {
+
+using rollout::v1::RecordedCall;
+
+// Calls that extend one another.
+struct CallSequence {
+  std::vector<const RecordedCall*> calls;
+  std::vector<uint32_t> token_ids;  // of the last call's prompt and what it sampled
+};
+
+absl::Status CheckRecord(const RecordedCall& call, int64_t incarnation) {
+  RETURN_IF_ERROR(rpc::CheckAnswerEnums(call));
+  const int size = call.token_ids_size();
+  if (call.prompt_token_ids_size() == 0 || size == 0 || call.logprobs_size() != size ||
+      call.processed_logprobs_size() != size) {
+    return absl::InternalError(
+        absl::StrCat("expected a prompt, tokens and two log-probs for each of them, found ",
+                     call.prompt_token_ids_size(), " prompt tokens, ", size, " tokens, ",
+                     call.logprobs_size(), " and ", call.processed_logprobs_size(), " log-probs"));
+  }
+  int64_t end = 0;
+  for (const common::v1::VersionSpan& span : call.version_spans()) {
+    RETURN_IF_ERROR(rpc::CheckReportedVersion("a recorded call", span.policy_version()));
+    if (span.begin() != end || span.end() <= span.begin() || span.end() > size) {
+      return absl::InternalError(absl::StrCat("a version span covers tokens ", span.begin(), " to ",
+                                              span.end(), " of ", size, ", expected one from ", end,
+                                              " on"));
+    }
+    end = span.end();
+    if (incarnation == 0 || span.incarnation() == incarnation) continue;
+    return rpc::WithReason(
+        absl::FailedPreconditionError(absl::StrCat(
+            "version ", span.policy_version(), " of trainer incarnation ", span.incarnation(),
+            " sampled tokens for this run, whose trainer is incarnation ", incarnation)),
+        "FOREIGN_WEIGHTS");
+  }
+  if (end == size) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("version spans cover ", end, " of ", size, " tokens"));
+}
+
+bool Begins(const std::vector<uint32_t>& beginning, const RecordedCall& call) {
+  const auto& prompt = call.prompt_token_ids();
+  return beginning.size() <= static_cast<size_t>(prompt.size()) &&
+         std::equal(beginning.begin(), beginning.end(), prompt.begin());
+}
+
+std::vector<CallSequence> SequencesOfCalls(const std::vector<RecordedCall>& calls) {
+  std::vector<CallSequence> out;
+  for (const RecordedCall& call : calls) {
+    CallSequence* longest = nullptr;
+    for (CallSequence& sequence : out) {
+      const bool is_longer =
+          longest == nullptr || sequence.token_ids.size() > longest->token_ids.size();
+      if (is_longer && Begins(sequence.token_ids, call)) longest = &sequence;
+    }
+    if (longest == nullptr) longest = &out.emplace_back();
+    longest->calls.push_back(&call);
+    longest->token_ids.assign(call.prompt_token_ids().begin(), call.prompt_token_ids().end());
+    longest->token_ids.insert(longest->token_ids.end(), call.token_ids().begin(),
+                              call.token_ids().end());
+  }
+  return out;
+}
+
+// Appends tokens of a prompt from `begin` on.
+void AddGiven(const RecordedCall& call, int64_t begin, common::v1::SegmentKind kind,
+              Completion& out) {
+  const int64_t size = call.prompt_token_ids_size() - begin;
+  if (size == 0) return;
+  out.token_ids.insert(out.token_ids.end(), call.prompt_token_ids().begin() + begin,
+                       call.prompt_token_ids().end());
+  out.logprobs.resize(out.token_ids.size());
+  out.processed_logprobs.resize(out.token_ids.size());
+  out.segments.push_back({kind, size, 0});
+}
+
+void AddCall(const RecordedCall& call, Completion& out) {
+  const auto begin = static_cast<int64_t>(out.token_ids.size());
+  out.token_ids.insert(out.token_ids.end(), call.token_ids().begin(), call.token_ids().end());
+  out.logprobs.insert(out.logprobs.end(), call.logprobs().begin(), call.logprobs().end());
+  out.processed_logprobs.insert(out.processed_logprobs.end(), call.processed_logprobs().begin(),
+                                call.processed_logprobs().end());
+  for (common::v1::VersionSpan span : call.version_spans()) {
+    span.set_begin(span.begin() + begin);
+    span.set_end(span.end() + begin);
+    out.version_spans.push_back(std::move(span));
+  }
+  out.segments.push_back({common::v1::SEGMENT_KIND_SAMPLED, call.token_ids_size(), 0});
+}
+
+}  // namespace
+
+absl::StatusOr<Completion> EpisodeOfCalls(const std::vector<RecordedCall>& calls,
+                                          int64_t incarnation) {
+  if (calls.empty()) {
+    return absl::InvalidArgumentError(
+        "the agent made no call in its session: its client has to use OPENAI_BASE_URL and "
+        "OPENAI_API_KEY");
+  }
+  Completion out;
+  for (const RecordedCall& call : calls) {
+    RETURN_IF_ERROR(CheckRecord(call, incarnation));
+    if (out.facts.num_turns++ == 0) continue;
+    out.facts.num_prompt_tokens += call.prompt_token_ids_size();
+    out.facts.num_cached_tokens += call.num_cached_tokens();
+  }
+  for (const CallSequence& sequence : SequencesOfCalls(calls)) {
+    int64_t length = 0;
+    for (const RecordedCall* call : sequence.calls) {
+      AddGiven(*call, length,
+               length == 0 ? common::v1::SEGMENT_KIND_PROMPT : common::v1::SEGMENT_KIND_ENVIRONMENT,
+               out);
+      AddCall(*call, out);
+      length = call->prompt_token_ids_size() + call->token_ids_size();
+    }
+  }
+  out.text = calls.back().text();
+  out.finish_reason = calls.back().finish_reason();
+  const bool is_aborted = std::any_of(calls.begin(), calls.end(), [](const RecordedCall& call) {
+    return call.finish_reason() == common::v1::FINISH_REASON_ABORTED;
+  });
+  if (is_aborted) out.finish_reason = common::v1::FINISH_REASON_ABORTED;
+  return out;
+}
+
+}  // namespace tandem::driver
