@@ -42,7 +42,7 @@ TEST(HttpClient, GivesUpWhenItIsNoLongerNeeded) {
   TestSite site({.slow = {.num_threads = 1}});
   bool asked = false;
   const auto cancelled = [&asked] { return asked = true; };
-  EXPECT_THAT(Post({"127.0.0.1", site.port()}, "/slow/hold", "text/plain", "",
+  EXPECT_THAT(Post({.url = {.server = {"127.0.0.1", site.port()}, .path = "/slow/hold"}},
                    absl::Now() + absl::Seconds(60), cancelled)
                   .status(),
               StatusIs(absl::StatusCode::kCancelled, ::testing::_));
