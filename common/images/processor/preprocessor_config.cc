@@ -14,9 +14,7 @@ namespace {
 
 using nlohmann::json;
 
-// Of a side, and of the pixels that Qwen's "size" counts: what keeps sums within 64 bits.
 constexpr int64_t kMaxSide = 65'535;
-constexpr int64_t kMaxPixels = int64_t{1} << 31;
 
 absl::StatusOr<int64_t> Positive(const io::JsonFields& fields, const std::string& key,
                                  int64_t most) {
@@ -27,10 +25,17 @@ absl::StatusOr<int64_t> Positive(const io::JsonFields& fields, const std::string
   return value;
 }
 
+absl::Status CheckArea(const io::JsonFields& fields, const std::string& key, ImageSize size) {
+  if (size.height * size.width <= kMaxProcessedPixels) return absl::OkStatus();
+  return fields.Error(
+      key, absl::StrCat(size.height, " x ", size.width, " pixels are above ", kMaxProcessedPixels));
+}
+
 absl::StatusOr<ImageSize> HeightAndWidth(const io::JsonFields& fields) {
   ImageSize size;
   ASSIGN_OR_RETURN(size.height, Positive(fields, "height", kMaxSide));
   ASSIGN_OR_RETURN(size.width, Positive(fields, "width", kMaxSide));
+  RETURN_IF_ERROR(CheckArea(fields, "width", size));
   return size;
 }
 
@@ -38,6 +43,7 @@ absl::StatusOr<ImageSize> HeightAndWidth(const io::JsonFields& fields) {
 absl::StatusOr<ImageSize> SquareOrSides(const io::JsonFields& fields, const std::string& key) {
   if (fields.Has(key) && fields.json()[key].is_number()) {
     ASSIGN_OR_RETURN(const int64_t side, Positive(fields, key, kMaxSide));
+    RETURN_IF_ERROR(CheckArea(fields, key, {side, side}));
     return ImageSize{side, side};
   }
   ASSIGN_OR_RETURN(const io::JsonFields sides, fields.Object(key));
@@ -46,7 +52,7 @@ absl::StatusOr<ImageSize> SquareOrSides(const io::JsonFields& fields, const std:
 
 absl::Status ReadSize(const io::JsonFields& fields, bool number_is_shortest_edge,
                       PreprocessorConfig* config) {
-  const int64_t most = config->family == ProcessorFamily::kQwen2Vl ? kMaxPixels : kMaxSide;
+  const int64_t most = config->family == ProcessorFamily::kQwen2Vl ? kMaxProcessedPixels : kMaxSide;
   if (fields.json()["size"].is_number()) {
     if (number_is_shortest_edge) {
       ASSIGN_OR_RETURN(config->shortest_edge, Positive(fields, "size", most));
@@ -71,10 +77,10 @@ absl::Status ReadSize(const io::JsonFields& fields, bool number_is_shortest_edge
 // Older files of Qwen have the numbers of pixels beside "size", which they override.
 absl::Status ReadPixels(const io::JsonFields& fields, PreprocessorConfig* config) {
   if (fields.Has("min_pixels")) {
-    ASSIGN_OR_RETURN(config->shortest_edge, Positive(fields, "min_pixels", kMaxPixels));
+    ASSIGN_OR_RETURN(config->shortest_edge, Positive(fields, "min_pixels", kMaxProcessedPixels));
   }
   if (fields.Has("max_pixels")) {
-    ASSIGN_OR_RETURN(config->longest_edge, Positive(fields, "max_pixels", kMaxPixels));
+    ASSIGN_OR_RETURN(config->longest_edge, Positive(fields, "max_pixels", kMaxProcessedPixels));
   }
   if (config->do_resize && !(config->shortest_edge && config->longest_edge)) {
     return fields.Error("size",
@@ -84,10 +90,10 @@ absl::Status ReadPixels(const io::JsonFields& fields, PreprocessorConfig* config
     return fields.Error("size", absl::StrCat("at least ", *config->shortest_edge,
                                              " pixels, but at most ", *config->longest_edge));
   }
-  constexpr int64_t kMaxPatch = 256;
-  ASSIGN_OR_RETURN(config->patch_size, Positive(fields, "patch_size", kMaxPatch));
-  ASSIGN_OR_RETURN(config->temporal_patch_size, Positive(fields, "temporal_patch_size", kMaxPatch));
-  ASSIGN_OR_RETURN(config->merge_size, Positive(fields, "merge_size", kMaxPatch));
+  // Several times what models have; an image is at least patch_size * merge_size wide and high.
+  ASSIGN_OR_RETURN(config->patch_size, Positive(fields, "patch_size", 256));
+  ASSIGN_OR_RETURN(config->temporal_patch_size, Positive(fields, "temporal_patch_size", 16));
+  ASSIGN_OR_RETURN(config->merge_size, Positive(fields, "merge_size", 16));
   return absl::OkStatus();
 }
 
@@ -105,6 +111,7 @@ absl::Status ReadPinpoints(const io::JsonFields& fields, PreprocessorConfig* con
       return fields.Error(key, absl::StrCat("expected [height, width] of 1 to ", kMaxSide));
     }
     const ImageSize canvas = {pair[0].get<int64_t>(), pair[1].get<int64_t>()};
+    RETURN_IF_ERROR(CheckArea(fields, key, canvas));
     if (canvas.height % config->size->height != 0 || canvas.width % config->size->width != 0) {
       return absl::UnimplementedError(
           absl::StrCat(fields.place(), ": ", key, ": [", canvas.height, ", ", canvas.width,

@@ -29,6 +29,9 @@ enum class ProcessorFamily {
   kPixtral,         // Pixtral: Mistral3
 };
 
+// Of what a processor makes of one image, before it is cut: several times what published ones make.
+inline constexpr int64_t kMaxProcessedPixels = int64_t{1} << 26;
+
 struct ImageSize {
   int64_t height = 0;
   int64_t width = 0;

@@ -12,19 +12,21 @@
 namespace tandem::images {
 namespace {
 
-// A few times what any published processor makes of an image.
-constexpr int64_t kMaxResizedPixels = int64_t{1} << 26;
-
 double Of(int64_t value) { return static_cast<double>(value); }
+
+absl::Status CheckMade(const Image& image, ImageSize made, const PreprocessorConfig& config) {
+  if (made.height >= 1 && made.width >= 1 && made.height <= kMaxProcessedPixels / made.width) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat("the image has ", image.width, " x ", image.height,
+                                                 " pixels, of which ", config.type, " makes ",
+                                                 made.width, " x ", made.height, "; expected 1 to ",
+                                                 kMaxProcessedPixels, " pixels"));
+}
 
 absl::StatusOr<Image> ResizeTo(const Image& image, ImageSize size,
                                const PreprocessorConfig& config) {
-  if (size.height < 1 || size.width < 1 || size.height > kMaxResizedPixels / size.width) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the image has ", image.width, " x ", image.height, " pixels, which ",
-                     config.type, " resizes to ", size.width, " x ", size.height, "; at most ",
-                     kMaxResizedPixels, " pixels are made"));
-  }
+  RETURN_IF_ERROR(CheckMade(image, size, config));
   return Resize(image, size.height, size.width, config.filter);
 }
 
@@ -43,6 +45,8 @@ absl::StatusOr<Tiles> ClipTiles(const Image& image, const PreprocessorConfig& co
     for (int c = 0; c < 3; ++c) {
       color[c] = static_cast<uint8_t>(std::clamp(config.image_mean[c] * 255, 0.0, 255.0));
     }
+    const int64_t side = std::max(image.height, image.width);
+    RETURN_IF_ERROR(CheckMade(image, {side, side}, config));
     padded = PadToSquare(image, color);
     from = &padded;
   }
@@ -56,14 +60,21 @@ absl::StatusOr<Tiles> ClipTiles(const Image& image, const PreprocessorConfig& co
   return tiles;
 }
 
-void AppendGrid(const Image& image, int64_t height, int64_t width, Tiles* tiles) {
+absl::Status AppendGrid(const Image& image, int64_t height, int64_t width, Tiles* tiles) {
+  constexpr int64_t kMaxTiles = 4096;
   tiles->rows = image.height / height;
   tiles->columns = image.width / width;
+  if (tiles->rows * tiles->columns > kMaxTiles) {
+    return absl::InvalidArgumentError(absl::StrCat("the image is cut into ", tiles->rows, " x ",
+                                                   tiles->columns, " tiles; at most ", kMaxTiles,
+                                                   " are made"));
+  }
   for (int64_t row = 0; row < tiles->rows; ++row) {
     for (int64_t column = 0; column < tiles->columns; ++column) {
       tiles->images.push_back(Window(image, row * height, column * width, height, width, {}));
     }
   }
+  return absl::OkStatus();
 }
 
 // The canvas that keeps most of the image's pixels, and of those that keep as many, the smallest.
@@ -105,7 +116,7 @@ absl::StatusOr<Tiles> OnevisionTiles(const Image& image, const PreprocessorConfi
   ASSIGN_OR_RETURN(const Image resized, ResizeTo(image, inner, config));
   const Image padded = Window(resized, -((canvas.height - inner.height) / 2),
                               -((canvas.width - inner.width) / 2), canvas.height, canvas.width, {});
-  AppendGrid(padded, config.size->height, config.size->width, &tiles);
+  RETURN_IF_ERROR(AppendGrid(padded, config.size->height, config.size->width, &tiles));
   return tiles;
 }
 
@@ -155,7 +166,7 @@ absl::StatusOr<Tiles> Idefics3Tiles(const Image& image, const PreprocessorConfig
       tiles.images.push_back(std::move(resized));
       return tiles;
     }
-    AppendGrid(resized, edge, edge, &tiles);
+    RETURN_IF_ERROR(AppendGrid(resized, edge, edge, &tiles));
   }
   ASSIGN_OR_RETURN(resized, ResizeTo(resized, {edge, edge}, config));
   tiles.images.push_back(std::move(resized));
@@ -196,7 +207,7 @@ absl::StatusOr<Tiles> GotOcr2Tiles(const Image& image, const PreprocessorConfig&
   if (columns * rows > 1) {
     ASSIGN_OR_RETURN(const Image resized,
                      ResizeTo(image, {tile.height * rows, tile.width * columns}, config));
-    AppendGrid(resized, tile.height, tile.width, &tiles);
+    RETURN_IF_ERROR(AppendGrid(resized, tile.height, tile.width, &tiles));
   }
   ASSIGN_OR_RETURN(Image whole, ResizeTo(image, tile, config));
   tiles.images.push_back(std::move(whole));

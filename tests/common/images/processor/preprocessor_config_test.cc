@@ -128,6 +128,10 @@ TEST(PreprocessorConfig, RefusesValuesThatItsClassCannotUse) {
               Invalid("size: expected height and width"));
   EXPECT_THAT(Parse("Gemma3", R"(, "size": {"height": 70000, "width": 3})"),
               Invalid("height: expected 1 to 65535"));
+  EXPECT_THAT(Parse("Gemma3", R"(, "size": 9000)"),
+              Invalid("size: 9000 x 9000 pixels are above 67108864"));
+  EXPECT_THAT(Parse("Qwen2VL", R"(, "max_pixels": 1000000000)"),
+              Invalid("max_pixels: expected 1 to 67108864"));
   EXPECT_THAT(Parse("GotOcr2", R"(, "min_patches": 13)"),
               Invalid("min_patches: is 13, above max_patches, 12"));
   EXPECT_THAT(Parse("LlavaOnevision", R"(, "image_grid_pinpoints": [[384]])"),
@@ -168,9 +172,20 @@ TEST(ImageProcessor, RefusesImagesThatItCannotBringIntoShape) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("multiples of 28")));
   // The shorter side would grow to 224, and the longer one with it.
   EXPECT_THAT(Process("CLIP", "", 1, 60000),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("resizes to 13440000 x 224")));
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("makes 13440000 x 224")));
   EXPECT_THAT(Process("Pixtral", R"(, "size": {"longest_edge": 128})", 1, 600),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("a side vanishes")));
+}
+
+TEST(ImageProcessor, BoundsWhatItMakesOfAnImage) {
+  EXPECT_THAT(Process("Llava", R"(, "do_pad": true)", 9000, 1),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("makes 9000 x 9000; expected 1 to 67108864 pixels")));
+  EXPECT_THAT(
+      Process("Idefics3",
+              R"(, "size": {"longest_edge": 700}, "max_image_size": {"longest_edge": 7})", 10, 10),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               HasSubstr("cut into 100 x 100 tiles; at most 4096")));
 }
 
 TEST(ImageProcessor, CountsPlaceholdersOfQwenOnly) {
