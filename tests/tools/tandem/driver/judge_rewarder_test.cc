@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -50,6 +51,14 @@ std::vector<Group> Groups(int count) {
     }
   }
   return groups;
+}
+
+ChatPrompt Chat(const std::vector<std::pair<std::string, std::string>>& messages) {
+  ChatPrompt chat{.messages = nlohmann::ordered_json::array()};
+  for (const auto& [role, content] : messages) {
+    chat.messages.push_back(nlohmann::ordered_json{{"role", role}, {"content", content}});
+  }
+  return chat;
 }
 
 http::Response Grade(const FakeJudge::Request& request) {
@@ -112,11 +121,10 @@ TEST(JudgeRewarder, ReadsTheMessagesOfAChat) {
   std::vector<Group> groups = Groups(2);
   for (Group& group : groups) {
     group.prompt.text = "<|im_start|>user\n...";
-    group.prompt.chat = ChatPrompt{.messages = {{{"role", "user"}, {"content", "hello"}}}};
+    group.prompt.chat = Chat({{"user", "hello"}});
     group.completions.resize(1);
   }
-  groups[1].prompt.chat->messages.insert(groups[1].prompt.chat->messages.begin(),
-                                         {{"role", "system"}, {"content", "be kind"}});
+  groups[1].prompt.chat = Chat({{"system", "be kind"}, {"user", "hello"}});
   ASSERT_OK(rewarder->Judge(groups));
   std::vector<std::string> texts;
   for (const auto& request : server.requests()) texts.push_back(request.text);
@@ -255,7 +263,7 @@ TEST_F(ModelRewarderTest, RendersTextForAnotherTokenizer) {
   groups.front().completions = {groups.front().completions[0]};
   groups.front().completions[0].text = "34";
   groups.back().completions = groups.front().completions;
-  groups.back().prompt.chat = ChatPrompt{.messages = {{{"role", "1"}, {"content", "2"}}}};
+  groups.back().prompt.chat = Chat({{"1", "2"}});
   ASSERT_OK(rewarder->Judge(groups));
   EXPECT_THAT(server_.requests(), UnorderedElementsAre(ElementsAre(3, 4, 12, 5, 6),
                                                        ElementsAre(3, 4, 12, 1, 5, 6, 12)));
