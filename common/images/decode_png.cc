@@ -89,8 +89,8 @@ class RowConverter {
         type_(png_get_color_type(png, info)),
         bits_(png_get_bit_depth(png, info)) {}
 
-  // Reads the palette and the transparent color. `stored_bits`: of a sample in the file; in rows it has
-  // at least 8, though not their range.
+  // Reads the palette and the transparent color. `stored_bits`: of a sample in the file, whose range a
+  // row keeps in 8 bits or more.
   absl::Status Start(png_structp png, png_infop info, int stored_bits) {
     scale_ = stored_bits < 8 ? 255 / ((1 << stored_bits) - 1) : 1;
     png_bytep alphas = nullptr;
