@@ -85,12 +85,12 @@ class PngReader {
 class RowConverter {
  public:
   RowConverter(png_structp png, png_infop info)
-      : width_(png_get_image_width(png, info)), type_(png_get_color_type(png, info)) {
-    // png_set_packing() changed what the info says of rows, not the samples' range.
-    bits_ = png_get_bit_depth(png, info);
-  }
+      : width_(png_get_image_width(png, info)),
+        type_(png_get_color_type(png, info)),
+        bits_(png_get_bit_depth(png, info)) {}
 
-  // `stored_bits`: those of the file, before png_set_packing(). Without damage returns OK.
+  // Reads the palette and the transparent color. `stored_bits`: of a sample in the file, whose range a
+  // row keeps in 8 bits or more.
   absl::Status Start(png_structp png, png_infop info, int stored_bits) {
     scale_ = stored_bits < 8 ? 255 / ((1 << stored_bits) - 1) : 1;
     png_bytep alphas = nullptr;
@@ -181,7 +181,7 @@ class RowConverter {
 
   const int64_t width_;
   const int type_;
-  int bits_;  // a sample has in a row: 8 or 16
+  const int bits_;  // of a sample in a row: 8 or 16
   uint32_t scale_ = 1;
   int num_colors_ = 0;
   uint8_t palette_[3 * 256] = {};

@@ -12,8 +12,8 @@ namespace tandem::images {
 struct ImageLimits {
   // Of the encoded file.
   int64_t max_bytes = int64_t{64} << 20;
-  // Pillow warns of a "decompression bomb" above this number. A progressive JPEG of that size needs
-  // 0.8 GB while it is decoded, everything else less.
+  // Pillow warns of a "decompression bomb" above this number. Decoding as many pixels takes up to 1 GB:
+  // a progressive JPEG's coefficients or an interlaced PNG's samples, and the RGB bytes.
   int64_t max_pixels = 89'478'485;
   // Of the longer side; JPEG's own limit.
   int64_t max_side = 65'535;

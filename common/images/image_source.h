@@ -23,7 +23,8 @@ struct ImageBytes {
 // `source`: a path, relative to `folder`, of a regular file; or a data URL (RFC 2397), whose media
 // type is ignored, because the content tells. UNIMPLEMENTED for http and https, INVALID_ARGUMENT for
 // other URLs and damaged data URLs, RESOURCE_EXHAUSTED for a file above limits.max_bytes, else what
-// reading the file gives.
+// reading the file gives. For what a machine's user names: a service must not read the paths that its
+// clients send.
 absl::StatusOr<ImageBytes> ReadImageSource(const std::string& source, const std::string& folder,
                                            const ImageLimits& limits);
 

@@ -18,10 +18,13 @@ absl::Status At(const std::string& place, absl::string_view message) {
 
 // What a part says of its source; an empty source where it says nothing.
 absl::StatusOr<std::string> SourceOf(const ordered_json& part, const std::string& place) {
-  for (const char* key : {"image", "image_url"}) {
+  for (const char* key : {"image", "image_url", "url", "path", "base64"}) {
     const auto found = part.find(key);
     if (found == part.end() || found->is_null()) continue;
-    if (found->is_string()) return found->get<std::string>();
+    if (found->is_string()) {
+      const std::string& text = found->get_ref<const std::string&>();
+      return key == absl::string_view("base64") ? absl::StrCat("data:;base64,", text) : text;
+    }
     if (found->is_object()) {
       const auto url = found->find("url");
       if (url != found->end() && url->is_string()) return url->get<std::string>();

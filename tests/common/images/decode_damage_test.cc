@@ -177,6 +177,20 @@ TEST(DecodeDamage, RefusesAPngWhosePartsContradict) {
   EXPECT_THAT(Decode(damaged), Not(IsOk()));
 }
 
+// Pillow compares other bits than the standard says; the README names the difference.
+TEST(DecodeDamage, AColorKeyOfFewBitsIsComparedAsStored) {
+  std::string png = GoldenFile("png_0_2.png");
+  ASSERT_OK_AND_ASSIGN(const Image opaque, Decode(png));
+  png.insert(33, PngChunk("tRNS", std::string("\0\1", 2)));  // after IHDR: samples of 1, grey 85
+  ASSERT_OK_AND_ASSIGN(const Image keyed, Decode(png));
+  int64_t changed = 0;
+  for (size_t i = 0; i < opaque.rgb.size(); ++i) {
+    EXPECT_EQ(keyed.rgb[i], opaque.rgb[i] == 85 ? 255 : opaque.rgb[i]);
+    changed += opaque.rgb[i] == 85 ? 1 : 0;
+  }
+  EXPECT_GT(changed, 0);
+}
+
 TEST(DecodeDamage, RefusesAPaletteWithTooFewColors) {
   std::string png = GoldenFile("png_3_4.png");
   const size_t palette = png.find("PLTE") - 4;

@@ -44,6 +44,16 @@ TEST(FindChatImages, FindsPartsInOrder) {
                           "a.png at messages[3].content[0]"));
 }
 
+TEST(FindChatImages, ReadsTheKeysOfTransformersAndOpenAi) {
+  EXPECT_THAT(
+      Summary(Find(
+          R"([{"content": [{"type": "image", "path": "a.png"}, {"type": "image", "url": "b.png"},
+      {"type": "image", "base64": "aGk="}, {"type": "image_url", "image_url": "c.png"}]}])")),
+      ElementsAre("a.png at messages[0].content[0]", "b.png at messages[0].content[1]",
+                  "data:;base64,aGk= at messages[0].content[2]",
+                  "c.png at messages[0].content[3]"));
+}
+
 TEST(FindChatImages, TakesSourcesFromTheRow) {
   EXPECT_THAT(
       Summary(Find(R"([{"content": [{"type": "image"}, {"type": "image", "image": "b.png"}]}])",
