@@ -15,7 +15,7 @@
 namespace tandem::rollout {
 namespace {
 
-constexpr RequestLimits kLimits{.vocab_size = 100, .max_model_len = 16, .has_tokenizer = false};
+const RequestLimits kLimits{.vocab_size = 100, .max_model_len = 16, .has_tokenizer = false};
 
 GenerationRequest Valid() {
   GenerationRequest request;
