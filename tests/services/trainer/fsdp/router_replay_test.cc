@@ -68,7 +68,8 @@ struct Setting {
 };
 
 // Log-probs of one data rank's batch, and gradients of a loss of them.
-Result Run(const model::ModelSpec& spec, const PackedBatch& batch, const Setting& setting = {}) {
+Result Replayed(const model::ModelSpec& spec, const PackedBatch& batch,
+                const Setting& setting = {}) {
   Result out;
   absl::Mutex mu;
   testing::LocalMesh world(setting.mesh);
@@ -107,9 +108,9 @@ TEST(RouterReplay, OfTheRoutersOwnChoiceChangesNoBit) {
   for (const model::Numerics numerics : {model::Numerics::kFast, model::Numerics::kExact}) {
     model::SetNumerics(numerics);
     PackedBatch batch = Batch(Spec());
-    const Result expected = Run(Spec(), batch);
+    const Result expected = Replayed(Spec(), batch);
     batch.routed_experts = OwnRouting(Spec(), batch);
-    const Result found = Run(Spec(), batch);
+    const Result found = Replayed(Spec(), batch);
     EXPECT_TRUE(at::equal(found.logprobs, expected.logprobs));
     for (size_t p = 0; p < expected.gradients.size(); ++p) {
       EXPECT_TRUE(at::equal(found.gradients[p], expected.gradients[p])) << p;
@@ -124,9 +125,9 @@ TEST(RouterReplay, OfAnotherChoiceIsComputedByTheseExperts) {
        {model::RoutingSpec::Score::kSoftmax, model::RoutingSpec::Score::kSigmoid}) {
     const model::ModelSpec spec = Spec(score);
     PackedBatch batch = Batch(spec);
-    const Result own = Run(spec, batch);
+    const Result own = Replayed(spec, batch);
     batch.routed_experts = Forced(batch.num_tokens(), LayoutOf(spec));
-    const Result forced = Run(spec, batch);
+    const Result forced = Replayed(spec, batch);
 
     EXPECT_GT((forced.logprobs - own.logprobs).abs().max().item<float>(), 1e-3);
     ASSERT_EQ(forced.load.size(), spec.layers.size());
@@ -143,7 +144,7 @@ TEST(RouterReplay, WeighsTheExpertsByTheTrainersLogits) {
   const model::ModelSpec spec = Spec();
   PackedBatch batch = Batch(spec);
   batch.routed_experts = Forced(batch.num_tokens(), LayoutOf(spec));
-  const Result forced = Run(spec, batch);
+  const Result forced = Replayed(spec, batch);
 
   model::ModelSpec two = spec;
   for (model::LayerSpec& layer : two.layers) {
@@ -173,12 +174,12 @@ TEST(RouterReplay, WeighsTheExpertsByTheTrainersLogits) {
 TEST(RouterReplay, LeavesUnknownTokensToTheRouter) {
   const model::ModelSpec spec = Spec();
   PackedBatch batch = Batch(spec);
-  const Result own = Run(spec, batch);
+  const Result own = Replayed(spec, batch);
   batch.routed_experts = Forced(batch.num_tokens(), LayoutOf(spec));
   // The first sequence is forced, the others are unknown.
   batch.routed_experts.narrow(0, batch.cu_seqlens[1], batch.num_tokens() - batch.cu_seqlens[1])
       .fill_(-1);
-  const Result mixed = Run(spec, batch);
+  const Result mixed = Replayed(spec, batch);
 
   const int64_t rows = batch.cu_seqlens[1];
   const auto others = own.logprobs.numel() - rows;
@@ -193,13 +194,13 @@ TEST(RouterReplay, IsTheSameInEveryMesh) {
   batch.routed_experts = OwnRouting(spec, batch);
   batch.routed_experts.narrow(0, 2, 3).copy_(Forced(3, LayoutOf(spec)));
   batch.routed_experts.narrow(0, 7, 2).fill_(-1);
-  const Result expected = Run(spec, batch);
+  const Result expected = Replayed(spec, batch);
   for (const Setting& setting :
        {Setting{.mesh = {.dp_shard = 2}}, Setting{.mesh = {.ep = 2}}, Setting{.mesh = {.tp = 2}},
         Setting{.mesh = {.dp_shard = 2, .sequence = 2}},
         Setting{.checkpointing = ActivationCheckpointing::kFull},
         Setting{.checkpointing = ActivationCheckpointing::kSelective}}) {
-    const Result found = Run(spec, batch, setting);
+    const Result found = Replayed(spec, batch, setting);
     SCOPED_TRACE(absl::StrCat("shard ", setting.mesh.dp_shard, ", ep ", setting.mesh.ep, ", tp ",
                               setting.mesh.tp, ", sequence ", setting.mesh.sequence));
     EXPECT_TRUE(at::allclose(found.logprobs, expected.logprobs, 1e-4, 1e-5));
@@ -213,9 +214,9 @@ TEST(RouterReplay, IsTheSameInEveryMesh) {
 TEST(RouterReplay, IsOffUnlessTheModelReplays) {
   const model::ModelSpec spec = Spec();
   PackedBatch batch = Batch(spec);
-  const Result own = Run(spec, batch);
+  const Result own = Replayed(spec, batch);
   batch.routed_experts = Forced(batch.num_tokens(), LayoutOf(spec));
-  EXPECT_TRUE(at::equal(Run(spec, batch, {.replays = false}).logprobs, own.logprobs));
+  EXPECT_TRUE(at::equal(Replayed(spec, batch, {.replays = false}).logprobs, own.logprobs));
 }
 
 TEST(RouterReplay, SharesAPrefixAsFarAsItsRoutingIsTheSame) {
