@@ -439,8 +439,8 @@ absl::Status ShardedTransformer::CheckBatch(const PackedBatch& batch) const {
   RETURN_IF_ERROR(check(batch.temperatures, num_rows, at::kFloat, "temperatures"));
   if (batch.soft_ids.defined() && num_rows > 0) {
     const int64_t num_soft = num_rows * batch.soft_ids.size(-1);
-    RETURN_IF_ERROR(check(batch.soft_ids, num_soft, at::kLong, "soft_ids"));
-    RETURN_IF_ERROR(check(batch.soft_weights, num_soft, at::kFloat, "soft_weights"));
+    RETURN_IF_ERROR(check(batch.soft_ids.flatten(), num_soft, at::kLong, "soft_ids"));
+    RETURN_IF_ERROR(check(batch.soft_weights.flatten(), num_soft, at::kFloat, "soft_weights"));
   }
   if (num_rows > num_tokens) {
     return absl::InvalidArgumentError(
