@@ -223,4 +223,9 @@ using namespace model_names;
 extern ExpertLoad load;
 }  // namespace tandem::model::router_pass_example
 
+namespace tandem::model::soft_targets_example {
+using namespace head_example;
+extern at::Tensor ids, teacher_logprobs;
+}  // namespace tandem::model::soft_targets_example
+
 #endif  // TANDEM_TESTS_HEADER_EXAMPLES_COMMON_MODEL_H_

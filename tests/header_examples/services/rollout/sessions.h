@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "nlohmann/json.hpp"
+#include "services/rollout/sessions/message_digests.h"
 
 namespace tandem::rollout::past_turns_example {
 extern PastTurns turns;
