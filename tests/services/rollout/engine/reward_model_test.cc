@@ -30,7 +30,7 @@ class RewardModelTest : public EngineTest {
   static EngineOptions Options() {
     EngineOptions options;
     options.dtype = at::kFloat;
-    options.block_size = 8;
+    options.block_size = 16;
     options.kv_cache_bytes = int64_t{8} << 20;
     return options;
   }
