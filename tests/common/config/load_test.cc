@@ -236,9 +236,10 @@ TEST_F(LoadTest, AKeyInTheWrongSectionIsAnsweredWithTheRightOne) {
 }
 
 TEST_F(LoadTest, AKeyThatIsNearNothingGetsTheListOnly) {
-  EXPECT_THAT(ErrorOf("reward: {frobnicate: 1}"),
-              "run.yaml:1: reward.frobnicate: unknown key (known: name, endpoint, pattern, "
-              "timeout_s, overlong_buffer, path, function, python, workers, rewards)");
+  EXPECT_THAT(
+      ErrorOf("reward: {frobnicate: 1}"),
+      "run.yaml:1: reward.frobnicate: unknown key (known: name, endpoint, pattern, "
+      "timeout_s, overlong_buffer, path, function, python, workers, rewards, model, judge)");
 }
 
 TEST_F(LoadTest, OverridesAreTheirOwnPlace) {
