@@ -7,7 +7,8 @@ bool HoldsHiddenMatrices(const ParameterTable& table, int parameter) {
 }
 
 bool IsMatrix(const Segment& segment) {
-  return segment.shape.size() == 2 && segment.shape[0] > 1 && segment.shape[1] > 1;
+  const std::vector<int64_t>& shape = segment.global_shape;
+  return shape.size() == 2 && shape[0] > 1 && shape[1] > 1;
 }
 
 std::vector<HiddenMatrix> HiddenMatricesOf(const ParameterTable& table, int unit) {
@@ -15,7 +16,8 @@ std::vector<HiddenMatrix> HiddenMatricesOf(const ParameterTable& table, int unit
   for (const int index : table.units()[unit].parameters) {
     if (!HoldsHiddenMatrices(table, index)) continue;
     for (const Segment& segment : table.parameter(index).segments) {
-      if (IsMatrix(segment)) out.push_back({segment.offset, segment.shape[0], segment.shape[1]});
+      if (segment.numel == 0 || !IsMatrix(segment)) continue;
+      out.push_back({segment.offset, segment.shape[0], segment.shape[1]});
     }
   }
   return out;

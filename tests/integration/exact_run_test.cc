@@ -82,6 +82,26 @@ nlohmann::json CorrectedExperts() {
           {"topk_group", 1}};
 }
 
+// Of DeepSeek-V2: latent attention, a dense layer first, groups of experts and a shared one.
+nlohmann::json LatentsAndExperts() {
+  return {{"architectures", {"DeepseekV2ForCausalLM"}},
+          {"model_type", "deepseek_v2"},
+          {"num_key_value_heads", 4},
+          {"kv_lora_rank", 12},
+          {"q_lora_rank", 10},
+          {"qk_nope_head_dim", 8},
+          {"qk_rope_head_dim", 4},
+          {"v_head_dim", 6},
+          {"n_routed_experts", 6},
+          {"n_shared_experts", 1},
+          {"first_k_dense_replace", 1},
+          {"norm_topk_prob", false},
+          {"topk_method", "group_limited_greedy"},
+          {"n_group", 3},
+          {"topk_group", 2},
+          {"routed_scaling_factor", 1.5}};
+}
+
 class ExactRunTest : public ::testing::TestWithParam<ExactRun> {};
 
 TEST_P(ExactRunTest, TrainerAndRolloutAgreeToTheLastBitAtEveryStep) {
@@ -127,6 +147,16 @@ INSTANTIATE_TEST_SUITE_P(
                  {"model.dtype=bfloat16", "trainer.mesh_shape=[2]", "trainer.mesh_dim_names=[ep]"},
                  "Qwen3MoeForCausalLM",
                  {{"num_experts", 6}}},
+        ExactRun{"split_experts_with_latents",
+                 {"model.dtype=bfloat16", "trainer.mesh_shape=[2]", "trainer.mesh_dim_names=[ep]"},
+                 "Qwen3MoeForCausalLM",
+                 LatentsAndExperts()},
+        ExactRun{"split_experts_of_shards",
+                 {"trainer.ranks=4", "trainer.mesh_shape=[2, 2]",
+                  "trainer.mesh_dim_names=[dp_shard, ep]", "actor.optim.name=muon",
+                  "actor.optim.muon.lr=1e-3"},
+                 "Qwen3MoeForCausalLM",
+                 LatentsAndExperts()},
         ExactRun{"replayed_experts",
                  {"model.dtype=bfloat16", "actor.router_replay=r3"},
                  "Qwen3MoeForCausalLM"},

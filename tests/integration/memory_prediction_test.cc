@@ -22,12 +22,31 @@ struct Case {
   int length;
   const char* dtype;
   std::vector<std::string> settings;
+  nlohmann::json changes = nlohmann::json::object();  // of config.json
 };
 
 class MemoryPrediction : public ::testing::TestWithParam<Case> {};
 
+// Of DeepSeek-V2: latent attention, a dense layer first, and a shared expert.
+nlohmann::json LatentsAndExperts() {
+  return {{"architectures", {"DeepseekV2ForCausalLM"}},
+          {"model_type", "deepseek_v2"},
+          {"num_key_value_heads", 8},
+          {"kv_lora_rank", 48},
+          {"q_lora_rank", 64},
+          {"qk_nope_head_dim", 16},
+          {"qk_rope_head_dim", 8},
+          {"v_head_dim", 20},
+          {"n_routed_experts", 8},
+          {"n_shared_experts", 1},
+          {"first_k_dense_replace", 1},
+          {"norm_topk_prob", false},
+          {"topk_method", "greedy"}};
+}
+
 // The test's model is too small for bytes to be told from bookkeeping; this one is not.
-std::string WriteModel(const TempFolder& folder, const std::string& architecture) {
+std::string WriteModel(const TempFolder& folder, const Case& c) {
+  const std::string architecture = c.architecture;
   const std::string path = testing::WriteTinyModel(folder, architecture);
   nlohmann::json config = nlohmann::json::parse(testing::ReadWhole(path + "/config.json"));
   config["hidden_size"] = 128;
@@ -50,6 +69,7 @@ std::string WriteModel(const TempFolder& folder, const std::string& architecture
                    {"qk_rope_head_dim", 8},
                    {"v_head_dim", 20}});
   }
+  config.update(c.changes);
   folder.Write("model/config.json", config.dump());
   return path;
 }
@@ -60,7 +80,7 @@ TEST_P(MemoryPrediction, IsWithinAHundredthOfWhatTheTrainerCounts) {
   std::vector<std::string> args = {"bench",
                                    "train",
                                    "--model",
-                                   WriteModel(folder, c.architecture),
+                                   WriteModel(folder, c),
                                    "--ranks",
                                    std::to_string(c.ranks),
                                    "--batch",
@@ -173,6 +193,47 @@ INSTANTIATE_TEST_SUITE_P(
              512,
              "bfloat16",
              {"trainer.activation_checkpointing=selective"}},
+        // Every token has all experts, so that each rank's compute as many rows.
+        Case{"EvenlySplitExperts",
+             "Qwen3MoeForCausalLM",
+             2,
+             4,
+             512,
+             "float32",
+             {"trainer.mesh_shape=[2]", "trainer.mesh_dim_names=[ep]"},
+             {{"num_experts", 4}, {"num_experts_per_tok", 4}}},
+        // The prediction is for the load that the trainer reports.
+        Case{"SplitExperts",
+             "Qwen3MoeForCausalLM",
+             2,
+             4,
+             512,
+             "float32",
+             {"trainer.mesh_shape=[2]", "trainer.mesh_dim_names=[ep]"}},
+        Case{"SplitExpertsOfShardsInBfloat16",
+             "Qwen3MoeForCausalLM",
+             4,
+             2,
+             512,
+             "bfloat16",
+             {"trainer.mesh_shape=[2, 2]", "trainer.mesh_dim_names=[dp_shard, ep]",
+              "trainer.activation_checkpointing=selective"}},
+        Case{"SplitExpertsWithLatents",
+             "Qwen3MoeForCausalLM",
+             2,
+             2,
+             512,
+             "float32",
+             {"trainer.mesh_shape=[2]", "trainer.mesh_dim_names=[ep]"},
+             LatentsAndExperts()},
+        Case{"SplitExpertsWithMuon",
+             "Qwen3MoeForCausalLM",
+             4,
+             2,
+             512,
+             "float32",
+             {"trainer.mesh_shape=[2, 2]", "trainer.mesh_dim_names=[dp_shard, ep]",
+              "actor.optim.name=muon", "actor.optim.muon.lr=1e-3"}},
         Case{"Latents", "MiniCPM3ForCausalLM", 1, 4, 512, "float32", {}},
         Case{"LatentsInBfloat16OnTwoRanks",
              "MiniCPM3ForCausalLM",

@@ -56,19 +56,10 @@ void CheckMuon(const v1::RunConfig& config, const std::string& key, const v1::Op
   if (optim.name() != v1::OPTIMIZER_NAME_MUON) return;
   const int num_dims = std::min(trainer.mesh_dim_names_size(), trainer.mesh_shape_size());
   for (int i = 0; i < num_dims; ++i) {
-    if (trainer.mesh_shape(i) <= 1) continue;
-    const std::string& dim = trainer.mesh_dim_names(i);
-    if (dim == "tp") {
-      check->Fail(
-          key,
-          absl::StrCat("muon updates whole matrices, which a trainer.mesh_shape with tp ",
-                       trainer.mesh_shape(i), " splits; use dp_shard in place of tp, or adamw"));
-    } else if (dim == "ep") {
-      check->Fail(
-          key,
-          absl::StrCat("muon does not update experts that a trainer.mesh_shape with ep ",
-                       trainer.mesh_shape(i), " splits; use dp_shard in place of ep, or adamw"));
-    }
+    if (trainer.mesh_dim_names(i) != "tp" || trainer.mesh_shape(i) <= 1) continue;
+    check->Fail(
+        key, absl::StrCat("muon updates whole matrices, which a trainer.mesh_shape with tp ",
+                          trainer.mesh_shape(i), " splits; use dp_shard in place of tp, or adamw"));
   }
 }
 

@@ -48,6 +48,20 @@ void AddLayer(int64_t layer, absl::Span<const int64_t> rows, bool lists_experts,
   of_all = std::max(of_all, largest);
 }
 
+// Adds the layer's rows to those of each of the ranks that split the experts.
+void AddToRanks(absl::Span<const int64_t> rows, std::vector<int64_t>& of_ranks) {
+  const size_t held = rows.size() / of_ranks.size();
+  for (size_t e = 0; e < rows.size(); ++e) of_ranks[e / held] += rows[e];
+}
+
+void AddRankLoad(const std::vector<int64_t>& of_ranks, Metrics& metrics) {
+  const int64_t total = std::accumulate(of_ranks.begin(), of_ranks.end(), int64_t{0});
+  if (of_ranks.size() == 1 || total == 0) return;
+  const double mean = static_cast<double>(total) / static_cast<double>(of_ranks.size());
+  const int64_t most = *std::max_element(of_ranks.begin(), of_ranks.end());
+  metrics["experts/largest_rank_load"] = static_cast<double>(most) / mean;
+}
+
 }  // namespace
 
 absl::Status AddExpertMetrics(const std::vector<std::vector<int64_t>>& rows,
@@ -63,12 +77,15 @@ absl::Status AddExpertMetrics(const std::vector<std::vector<int64_t>>& rows,
                    mesh.world().AllReduce(sums, comm::ReduceOp::kSum, "the experts' load"));
   RETURN_IF_ERROR(work->Wait());
   sums = sums.to(at::kCPU);
-  const int64_t* of_layer = sums.const_data_ptr<int64_t>();
+  const int64_t* next = sums.const_data_ptr<int64_t>();
+  std::vector<int64_t> of_ranks(static_cast<size_t>(mesh.expert().size()), 0);
   for (size_t i = 0; i < rows.size(); ++i) {
-    AddLayer(static_cast<int64_t>(i), absl::MakeConstSpan(of_layer, rows[i].size()),
-             flat.size() <= kMostListedExperts, metrics);
-    of_layer += rows[i].size();
+    const absl::Span<const int64_t> of_layer(next, rows[i].size());
+    AddLayer(static_cast<int64_t>(i), of_layer, flat.size() <= kMostListedExperts, metrics);
+    if (!of_layer.empty()) AddToRanks(of_layer, of_ranks);
+    next += of_layer.size();
   }
+  AddRankLoad(of_ranks, metrics);
   return absl::OkStatus();
 }
 

@@ -21,7 +21,10 @@ namespace tandem::trainer {
 //   experts/layer_N/unused         the share of experts without a row
 //   experts/layer_N/expert_E       the rows of expert E over the mean, if the model has at most 256
 //                                  experts in all layers
-// and experts/largest_load, the largest of all layers. Nothing without experts or rows. Collective if
+// and experts/largest_load, the largest of all layers. If ranks split the experts, also
+//   experts/largest_rank_load      the most rows, of all layers, that the experts of one part compute,
+//                                  over the mean of the parts
+// Nothing without experts or rows. Collective if
 // any layer has experts; errors are those of the collective.
 absl::Status AddExpertMetrics(const std::vector<std::vector<int64_t>>& rows,
                               const comm::DeviceMesh& mesh, at::Device device, Metrics& metrics);

@@ -45,11 +45,6 @@ absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(const config::v1::Optim
         absl::StrCat("optim.name: muon updates whole matrices, and a trainer.mesh_shape with tp ",
                      mesh.shape().tp, " splits them; use dp_shard in place of tp, or adamw"));
   }
-  if (mesh.shape().ep > 1) {
-    return absl::UnimplementedError(
-        absl::StrCat("optim.name: muon does not update experts that a trainer.mesh_shape with ep ",
-                     mesh.shape().ep, " splits; use dp_shard in place of ep, or adamw"));
-  }
   return std::make_unique<Muon>(MuonOptionsOf(config), model, mesh);
 }
 

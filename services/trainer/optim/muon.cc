@@ -37,22 +37,33 @@ std::vector<model::Range> Complement(const std::vector<model::Range>& ranges, in
   return out;
 }
 
+// out = in, each slice to its rank. Waits, by the group's timeout.
+absl::Status Exchange(const at::Tensor& out, const at::Tensor& in, comm::ProcessGroup& ranks,
+                      const char* tag) {
+  if (out.is_same(in)) return absl::OkStatus();
+  ASSIGN_OR_RETURN(auto work, ranks.AllToAll(out, in, tag));
+  return work->Wait();
+}
+
 }  // namespace
 
 Muon::Muon(const MuonOptions& options, ShardedModel& model, const comm::DeviceMesh& mesh)
     : Optimizer(options.adamw.grad_clip, model, mesh), options_(options) {
   const model::ParameterTable& table = model.transformer().table();
-  const comm::ProcessGroup& ranks = mesh.shard();
   plans_.resize(model.shards().size());
-  std::vector<double> loads(static_cast<size_t>(ranks.size()), 0.0);
+  std::vector<double> loads(static_cast<size_t>(mesh.shard().size()), 0.0);
+  std::vector<double> expert_loads(static_cast<size_t>(mesh.expert_shard().size()), 0.0);
   for (const size_t u : trained_units()) {
     const UnitShard& shard = model.shards()[u];
     const int64_t owned = shard.master.numel();
+    const bool of_experts = table.units()[u].of_experts;
     UnitPlan& plan = plans_[u];
+    plan.ranks = of_experts ? &mesh.expert_shard() : &mesh.shard();
     plan.matrices = model::HiddenMatricesOf(table, static_cast<int>(u));
-    plan.exchange = sharding::PlanMatrixExchange(plan.matrices, owned, ranks.size(), loads);
+    plan.exchange = sharding::PlanMatrixExchange(plan.matrices, owned, plan.ranks->size(),
+                                                 of_experts ? expert_loads : loads);
     for (const sharding::MatrixExchange::Piece& piece : plan.exchange.pieces) {
-      if (piece.sender != ranks.rank()) continue;
+      if (piece.sender != plan.ranks->rank()) continue;
       plan.in_matrices.push_back({piece.in_shard, piece.in_shard + piece.count});
     }
     // The padding, always zero, has no state.
@@ -141,7 +152,7 @@ absl::Status Muon::UpdateMatrices(const UnitShard& shard, const UnitPlan& plan,
                                   double learning_rate, double clip_factor) const {
   const sharding::MatrixExchange& exchange = plan.exchange;
   if (exchange.slice == 0) return absl::OkStatus();
-  const comm::ProcessGroup& ranks = mesh().shard();
+  comm::ProcessGroup& ranks = *plan.ranks;
   const int64_t size = exchange.slice * ranks.size();
   // Calls `visit` for each of this rank's pieces with its place in the buffer and in the momentum.
   const auto for_each_piece = [&](const auto& visit) {
@@ -163,9 +174,9 @@ absl::Status Muon::UpdateMatrices(const UnitShard& shard, const UnitPlan& plan,
   const at::Device device = model().device();
   at::Tensor sent = directions.to(device);
   at::Tensor received = ranks.size() == 1 ? sent : at::empty_like(sent);
-  RETURN_IF_ERROR(Exchange(received, sent, "Muon's momentum"));
+  RETURN_IF_ERROR(Exchange(received, sent, ranks, "Muon's momentum"));
   ComputeOwned(plan, received);
-  RETURN_IF_ERROR(Exchange(sent, received, "Muon's updates"));
+  RETURN_IF_ERROR(Exchange(sent, received, ranks, "Muon's updates"));
   directions = sent.to(shard.master.device());
   for_each_piece([&](const auto& piece, int64_t in_buffer, int64_t) {
     const double rate = learning_rate * ScaleOf(plan.matrices[piece.matrix]);
@@ -184,7 +195,7 @@ void Muon::ComputeOwned(const UnitPlan& plan, at::Tensor& received) const {
   for (size_t begin = 0, end = 0; begin < exchange.pieces.size(); begin = end) {
     const int m = exchange.pieces[begin].matrix;
     while (end < exchange.pieces.size() && exchange.pieces[end].matrix == m) ++end;
-    if (exchange.owners[m] != mesh().shard().rank()) continue;
+    if (exchange.owners[m] != plan.ranks->rank()) continue;
     const model::HiddenMatrix& matrix = plan.matrices[m];
     at::Tensor whole = at::empty({matrix.numel()}, received.options());
     for (size_t i = begin; i < end; ++i) {
@@ -197,12 +208,6 @@ void Muon::ComputeOwned(const UnitPlan& plan, at::Tensor& received) const {
       in_buffer(piece).copy_(whole.narrow(0, piece.in_matrix, piece.count));
     }
   }
-}
-
-absl::Status Muon::Exchange(const at::Tensor& out, const at::Tensor& in, const char* tag) const {
-  if (out.is_same(in)) return absl::OkStatus();
-  ASSIGN_OR_RETURN(auto work, mesh().shard().AllToAll(out, in, tag));
-  return work->Wait();
 }
 
 double Muon::ScaleOf(const model::HiddenMatrix& matrix) const {

@@ -5,7 +5,8 @@
 // A matrix needs all of its elements in one place, while shards cut across matrices. So each unit's
 // matrices have owners (common/sharding/matrix_exchange.h): the ranks that share the unit send the
 // pieces of the momentum to the owners, which compute the updates and send them back. Replicas of
-// the model do the same with the same bits.
+// the model do the same with the same bits. Expert-parallel ranks hold whole experts, whose owners
+// are among the ranks that hold the same ones.
 #ifndef TANDEM_SERVICES_TRAINER_OPTIM_MUON_H_
 #define TANDEM_SERVICES_TRAINER_OPTIM_MUON_H_
 
@@ -59,6 +60,7 @@ class Muon : public Optimizer {
  private:
   // A unit's matrices, and this rank's elements by the formula that updates them.
   struct UnitPlan {
+    comm::ProcessGroup* ranks = nullptr;  // that share the unit
     std::vector<model::HiddenMatrix> matrices;
     sharding::MatrixExchange exchange;
     std::vector<model::Range> in_matrices;   // of the rank's shard, in order
@@ -76,8 +78,6 @@ class Muon : public Optimizer {
                               double clip_factor) const;
   // Replaces the pieces in `received` of every matrix that this rank owns by its update.
   void ComputeOwned(const UnitPlan& plan, at::Tensor& received) const;
-  // out = in, each slice to its rank. Waits, by the group's timeout.
-  absl::Status Exchange(const at::Tensor& out, const at::Tensor& in, const char* tag) const;
   double ScaleOf(const model::HiddenMatrix& matrix) const;
   std::vector<at::Tensor> TouchedBy(const UnitShard& shard, const UnitPlan& plan) const;
 

@@ -291,9 +291,11 @@ TEST_F(ValidationTest, MuonTakesWholeMatricesAndPlausibleNumbers) {
     return std::string(LoadRunConfig({}, assignments).status().message());
   };
   const std::string mesh = "trainer.mesh_shape=[2]";
-  EXPECT_EQ(errors({"trainer.ranks=2", mesh, "trainer.mesh_dim_names=[dp_shard]",
-                    "actor.optim.muon.lr=1e-3"}),
-            "");
+  for (const std::string dim : {"dp_shard", "ep"}) {
+    EXPECT_EQ(errors({"trainer.ranks=2", mesh, "trainer.mesh_dim_names=[" + dim + "]",
+                      "actor.optim.muon.lr=1e-3"}),
+              "");
+  }
   EXPECT_THAT(errors({"trainer.ranks=2", mesh, "trainer.mesh_dim_names=[tp]"}),
               HasSubstr("actor.optim.name: muon updates whole matrices"));
   EXPECT_THAT(errors({"actor.optim.muon.momentum=1"}), HasSubstr("actor.optim.muon.momentum"));

@@ -83,17 +83,19 @@ void PrintPhases(const nlohmann::json& ranks) {
   }
 }
 
-// What tools/tandem/plan says of the same work.
+// What tools/tandem/plan says of the same work. expert_load: RankWorkload::expert_load as the trainer
+// reported it.
 absl::StatusOr<int64_t> PredictedPeak(const TrainOptions& options,
                                       const config::v1::RunConfig& config,
-                                      const model::ModelSpec& spec) {
+                                      const model::ModelSpec& spec, double expert_load) {
   ASSIGN_OR_RETURN(const comm::MeshShape mesh,
                    setup::MeshShapeOf(config.trainer(), static_cast<int>(options.ranks)));
   const int64_t sequences = options.ranks * options.batch;
   const int64_t data_ranks = mesh.num_data_ranks();
-  const plan::RankWorkload work =
+  plan::RankWorkload work =
       plan::SupervisedWorkload((sequences + data_ranks - 1) / data_ranks, options.sequence_length,
                                config.trainer().max_tokens_per_micro_batch());
+  work.expert_load = expert_load;
   const setup::RankSetup setup = setup::SetupOf(config, spec, mesh, {});
   return plan::PredictRankMemory(spec, setup, work).peak.total();
 }
@@ -144,6 +146,7 @@ absl::Status RunTrain(const TrainOptions& options) {
   std::vector<double> step_seconds;
   double seconds = 0;
   double peak_tensor_bytes = 0;
+  double expert_load = 1;
   nlohmann::json rank_memory;
   for (int64_t step = 1; step <= options.steps + 1; ++step) {
     const std::vector<uint32_t> ids = randint.Draw(sequences * length);
@@ -161,6 +164,9 @@ absl::Status RunTrain(const TrainOptions& options) {
     grad_norms.push_back(metrics.at("actor/grad_norm"));
     if (const auto peak = metrics.find("perf/peak_tensor_bytes"); peak != metrics.end()) {
       peak_tensor_bytes = std::max(peak_tensor_bytes, peak->second);
+    }
+    if (const auto load = metrics.find("experts/largest_rank_load"); load != metrics.end()) {
+      expert_load = std::max(expert_load, load->second);
     }
     rank_memory = nlohmann::json::array();
     for (const trainer::v1::RankMetrics& rank : response->rank_metrics()) {
@@ -186,7 +192,7 @@ absl::Status RunTrain(const TrainOptions& options) {
   for (int64_t rank = 0; rank < options.ranks; ++rank) {
     ranks.push_back(rank_phases[absl::StrCat("rank.", rank)]);
   }
-  ASSIGN_OR_RETURN(const int64_t predicted, PredictedPeak(options, config, spec));
+  ASSIGN_OR_RETURN(const int64_t predicted, PredictedPeak(options, config, spec, expert_load));
   const double tokens = static_cast<double>(sequences * options.sequence_length);
   const double tokens_per_second = tokens * static_cast<double>(options.steps) / seconds;
   const double rank_flops = plan::TrainingFlopsPerToken(spec, options.sequence_length) *

@@ -1,6 +1,7 @@
 #include "tools/tandem/plan/counted_ops.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 namespace tandem::plan {
@@ -374,24 +375,31 @@ CountedOps::Routing CountedOps::Route(const Tensor& x, const model::RoutingSpec&
   // The plain operations keep the softmax, and sort all logits.
   const bool plain = batch_.kernels != setup::Kernels::kCpu;
   const Tensor softmax = New(plain ? logits.bytes() : 0);
-  Routing out{New(rows * kFloat), nullptr, rows};
+  const int64_t computed =
+      batch_.expert_ranks == 1
+          ? rows
+          : static_cast<int64_t>(std::ceil(static_cast<double>(rows) * batch_.expert_load));
+  Routing out{New(rows * kFloat), nullptr, rows, computed};
   Record([this, logits, experts, softmax, weights = out.weights.storage(),
           gradient = out.weights.gradient()] {
     const Size grad = gradient->Take();
     logits.gradient()->Give(Take(logits.bytes()));
   });
   // An exchange has two orders of rows besides.
-  out.places = New((batch_.expert_ranks > 1 ? 4 : 2) * rows * kIndex).storage();
+  const int64_t in_orders = batch_.expert_ranks > 1 ? 2 * computed : 0;
+  out.places = New((2 * rows + in_orders) * kIndex).storage();
   return out;
 }
 
-CountedTensor CountedOps::Exchange(const Tensor& rows) {
-  const Size moved = Take(rows.bytes());  // one of the exchange and the new order makes the other
-  const Tensor out = New(rows.bytes());
-  Record([this, bytes = rows.bytes(), own = rows.gradient(), gradient = out.gradient()] {
+CountedTensor CountedOps::Exchange(const Tensor& rows, int64_t bytes, int64_t computed_bytes) {
+  // There, what arrives is put in order; back, what leaves.
+  const Size ordered = Take(computed_bytes);
+  const Tensor out = New(bytes);
+  Record([this, bytes = rows.bytes(), computed_bytes, own = rows.gradient(),
+          gradient = out.gradient()] {
     const Size grad = gradient->Take();
     if (own == nullptr) return;
-    const Size moved_back = Take(bytes);
+    const Size ordered = Take(computed_bytes);
     own->Give(Take(bytes));
   });
   return out;
@@ -406,14 +414,16 @@ CountedTensor CountedOps::Dispatch(const Tensor& x, const Routing& routing) {
     const Size grad = gradient->Take();
     if (x != nullptr) x->Give(Take(bytes));
   });
-  return batch_.expert_ranks == 1 ? out : Exchange(out);
+  if (batch_.expert_ranks == 1) return out;
+  const int64_t bytes = routing.num_computed * batch_.hidden * batch_.element_bytes;
+  return Exchange(out, bytes, bytes);
 }
 
 CountedTensor CountedOps::ExpertColumnParallel(const Tensor& rows, const model::ExpertMatrices& at,
                                                const Routing& routing) {
   const int64_t columns = table_.parameter(at.weights.front()).shape[0];
-  const Tensor out = New(routing.num_rows * columns * batch_.element_bytes);
-  Record([this, rows, at, num_rows = routing.num_rows, gradient = out.gradient()] {
+  const Tensor out = New(routing.num_computed * columns * batch_.element_bytes);
+  Record([this, rows, at, num_rows = routing.num_computed, gradient = out.gradient()] {
     const Size grad = gradient->Take();
     if (rows.gradient() != nullptr) rows.gradient()->Give(Take(rows.bytes()));
     const auto reached = std::min(static_cast<int64_t>(at.weights.size()), num_rows);
@@ -432,7 +442,11 @@ CountedTensor CountedOps::ExpertRowParallel(const Tensor& rows, const model::Exp
 }
 
 CountedTensor CountedOps::Combine(const Tensor& of_experts, const Routing& routing) {
-  const Tensor results = batch_.expert_ranks == 1 ? of_experts : Exchange(of_experts);
+  const Tensor results =
+      batch_.expert_ranks == 1
+          ? of_experts
+          : Exchange(of_experts, routing.num_rows * batch_.hidden * batch_.element_bytes,
+                     of_experts.bytes());
   const Tensor weights = CopyToRanks(routing.weights);
   // The plain operations gather the results by token, and multiply them, in float32.
   const bool plain = batch_.kernels != setup::Kernels::kCpu;

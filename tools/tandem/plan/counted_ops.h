@@ -8,10 +8,9 @@
 // which compute in float32 and save more.
 //
 // Experts: a token has top_k rows whatever the router chooses, so the sizes of all tensors are
-// known; ranks that split the experts are taken to get as many rows as they send, which an even router
-// does.
-// known. Only the gradients of experts without rows do not exist; the count assumes as many experts
-// with rows as the batch can reach.
+// known, unless ranks split the experts: then the rows of a rank's experts are CountedBatch::expert_load
+// times an even share. Only the gradients of experts without rows do not exist; the count assumes as
+// many experts with rows as the batch can reach.
 #ifndef TANDEM_TOOLS_TANDEM_PLAN_COUNTED_OPS_H_
 #define TANDEM_TOOLS_TANDEM_PLAN_COUNTED_OPS_H_
 
@@ -40,6 +39,7 @@ struct CountedBatch {
   int64_t tensor_ranks = 1;    // that split a layer
   int64_t sequence_ranks = 1;  // that share a sequence (Ulysses)
   int64_t expert_ranks = 1;    // that split the experts
+  double expert_load = 1.0;    // with expert_ranks above 1: RankWorkload::expert_load
   setup::Kernels kernels = setup::Kernels::kCpu;
 
   // Bytes of [tokens, columns] in compute dtype.
@@ -77,8 +77,9 @@ class CountedOps {
   };
   struct Routing {
     Tensor weights;
-    CountedStorage places;  // of the tokens' rows, and the token of each row
-    int64_t num_rows = 0;
+    CountedStorage places;     // of the tokens' rows, and the token of each row
+    int64_t num_rows = 0;      // of the rank's tokens
+    int64_t num_computed = 0;  // of the rank's experts
   };
 
   // `tape`: null if there is no graph. `recomputation`: null if all results are kept. `gradients`
@@ -135,7 +136,9 @@ class CountedOps {
   Tensor Linear(const Tensor& x, int weight, int bias);
   Tensor LinearInFloat32(const Tensor& x, int weight);
   Tensor AddRouterBias(const Tensor& logits, int bias);
-  Tensor Exchange(const Tensor& rows);  // between the ranks that split the experts
+  // Moves rows between the ranks that split the experts: `bytes` arrive. computed_bytes: of the
+  // rows of this rank's experts, which are what is moved or what arrives.
+  Tensor Exchange(const Tensor& rows, int64_t bytes, int64_t computed_bytes);
   // x, whose gradient is summed over the ranks in a tensor of its own.
   Tensor CopyToRanks(const Tensor& x);
   Tensor SumOverRanks(const Tensor& x);

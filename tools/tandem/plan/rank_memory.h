@@ -18,6 +18,10 @@
 
 namespace tandem::plan {
 
+// With `ep` the router decides how many rows the experts of a rank compute. A plan has room for this
+// many on the fullest rank, over an even share; a run reports experts/largest_rank_load.
+inline constexpr double kPlannedExpertLoad = 1.25;
+
 // The fullest micro-batch of a rank, and the number of micro-batches.
 struct RankWorkload {
   int64_t tokens = 0;     // of one micro-batch, over all ranks that share its sequences
@@ -28,6 +32,7 @@ struct RankWorkload {
   int64_t step_tokens = 0;    // packed tokens that the rank holds during a training step
   int64_t step_rows = 0;
   bool computes_old_logprobs = false;
+  double expert_load = kPlannedExpertLoad;  // without ep it has no effect
 };
 
 struct RankMemory {

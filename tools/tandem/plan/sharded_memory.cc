@@ -57,6 +57,7 @@ ShardedMemory::ShardedMemory(MemoryLedger& ledger, const model::ModelSpec& spec,
              .tensor_ranks = setup.mesh.tp,
              .sequence_ranks = setup.mesh.sequence,
              .expert_ranks = setup.mesh.ep,
+             .expert_load = workload.expert_load,
              .kernels = setup.kernels},
       layers_(spec_, table_, batch_),
       head_(role == Role::kCritic ? table_.value_head() : table_.lm_head()),
@@ -113,17 +114,27 @@ bool ShardedMemory::has_muon() const {
 }
 
 void ShardedMemory::CountMuon() {
-  const auto num_ranks = static_cast<size_t>(setup_.mesh.dp_shard);
-  std::vector<int64_t> in_matrices(num_ranks, 0);
-  std::vector<double> loads(num_ranks, 0.0);
+  // Of the ranks that share a unit: all of them, or those that hold the same experts.
+  struct Sharers {
+    explicit Sharers(int ranks)
+        : in_matrices(static_cast<size_t>(ranks), 0), loads(static_cast<size_t>(ranks), 0.0) {}
+    int64_t least() const { return *std::min_element(in_matrices.begin(), in_matrices.end()); }
+
+    std::vector<int64_t> in_matrices;
+    std::vector<double> loads;
+  };
+  Sharers all(setup_.mesh.num_shards());
+  Sharers of_experts(setup_.mesh.dp_shard);
   for (size_t u = 0; u < units_.size(); ++u) {
     if (!units_[u].trainable) continue;
     const std::vector<model::HiddenMatrix> matrices =
         model::HiddenMatricesOf(table_, static_cast<int>(u));
-    const sharding::MatrixExchange exchange =
-        sharding::PlanMatrixExchange(matrices, units_[u].extent.owned, setup_.mesh.dp_shard, loads);
+    Sharers& sharers = table_.units()[u].of_experts ? of_experts : all;
+    const size_t num_ranks = sharers.loads.size();
+    const sharding::MatrixExchange exchange = sharding::PlanMatrixExchange(
+        matrices, units_[u].extent.owned, static_cast<int>(num_ranks), sharers.loads);
     for (const sharding::MatrixExchange::Piece& piece : exchange.pieces) {
-      in_matrices[static_cast<size_t>(piece.sender)] += piece.count;
+      sharers.in_matrices[static_cast<size_t>(piece.sender)] += piece.count;
     }
     int64_t iteration = 0;  // its input, and two or three more and two Gram matrices
     for (const model::HiddenMatrix& matrix : matrices) {
@@ -136,8 +147,7 @@ void ShardedMemory::CountMuon() {
         std::max(optimizer_step_elements_,
                  buffers * static_cast<int64_t>(num_ranks) * exchange.slice + iteration);
   }
-  const int64_t least = *std::min_element(in_matrices.begin(), in_matrices.end());
-  optimizer_elements_ = 2 * trained() - least;
+  optimizer_elements_ = 2 * trained() - all.least() - of_experts.least();
 }
 
 int64_t ShardedMemory::shard_bytes() const {

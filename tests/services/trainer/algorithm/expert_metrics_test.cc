@@ -67,6 +67,16 @@ TEST(ExpertMetrics, CountTensorParallelRanksOnceAndEveryPartOfASequence) {
   });
 }
 
+TEST(ExpertMetrics, TellTheLoadOfTheRankWhoseExpertsComputeTheMost) {
+  testing::LocalMesh world({.dp_shard = 2, .ep = 2});
+  world.Run([](const comm::DeviceMesh& mesh) {
+    Metrics metrics;
+    // Each of four ranks has 3 + 4 rows for the first halves of the experts, 1 + 2 for the others.
+    ASSERT_OK(AddExpertMetrics({{}, {1, 2, 0, 1}, {4, 2}}, mesh, at::kCPU, metrics));
+    EXPECT_EQ(metrics["experts/largest_rank_load"], 1.4);
+  });
+}
+
 TEST(ExpertMetrics, OfADenseModelAreNone) {
   testing::LocalMesh world({});
   world.Run([](const comm::DeviceMesh& mesh) {

@@ -215,7 +215,7 @@ TEST(ShardedCheckpoint, HasNoMomentsOfFrozenParametersAndIsRefusedWhereTheyTrain
 }
 
 // Muon's state has other elements for each kind; other ranks cut them elsewhere.
-TEST(ShardedCheckpoint, OfMuonLoadsIntoAnotherMeshAndIsRefusedByAdamW) {
+void ExpectMuonLoads(const Setting& from, const comm::MeshShape& to) {
   const TempFolder folder;
   std::filesystem::create_directories(folder / "c");
   const auto value = [](const checkpoint::Run& run, const std::string& kind) {
@@ -231,16 +231,16 @@ TEST(ShardedCheckpoint, OfMuonLoadsIntoAnotherMeshAndIsRefusedByAdamW) {
       }
     }
   };
-  const auto make = [](const comm::DeviceMesh& mesh) {
+  const auto make = [&from](const comm::DeviceMesh& mesh) {
     ShardedModelOptions options;
-    options.spec = SmallSpec();
+    options.spec = SpecOf(from);
     options.mesh = &mesh;
     return ShardedModel::Create(options).value();
   };
   absl::Mutex mu;
   checkpoint::Manifest manifest;
-  LocalMesh two({.dp_shard = 2});
-  two.Run([&](const comm::DeviceMesh& mesh) {
+  LocalMesh writers(from.shape);
+  writers.Run([&](const comm::DeviceMesh& mesh) {
     const auto model = make(mesh);
     Muon muon({}, *model, mesh);
     muon.set_num_steps(kOptimizerSteps);
@@ -269,8 +269,8 @@ TEST(ShardedCheckpoint, OfMuonLoadsIntoAnotherMeshAndIsRefusedByAdamW) {
   }
   ASSERT_OK(checkpoint::WriteManifest(folder / "c", manifest));
 
-  LocalMesh three({.dp_shard = 3});
-  three.Run([&](const comm::DeviceMesh& mesh) {
+  LocalMesh readers(to);
+  readers.Run([&](const comm::DeviceMesh& mesh) {
     const auto model = make(mesh);
     Muon muon({}, *model, mesh);
     AdamW adamw({}, *model, mesh);
@@ -292,6 +292,13 @@ TEST(ShardedCheckpoint, OfMuonLoadsIntoAnotherMeshAndIsRefusedByAdamW) {
                 StatusIs(absl::StatusCode::kFailedPrecondition,
                          AllOf(HasSubstr("another optimizer"), HasSubstr("momentum_buffer"))));
   });
+}
+
+TEST(ShardedCheckpoint, OfMuonLoadsIntoAnotherMeshAndIsRefusedByAdamW) {
+  ExpectMuonLoads({{.dp_shard = 2}}, {.dp_shard = 3});
+  const Setting split = {{.dp_shard = 2, .ep = 2}, {}, /*experts=*/true};
+  ExpectMuonLoads(split, {.dp_shard = 3});
+  ExpectMuonLoads({{.dp_shard = 3}, {}, /*experts=*/true}, split.shape);
 }
 
 TEST(ShardedCheckpoint, OfFrozenParametersInBfloat16HoldsTheirValues) {

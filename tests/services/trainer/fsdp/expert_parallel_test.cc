@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/model/numerics.h"
 #include "services/trainer/optim/adamw.h"
+#include "services/trainer/optim/muon.h"
 #include "tests/fakes/local_mesh.h"
 #include "tests/services/trainer/fsdp/sharded_test_support.h"
 #include "tests/support/status_matchers.h"
@@ -44,7 +46,18 @@ model::ModelSpec Mixtral() {
       {.num_experts = 4, .intermediate_size = 9, .routing = {.top_k = 2, .normalize = true}});
 }
 
-// A dense layer first, groups of experts, and a shared one.
+// Each head's keys and values of a latent.
+void AddLatents(model::ModelSpec& spec, int64_t q_rank) {
+  spec.ropes.front() = {.rotary_dim = 4, .interleaved = true};
+  for (model::LayerSpec& layer : spec.layers) {
+    layer.attention.num_kv_heads = layer.attention.num_heads;
+    layer.attention.qkv_bias = false;
+    layer.attention.v_head_dim = 6;
+    layer.attention.latent = {.q_rank = q_rank, .kv_rank = 11, .rope_dim = 4};
+  }
+}
+
+// A dense layer first, groups of experts, and a shared one; without its latents.
 model::ModelSpec DeepSeekV2() {
   model::ModelSpec spec =
       WithExperts({.num_experts = 8,
@@ -53,6 +66,32 @@ model::ModelSpec DeepSeekV2() {
                    .shared_intermediate_size = 10,
                    .shared_gate = false});
   spec.layers.front().experts.reset();
+  return spec;
+}
+
+model::ModelSpec DeepSeekV2WithLatents() {
+  model::ModelSpec spec = DeepSeekV2();
+  AddLatents(spec, /*q_rank=*/0);
+  return spec;
+}
+
+// Sigmoids with a correction, groups by the sum of their two best experts, and latents of queries too.
+model::ModelSpec DeepSeekV3() {
+  model::ModelSpec spec =
+      WithExperts({.num_experts = 8,
+                   .intermediate_size = 5,
+                   .routing = {.top_k = 3,
+                               .normalize = true,
+                               .score = model::RoutingSpec::Score::kSigmoid,
+                               .correction_bias = true,
+                               .num_groups = 4,
+                               .top_groups = 2,
+                               .group_score = model::RoutingSpec::GroupScore::kSumOfTwo,
+                               .scale = 2.5},
+                   .shared_intermediate_size = 10,
+                   .shared_gate = false});
+  spec.layers.front().experts.reset();
+  AddLatents(spec, /*q_rank=*/9);
   return spec;
 }
 
@@ -75,6 +114,7 @@ struct Setting {
   ActivationCheckpointing checkpointing = ActivationCheckpointing::kNone;
   at::ScalarType dtype = at::kFloat;
   int num_sequences = 7;
+  bool has_muon = false;
 };
 
 ShardedModelOptions OptionsOf(const model::ModelSpec& spec, const Setting& setting,
@@ -107,7 +147,13 @@ Trained Train(const model::ModelSpec& spec, const Setting& setting) {
   world.Run([&](const comm::DeviceMesh& mesh) {
     ASSERT_OK_AND_ASSIGN(auto model, ShardedModel::Create(OptionsOf(spec, setting, mesh)));
     SetParameters(*model, kSeed);
-    AdamW optimizer({.grad_clip = 0.1}, *model, mesh);
+    const AdamWOptions adamw = {.grad_clip = 0.1};
+    std::unique_ptr<Optimizer> optimizer;
+    if (setting.has_muon) {
+      optimizer = std::make_unique<Muon>(MuonOptions{.adamw = adamw}, *model, mesh);
+    } else {
+      optimizer = std::make_unique<AdamW>(adamw, *model, mesh);
+    }
     for (int step = 0; step < kSteps; ++step) {
       for (const PackedBatch& batch :
            Deal(sequences, mesh.data_rank(), mesh.num_data_ranks(), 1, 2)) {
@@ -115,7 +161,7 @@ Trained Train(const model::ModelSpec& spec, const Setting& setting) {
         absl::MutexLock lock(&mu);
         if (mesh.leads_data_rank()) losses[step] += loss;
       }
-      ASSERT_OK_AND_ASSIGN(const AdamW::StepResult result, optimizer.Step(0.01));
+      ASSERT_OK_AND_ASSIGN(const Optimizer::StepResult result, optimizer->Step(0.01));
       norms[mesh.rank()].push_back(result.grad_norm);
     }
     out.parts[mesh.rank()] = GatherParameters(*model, mesh, &UnitShard::master);
@@ -191,6 +237,20 @@ TEST(ExpertParallel, DeepSeekV2TrainsAsOnOneRank) {
   ExpectTheRunOfOneRank(DeepSeekV2(), {{.mesh = {.ep = 2}}, {.mesh = {.dp_shard = 2, .ep = 2}}});
 }
 
+TEST(ExpertParallel, LatentsTrainAsOnOneRank) {
+  for (const model::ModelSpec& spec : {DeepSeekV2WithLatents(), DeepSeekV3()}) {
+    ExpectTheRunOfOneRank(spec, {{.mesh = {.ep = 2}},
+                                 {.mesh = {.dp_shard = 2, .ep = 2}},
+                                 {.mesh = {.tp = 2, .ep = 2}},
+                                 {.mesh = {.dp_shard = 2, .sequence = 2, .ep = 2}}});
+  }
+}
+
+TEST(ExpertParallel, MuonTrainsAsOnOneRank) {
+  ExpectTheRunOfOneRank(Mixtral(), {{.mesh = {.ep = 2}, .has_muon = true},
+                                    {.mesh = {.dp_shard = 2, .ep = 2}, .has_muon = true}});
+}
+
 TEST(ExpertParallel, BiasesTrainAsOnOneRank) {
   ExpectTheRunOfOneRank(WithBiases(), {{.mesh = {.ep = 2}}, {.mesh = {.tp = 2, .ep = 2}}});
 }
@@ -250,7 +310,8 @@ std::vector<at::Tensor> LogProbsOf(const model::ModelSpec& spec, const Setting& 
 
 TEST(ExpertParallel, ExactLogProbsHaveTheBitsOfOneRank) {
   model::SetNumerics(model::Numerics::kExact);
-  for (const model::ModelSpec& spec : {Qwen3Moe(), Mixtral(), DeepSeekV2(), WithBiases()}) {
+  for (const model::ModelSpec& spec :
+       {Qwen3Moe(), Mixtral(), DeepSeekV2(), DeepSeekV2WithLatents(), DeepSeekV3(), WithBiases()}) {
     const std::vector<TokenSequence> sequences = RandomSequences(9, 40, spec.vocab_size, 5);
     for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
       const std::vector<at::Tensor> expected = LogProbsOf(spec, {.dtype = dtype}, sequences);

@@ -63,16 +63,19 @@ void Fill(ShardedModel& model, at::Tensor UnitShard::*part, double phase) {
 // The shards of a real table without the model: the test says what the gradients are.
 class FakeModel : public ShardedModel {
  public:
-  FakeModel(const comm::DeviceMesh& mesh, const model::UnitLimits& limits)
-      : transformer_(SmallSpec(), limits) {
+  FakeModel(const comm::DeviceMesh& mesh, const model::UnitLimits& limits,
+            const model::ModelSpec& spec)
+      : transformer_(spec, limits, /*tensor_group=*/nullptr,
+                     mesh.shape().ep > 1 ? &mesh.expert() : nullptr) {
     for (const model::Unit& unit : transformer_.table().units()) {
-      const sharding::ShardExtent extent = sharding::ExtentOf(unit.numel, mesh.shard().size());
+      const comm::ProcessGroup& ranks = unit.of_experts ? mesh.expert_shard() : mesh.shard();
+      const sharding::ShardExtent extent = sharding::ExtentOf(unit.numel, ranks.size());
       UnitShard shard;
       shard.master = shard.computed = at::zeros({extent.owned});
       shard.grad = at::zeros({extent.owned});
       shard.numel = unit.numel;
       shard.padded_numel = extent.padded;
-      shard.offset = extent.owned * mesh.shard().rank();
+      shard.offset = extent.owned * ranks.rank();
       shards_.push_back(std::move(shard));
     }
     Fill(*this, &UnitShard::master, 1.0);
@@ -117,8 +120,9 @@ class FakeModel : public ShardedModel {
 };
 
 std::unique_ptr<FakeModel> MakeModel(const comm::DeviceMesh& mesh,
-                                     const model::UnitLimits& limits = {}) {
-  return std::make_unique<FakeModel>(mesh, limits);
+                                     const model::UnitLimits& limits = {},
+                                     const model::ModelSpec& spec = SmallSpec()) {
+  return std::make_unique<FakeModel>(mesh, limits, spec);
 }
 
 void TakeSteps(FakeModel& model, Optimizer& optimizer) {
@@ -131,14 +135,14 @@ void TakeSteps(FakeModel& model, Optimizer& optimizer) {
   EXPECT_EQ(model.num_changed, kSteps * model.shards().size());
 }
 
-// Every tensor of the model by name, flat. Collective.
+// Every tensor of which the rank has a part, by name, flat. Collective.
 std::map<std::string, at::Tensor> Tensors(ShardedModel& model, const comm::DeviceMesh& mesh) {
-  const std::vector<at::Tensor> parameters =
-      GatherParameters(model, mesh.shard(), &UnitShard::master);
+  const std::vector<at::Tensor> parameters = GatherParameters(model, mesh, &UnitShard::master);
   const model::ParameterTable& table = model.transformer().table();
   std::map<std::string, at::Tensor> out;
   for (const auto ref : table.segments()) {
     const model::Segment& segment = table.segment(ref);
+    if (segment.numel == 0) continue;
     const model::Parameter& parameter = table.parameter(ref.parameter);
     out[segment.name] =
         parameters[ref.parameter].narrow(0, segment.offset - parameter.offset, segment.numel);
@@ -231,6 +235,42 @@ TEST(Muon, MatricesDoNotDependOnRanksOrUnits) {
       }
     });
   }
+}
+
+TEST(Muon, MatricesDoNotDependOnTheRanksThatSplitExperts) {
+  model::ModelSpec spec = SmallSpec();
+  for (model::LayerSpec& layer : spec.layers) {
+    layer.experts = {.num_experts = 4,
+                     .intermediate_size = 6,
+                     .routing = {.top_k = 2},
+                     .bias = true,
+                     .shared_intermediate_size = 8};
+  }
+  std::map<std::string, at::Tensor> first;
+  size_t num_compared = 0;
+  for (const comm::MeshShape& shape :
+       {comm::MeshShape{}, comm::MeshShape{.ep = 2}, comm::MeshShape{.dp_shard = 3, .ep = 2},
+        comm::MeshShape{.dp_replicate = 2, .ep = 2}, comm::MeshShape{.ep = 4}}) {
+    LocalMesh world(shape);
+    absl::Mutex mu;
+    world.Run([&](const comm::DeviceMesh& mesh) {
+      const auto model = MakeModel(mesh, {.max_elements = 300}, spec);
+      MuonOptions options;
+      options.adamw.grad_clip = 0;
+      Muon muon(options, *model, mesh);
+      TakeSteps(*model, muon);
+      const auto tensors = Tensors(*model, mesh);
+      absl::MutexLock lock(&mu);
+      if (first.empty()) first = tensors;
+      for (const auto& [name, values] : tensors) {
+        if (!IsHiddenMatrix(name)) continue;
+        EXPECT_TRUE(at::equal(values, first.at(name))) << name;
+        if (absl::StrContains(name, ".experts.")) ++num_compared;
+      }
+    });
+  }
+  // Three layers of four experts of three matrices, on 1, 1, 3, 2 and 1 copies of ranks.
+  EXPECT_EQ(num_compared, size_t{36} * (1 + 1 + 3 + 2 + 1));
 }
 
 TEST(Muon, HasMomentumForMatricesAndTwoMomentsForTheRest) {
