@@ -28,7 +28,7 @@ void FillUnknown(absl::string_view known, size_t bytes_per_token, size_t first,
     const absl::string_view token = absl::string_view(experts).substr(first + at, bytes_per_token);
     const bool is_unknown =
         std::all_of(token.begin(), token.end(), [](char byte) { return byte == kUnknownByte; });
-    if (is_unknown) experts.replace(first + at, bytes_per_token, known.substr(at, bytes_per_token));
+    if (is_unknown) std::copy_n(known.begin() + at, bytes_per_token, experts.begin() + first + at);
   }
 }
 
