@@ -106,10 +106,9 @@ absl::Status RunEpisodes(const GenerateOptions& options) {
   commands::Session session;
   commands::ScratchFolder scratch(&session);
   const EpisodeWorkload& episodes = options.episodes;
-  // Room for all episodes, so that none that waits loses its cache; the longer prompts of later turns
-  // count as prompts.
+  // Room for all episodes, so that none that waits loses its cache.
   const GenerationWork work{.batch = episodes.episodes,
-                            .prompt_tokens = episodes.length() - episodes.turn_tokens,
+                            .prompt_tokens = episodes.length() - episodes.sampled_tokens(),
                             .new_tokens = episodes.sampled_tokens()};
   GenerateOptions capped = options;
   capped.model.overrides.push_back(absl::StrCat("rollout.max_num_seqs=", options.batch_cap));
