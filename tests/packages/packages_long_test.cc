@@ -146,7 +146,7 @@ TEST_F(PackagesTest, VerifiersPlaysRolloutsWithTokensAndWithMessages) {
 TEST_F(PackagesTest, OpenAisClientStreamsAChatThatASessionRecords) {
   Start();
   v1::OpenSessionRequest open;
-  open.set_session_id("episode-1");
+  open.set_session_id("an-episode-of-a-weather-agent");
   open.mutable_sampling()->set_temperature(0);
   v1::OpenSessionResponse opened;
   ASSERT_OK(
@@ -154,12 +154,12 @@ TEST_F(PackagesTest, OpenAisClientStreamsAChatThatASessionRecords) {
 
   const ProgramResult run = testing::RunProgram(
       Source("tools/python"),
-      {Source("tests/packages/openai_session.py"), opened.url(), "episode-1"}, kSeconds);
+      {Source("tests/packages/openai_session.py"), opened.url(), "an-episode-of-a-weather-agent"}, kSeconds);
   SKIP_WITHOUT_PACKAGES(run);
   ASSERT_EQ(run.exit_code, 0) << run.err;
   const json out = LastLine(run.out);
   v1::CloseSessionRequest close;
-  close.set_session_id("episode-1");
+  close.set_session_id("an-episode-of-a-weather-agent");
   v1::CloseSessionResponse closed;
   ASSERT_OK(
       rpc::FromGrpcStatus(stub_->CloseSession(rpc::MakeContext(kTimeout).get(), close, &closed)));

@@ -16,7 +16,7 @@ namespace {
 using driver::RolloutFleet;
 
 // Longer than any run; a turn that hangs fails sooner, by the fleet's own deadline.
-constexpr absl::Duration kPatience = absl::Minutes(30);
+constexpr absl::Duration kLongestPlay = absl::Minutes(30);
 
 struct Episode {
   std::vector<uint32_t> token_ids;  // so far
@@ -46,7 +46,7 @@ class Player {
       episode.turns_left = workload_.turns;
     }
     const absl::Time start = absl::Now();
-    const absl::Time deadline = start + kPatience;
+    const absl::Time deadline = start + kLongestPlay;
     for (size_t i = 0; i < episodes.size(); ++i) Send(episodes[i], i);
     for (size_t left = episodes.size(); left > 0;) {
       Turn turn;
