@@ -11,7 +11,7 @@ from lm_eval.tasks import TaskManager
 url, model, folder, work = sys.argv[1:5]
 work = pathlib.Path(work)
 rows = [{"question": "<|told|>", "choices": ["It is sunny in Rome.", "Rome.", "It is Rome."], "gold": 0},
-        {"question": "<|told|>It is ", "choices": ["Rome.", "sunny in Rome."], "gold": 1}]
+        {"question": "<|told|>It is sunny in Rome", "choices": ["Rome.", "."], "gold": 1}]
 (work / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 common = f"""
 dataset_path: json

@@ -186,8 +186,7 @@ TEST_F(PackagesTest, LmEvalScoresAndGenerates) {
   const json out = LastLine(run.out);
   EXPECT_EQ(out["acc"], 1.0);
   EXPECT_EQ(out["exact_match"], 1.0);
-  // Each token that follows its script costs next to nothing, another one 16, one without a script 64
-  // equally likely ones.
+  // A token that follows its script costs next to nothing, another one 16.
   const std::vector<std::vector<double>> expected = {{0, -16, -16}, {-16, 0}};
   for (size_t i = 0; i < expected.size(); ++i) {
     ASSERT_EQ(out["scores"][i].size(), expected[i].size());
