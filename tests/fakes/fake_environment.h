@@ -43,6 +43,7 @@ class FakeEnvironment final : public environment::v1::EnvironmentService::Callba
         fails = [](const Reset&, const Step&) { return std::nullopt; };
     // Dies before it answers this many steps in all, once; 0: never.
     int64_t dies_at = 0;
+    std::string listen = "127.0.0.1:0";
   };
 
   // Counts, since the start.
@@ -56,7 +57,7 @@ class FakeEnvironment final : public environment::v1::EnvironmentService::Callba
   };
 
   explicit FakeEnvironment(Options options) : options_(std::move(options)) {
-    server_ = *rpc::Server::Start({.listen = "127.0.0.1:0", .role = "reward"}, {this});
+    server_ = *rpc::Server::Start({.listen = options_.listen, .role = "reward"}, {this});
     thread_ = std::thread([this] { AnswerWhenDue(); });
   }
   ~FakeEnvironment() override {

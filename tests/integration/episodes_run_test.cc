@@ -18,6 +18,7 @@
 #include "tests/support/addition_data.h"
 #include "tests/support/chat_templates.h"
 #include "tests/support/program.h"
+#include "tests/support/tool_call_tokens.h"
 
 namespace tandem {
 namespace {
@@ -329,32 +330,12 @@ TEST_F(EpisodesRun, GoesOnInModeAsync) {
   EXPECT_EQ(Rows().size(), 3u * 4 * 4);
 }
 
-// The tiny model with tokens for tool calls and GSM8K's notation, so that a random policy writes some.
-void AddNotation(const TempFolder& folder) {
-  json config = json::parse(ReadWhole(folder / "model/config.json"));
-  json tokenizer = json::parse(ReadWhole(folder / "model/tokenizer.json"));
-  int next = config["vocab_size"];
-  for (const char* token : {"<<", ">>", "<tool_call>", "</tool_call>"}) {
-    tokenizer["model"]["vocab"][token] = next;
-    tokenizer["added_tokens"].push_back({{"id", next++},
-                                         {"content", token},
-                                         {"single_word", false},
-                                         {"lstrip", false},
-                                         {"rstrip", false},
-                                         {"normalized", false},
-                                         {"special", false}});
-  }
-  config["vocab_size"] = next;
-  folder.Write("model/config.json", config.dump());
-  folder.Write("model/tokenizer.json", tokenizer.dump());
-}
-
 TEST_F(EpisodesRun, TheCalculatorAnswersAPolicysNotation) {
   std::vector<std::string> args =
       Args({"environment.name=calculator", "data.chat_template=false", "rollout.n=8",
             "data.train_batch_size=8", "rollout.max_tokens=24", "trainer.total_steps=3",
             "trainer.test_freq=3", "rollout.val_kwargs.temperature=1"});
-  AddNotation(folder_);
+  testing::AddToolCallTokens(folder_);
 
   const ProgramResult run = RunProgram("tandem", args);
 

@@ -15,6 +15,7 @@
 #include "common/status/status_macros.h"
 #include "nlohmann/json.hpp"
 #include "tools/tandem/bench/bench.h"
+#include "tools/tandem/bench/episode_workload.h"
 #include "tools/tandem/bench/group_workload.h"
 #include "tools/tandem/bench/roofline.h"
 #include "tools/tandem/bench/timed_generation.h"
@@ -28,6 +29,8 @@ struct GenerateOptions {
   commands::ModelOptions model;
   std::string workload = "batch";
   GroupWorkload groups;
+  EpisodeWorkload episodes;
+  int64_t batch_cap = 64;  // of episodes
   GenerationWork work;
   std::string device = "cpu";
   int repeats = 3;
@@ -99,8 +102,36 @@ absl::Status RunGroups(const GenerateOptions& options) {
   return absl::OkStatus();
 }
 
+absl::Status RunEpisodes(const GenerateOptions& options) {
+  commands::Session session;
+  commands::ScratchFolder scratch(&session);
+  const EpisodeWorkload& episodes = options.episodes;
+  // Room for all episodes, so that none that waits loses its cache.
+  const GenerationWork work{.batch = episodes.episodes,
+                            .prompt_tokens = episodes.length() - episodes.sampled_tokens(),
+                            .new_tokens = episodes.sampled_tokens()};
+  GenerateOptions capped = options;
+  capped.model.overrides.push_back(absl::StrCat("rollout.max_num_seqs=", options.batch_cap));
+  ASSIGN_OR_RETURN(
+      const model::ModelSpec spec,
+      Open(capped, work, "--turns, --turn-tokens or --episode-prompt-tokens", scratch, session));
+  TorchRandint randint(1, spec.vocab_size);
+  RETURN_IF_ERROR(WarmUp(session.fleet(), randint, {.batch = 1, .new_tokens = 4}));
+  ASSIGN_OR_RETURN(nlohmann::json line,
+                   RunEpisodeWorkload(session.fleet(), randint, episodes, options.repeats));
+  line["bench"] = "generate";
+  line["workload"] = options.workload;
+  line["model"] = options.model.model;
+  line["dtype"] = options.model.dtype;
+  line["device"] = options.device;
+  line["batch_cap"] = options.batch_cap;
+  std::printf("%s\n", io::JsonText(line).c_str());
+  return absl::OkStatus();
+}
+
 absl::Status RunGenerate(const GenerateOptions& options) {
   if (options.workload == "grpo") return RunGroups(options);
+  if (options.workload == "episodes") return RunEpisodes(options);
   commands::Session session;
   commands::ScratchFolder scratch(&session);
   const GenerationWork& work = options.work;
@@ -163,8 +194,9 @@ void AddGenerate(CLI::App& bench, commands::Runner& runner) {
   command
       ->add_option("--workload", options->workload,
                    "batch: concurrent requests of equal length. grpo: groups of samples, with and "
-                   "without a shared prompt")
-      ->check(CLI::IsMember({"batch", "grpo"}))
+                   "without a shared prompt. episodes: several turns with an environment between "
+                   "them, beside single turns of as many tokens")
+      ->check(CLI::IsMember({"batch", "grpo", "episodes"}))
       ->capture_default_str();
   command->add_option("--batch", options->work.batch, "Concurrent requests")->capture_default_str();
   command->add_option("--prompts", options->groups.prompts, "grpo: number of groups")
@@ -187,6 +219,37 @@ void AddGenerate(CLI::App& bench, commands::Runner& runner) {
       ->add_option("--most-new-tokens", options->groups.most_new_tokens,
                    "grpo: new tokens in the longest group")
       ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  command->add_option("--episodes", options->episodes.episodes, "episodes: played at a time")
+      ->check(CLI::Range(1, 1 << 16))
+      ->capture_default_str();
+  command->add_option("--turns", options->episodes.turns, "episodes: turns of each")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  command
+      ->add_option("--episode-prompt-tokens", options->episodes.prompt_tokens,
+                   "episodes: length of each prompt")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  command
+      ->add_option("--turn-tokens", options->episodes.turn_tokens,
+                   "episodes: tokens to sample per turn")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  command
+      ->add_option("--observation-tokens", options->episodes.observation_tokens,
+                   "episodes: tokens that the environment adds after a turn")
+      ->check(CLI::Range(0, 1 << 20))
+      ->capture_default_str();
+  command
+      ->add_option("--environment-ms", options->episodes.environment_ms,
+                   "episodes: milliseconds that the environment takes over it")
+      ->check(CLI::Range(0, 1 << 20))
+      ->capture_default_str();
+  command
+      ->add_option("--batch-cap", options->batch_cap,
+                   "episodes: sequences computed at a time, as rollout.max_num_seqs")
+      ->check(CLI::Range(1, 1 << 16))
       ->capture_default_str();
   command->add_option("--prompt-tokens", options->work.prompt_tokens, "Length of each prompt")
       ->capture_default_str();

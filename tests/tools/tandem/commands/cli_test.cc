@@ -415,9 +415,36 @@ TEST(Cli, ABenchmarkMayBeShort) {
                                                      "2",
                                                      "--most-new-tokens",
                                                      "3"});
+  const ProgramResult episodes = RunProgram("tandem", {"bench",
+                                                       "generate",
+                                                       "--model",
+                                                       model,
+                                                       "--dtype",
+                                                       "float32",
+                                                       "--repeats",
+                                                       "1",
+                                                       "--workload",
+                                                       "episodes",
+                                                       "--episodes",
+                                                       "3",
+                                                       "--turns",
+                                                       "2",
+                                                       "--episode-prompt-tokens",
+                                                       "20",
+                                                       "--turn-tokens",
+                                                       "4",
+                                                       "--observation-tokens",
+                                                       "1",
+                                                       "--environment-ms",
+                                                       "1",
+                                                       "--batch-cap",
+                                                       "2"});
 
   EXPECT_EQ(batch.exit_code, 0) << batch.err;
   EXPECT_EQ(groups.exit_code, 0) << groups.err;
+  ASSERT_EQ(episodes.exit_code, 0) << episodes.err;
+  // The second turn's prompt of 25 tokens finds the block of 16 that the first one filled.
+  EXPECT_EQ(nlohmann::json::parse(episodes.out)["cached_prompt_ratio"], 16.0 / 25.0);
 }
 
 TEST(Cli, RewardAnswersEachLine) {
