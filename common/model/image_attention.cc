@@ -41,7 +41,9 @@ at::Tensor ImageAttention::Forward(int64_t layer, const at::Tensor& q, const at:
     if (size == 0) continue;
     std::vector<at::Tensor> heads;
     for (int64_t head = 0; head < q.size(1); ++head) {
-      const auto part = [&](const at::Tensor& x) { return x.narrow(0, begin, size).select(1, head); };
+      const auto part = [&](const at::Tensor& x) {
+        return x.narrow(0, begin, size).select(1, head);
+      };
       heads.push_back(AttendHead(part(q), part(k), part(v), params.scale));
     }
     segments.push_back(at::cat(heads, 1));

@@ -17,9 +17,9 @@ absl::Status CheckGrid(const VisionSpec& spec, size_t image, const ImageGrid& gr
       grid.columns % merge == 0 && grid.rows <= kMaxSide && grid.columns <= kMaxSide) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("images[", image, "]: expected multiples of ", merge, " patches, found ",
-                   grid.rows, " x ", grid.columns));
+  return absl::InvalidArgumentError(absl::StrCat("images[", image, "]: expected multiples of ",
+                                                 merge, " patches, found ", grid.rows, " x ",
+                                                 grid.columns));
 }
 
 }  // namespace
@@ -73,9 +73,9 @@ absl::StatusOr<ImagePlaces> PlaceImages(const VisionSpec& spec, absl::Span<const
     ++image;
   }
   if (image < grids.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("images[", image, "]: no placeholder, id ", spec.image_token_id, ", for it: ",
-                     grids.size(), " images, of which the tokens have place for ", image));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "images[", image, "]: no placeholder, id ", spec.image_token_id, ", for it: ", grids.size(),
+        " images, of which the tokens have place for ", image));
   }
   return places;
 }

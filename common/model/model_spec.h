@@ -61,8 +61,8 @@ struct VisionSpec {
   int64_t temporal_patch_size = 0;  // frames of a patch; those of an image are alike
   int64_t merge_size = 0;           // the side, in patches, of a square that becomes one row
   int64_t hidden_size = 0;          // of the tower
-  RopeSpec rope;                    // half of a head's frequencies turn by the row, half by the column
-  std::vector<LayerSpec> layers;    // attention is not causal, and does not leave the image
+  RopeSpec rope;  // half of a head's frequencies turn by the row, half by the column
+  std::vector<LayerSpec> layers;  // attention is not causal, and does not leave the image
   NormSpec merger_norm;
   // Side, in merged rows, of the windows in which layers attend, but for full_attention_layers; 0:
   // all attend to the whole image.

@@ -81,8 +81,8 @@ void ParameterTable::DeclareVision(const VisionSpec& spec, int64_t hidden_size) 
       matrix("visual.patch_embed.proj.weight", spec.hidden_size, spec.patch_elements());
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     BeginUnit(absl::StrCat("vision.layers.", i));
-    vision_.layers.push_back(DeclareLayer(spec.layers[i], spec.hidden_size,
-                                          absl::StrCat("visual.blocks.", i, "."), {}));
+    vision_.layers.push_back(
+        DeclareLayer(spec.layers[i], spec.hidden_size, absl::StrCat("visual.blocks.", i, "."), {}));
   }
   BeginUnit("vision.merger");
   const int64_t merged = spec.merged_size();

@@ -87,7 +87,8 @@ class ParameterTable : private ParameterDeclarations {
 
   const std::vector<Parameter>& parameters() const { return parameters_; }
   const Parameter& parameter(int index) const { return parameters_[index]; }
-  // Units in the order of the forward pass: embed, layers.0 .. layers.N-1, head.
+  // Units in the order of the forward pass: those of the vision tower, if there is one, then embed,
+  // layers.0 .. layers.N-1, head.
   const std::vector<Unit>& units() const { return units_; }
 
   // Number of stages of the forward pass: 0 (embed), 1 .. num_layers (blocks), num_layers + 1
@@ -160,8 +161,8 @@ class ParameterTable : private ParameterDeclarations {
   void DeclareEmbedding(const ModelSpec& spec, Range vocabulary);
   void DeclareVision(const VisionSpec& spec, int64_t hidden_size);
   // `prefix` names the layer: "model.layers.0.".
-  LayerParameters DeclareLayer(const LayerSpec& spec, int64_t hidden_size, const std::string& prefix,
-                               TensorParallel parallel);
+  LayerParameters DeclareLayer(const LayerSpec& spec, int64_t hidden_size,
+                               const std::string& prefix, TensorParallel parallel);
   void DeclareHead(const ModelSpec& spec, Range vocabulary);
   void BeginUnit(std::string name) { units_.push_back({std::move(name)}); }
   int Add(Parameter parameter) override;

@@ -56,9 +56,8 @@ RotaryAngles BySections(const std::vector<int64_t>& sections, const at::Tensor& 
   for (size_t axis = 0; axis < sections.size(); ++axis) {
     const int64_t size = sections[axis];
     if (size == 0) continue;
-    RotaryAngles part =
-        AnglesOf(positions.select(0, static_cast<int64_t>(axis)).contiguous(),
-                 inverse_frequencies.narrow(0, first, size).contiguous(), factor);
+    RotaryAngles part = AnglesOf(positions.select(0, static_cast<int64_t>(axis)).contiguous(),
+                                 inverse_frequencies.narrow(0, first, size).contiguous(), factor);
     cosines.push_back(std::move(part.cos));
     sines.push_back(std::move(part.sin));
     first += size;

@@ -150,8 +150,8 @@ absl::StatusOr<StoredPlacement> PlaceInTensor(const ModelSpec& spec, const Match
   if (!match.rule.columns.empty()) {
     if (transposed || NumElements(match.rule.columns) != columns) {
       return match.Error(absl::StrCat("expected columns of [",
-                                      absl::StrJoin(match.rule.columns, ", "), "], not transposed, found ",
-                                      columns, " of them"));
+                                      absl::StrJoin(match.rule.columns, ", "),
+                                      "], not transposed, found ", columns, " of them"));
     }
     view.tensor_shape.resize(1);
     view.tensor_shape.insert(view.tensor_shape.end(), match.rule.columns.begin(),

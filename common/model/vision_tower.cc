@@ -28,9 +28,7 @@ at::Tensor Product(const at::Tensor& x, const ParameterProvider& params, int wei
                 params.Packed(weight));
 }
 
-at::Tensor LongTensor(const std::vector<int64_t>& values) {
-  return at::tensor(values, at::kLong);
-}
+at::Tensor LongTensor(const std::vector<int64_t>& values) { return at::tensor(values, at::kLong); }
 
 // Cosines and sines of the patches, in the order of pixel_values: half of the pairs turn by a patch's
 // row, half by its column.
@@ -77,8 +75,7 @@ Windows WindowsOf(const VisionSpec& spec, const std::vector<ImageGrid>& grids) {
             windows.order.push_back(first + row * columns + column);
           }
         }
-        windows.ends.push_back(static_cast<int64_t>(windows.order.size()) *
-                               spec.patches_per_row());
+        windows.ends.push_back(static_cast<int64_t>(windows.order.size()) * spec.patches_per_row());
       }
     }
     first += rows * columns;
@@ -98,8 +95,8 @@ at::Tensor Ordered(const at::Tensor& x, const at::Tensor& order, int64_t patches
 }
 
 // x: [num_patches, tower's hidden]. Returns [num_rows, hidden].
-at::Tensor Merge(const VisionSpec& spec, const VisionParameters& at, const ParameterProvider& params,
-                 const at::Tensor& x) {
+at::Tensor Merge(const VisionSpec& spec, const VisionParameters& at,
+                 const ParameterProvider& params, const at::Tensor& x) {
   const at::Tensor normed = Normalize(x, NormOf(params, spec.merger_norm, at.merger_norm));
   const at::Tensor merged = normed.contiguous().view({-1, spec.merged_size()});
   const at::Tensor up = Product(merged, params, at.merger_up_weight, at.merger_up_bias);
@@ -122,7 +119,8 @@ at::Tensor EncodeImages(const Transformer& model, const ParameterProvider& param
   const at::Tensor& patches = params.Get(at.patch_weight);
   at::Tensor x = Product(images.pixel_values.to(patches.options()), params, at.patch_weight, -1);
 
-  Rotary rotary{{AnglesOfPatches(spec, images.grids, x.device())}, {}};
+  Rotary rotary;
+  rotary.ropes.push_back(AnglesOfPatches(spec, images.grids, x.device()));
   ImageAttention whole(ends);
   std::optional<ImageAttention> windowed;
   at::Tensor order;
@@ -143,7 +141,8 @@ at::Tensor EncodeImages(const Transformer& model, const ParameterProvider& param
     const LayerSpec& layer = spec.layers[static_cast<size_t>(i)];
     const AttentionSpec& attention = layer.attention;
     const QkvShape heads{attention.num_heads, attention.num_kv_heads, attention.head_dim};
-    const LayerAttention of_layer{attention, heads, i, rotary, spec.HasWindow(i) ? *windowed : whole};
+    const LayerAttention of_layer{attention, heads, i, rotary,
+                                  spec.HasWindow(i) ? *windowed : whole};
     TensorOps ops(context, of_layer);
     stream = LayerForward(ops, layer, at.layers[static_cast<size_t>(i)], stream);
   }

@@ -19,8 +19,9 @@ using nlohmann::json;
 constexpr absl::string_view kInverse = "1 / ";
 constexpr absl::string_view kInverseRoot = " ^ -0.5";
 constexpr absl::string_view kOfHead = " / head_dim";
-constexpr char kActivations[] = "silu, gelu, gelu_pytorch_tanh, quick_gelu, relu, relu2, xielu, "
-                               "clamped_swiglu";
+constexpr char kActivations[] =
+    "silu, gelu, gelu_pytorch_tanh, quick_gelu, relu, relu2, xielu, "
+    "clamped_swiglu";
 
 // By the names of transformers' ACT2FN.
 std::optional<Activation> ActivationNamed(absl::string_view name) {

@@ -56,10 +56,10 @@ absl::StatusOr<LayerSpec> ParseLayer(const ConfigReader& config, const char* wid
   // Rows and columns have half of a head's pairs each.
   if (attention.head_dim * attention.num_heads != vision.hidden_size ||
       attention.head_dim % 4 != 0 || attention.head_dim > kMaxHeadDim) {
-    return config.Invalid("num_heads",
-                          absl::StrCat("a divisor of \"", width_key, "\", ", vision.hidden_size,
-                                       ", into heads of a multiple of 4 elements, at most ",
-                                       kMaxHeadDim));
+    return config.Invalid(
+        "num_heads",
+        absl::StrCat("a divisor of \"", width_key, "\", ", vision.hidden_size,
+                     ", into heads of a multiple of 4 elements, at most ", kMaxHeadDim));
   }
   attention.qkv_bias = true;
   attention.output_bias = true;
