@@ -88,6 +88,8 @@ at::Tensor Activated(const at::Tensor& x, const ActivationFunction& function) {
       return at::gelu(x);
     case Activation::kGeluTanh:
       return at::gelu(x, "tanh");
+    case Activation::kQuickGelu:
+      return x * at::sigmoid(x * kernels::kQuickGeluSlope);
     case Activation::kRelu:
       return at::relu(x);
     case Activation::kRelu2:

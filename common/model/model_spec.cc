@@ -9,6 +9,7 @@
 #include "common/model/families/config_reader.h"
 #include "common/model/families/family_table.h"
 #include "common/model/families/row_config.h"
+#include "common/model/families/row_vision.h"
 #include "common/model/parameter_table.h"
 #include "common/status/status_macros.h"
 #include "nlohmann/json.hpp"
@@ -45,6 +46,11 @@ absl::StatusOr<const v1::FamilyRow*> FindFamily(const ConfigReader& config) {
 
 }  // namespace
 
+bool VisionSpec::HasWindow(int64_t layer) const {
+  return window_size > 0 && std::find(full_attention_layers.begin(), full_attention_layers.end(),
+                                      layer) == full_attention_layers.end();
+}
+
 int64_t ModelSpec::num_parameters() const { return ParameterTable(*this).num_parameters(); }
 
 int64_t ModelSpec::num_idle_parameters() const {
@@ -80,13 +86,27 @@ ModelSpec ValueModelSpec(ModelSpec policy) {
   return policy;
 }
 
-absl::StatusOr<ModelSpec> ParseModelSpec(const nlohmann::json& object, const std::string& place) {
+absl::StatusOr<ModelSpec> ParseModelSpecWithVision(const nlohmann::json& object,
+                                                   const std::string& place) {
   if (!object.is_object()) {
     return absl::InvalidArgumentError(absl::StrCat(place, ": expected a JSON object"));
   }
   const ConfigReader config(object, place);
   ASSIGN_OR_RETURN(const v1::FamilyRow* const row, FindFamily(config));
-  return ParseRow(*row, config);
+  if (row->vision_tower() == v1::VISION_TOWER_UNSPECIFIED) return ParseRow(*row, config);
+  const nlohmann::json flat = WithTextConfig(object);
+  return ParseRow(*row, ConfigReader(flat, place));
+}
+
+absl::StatusOr<ModelSpec> ParseModelSpec(const nlohmann::json& config, const std::string& place) {
+  ASSIGN_OR_RETURN(ModelSpec spec, ParseModelSpecWithVision(config, place));
+  if (spec.vision.has_value()) {
+    return absl::UnimplementedError(absl::StrCat(
+        place, ": ", spec.architecture,
+        " has a vision tower; the services take text alone: take a language model, such as the one "
+        "that this model was made from"));
+  }
+  return spec;
 }
 
 absl::StatusOr<ModelSpec> ParseValueModelSpec(nlohmann::json config, const std::string& place) {

@@ -54,6 +54,32 @@ struct PositionEmbeddingSpec {
   friend bool operator==(const PositionEmbeddingSpec&, const PositionEmbeddingSpec&) = default;
 };
 
+// The vision tower of a model that sees images: a transformer over the patches of an image, and a
+// merger that makes rows of the embedding of them (vision_tower.h).
+struct VisionSpec {
+  int64_t patch_size = 0;           // pixels of a patch's side
+  int64_t temporal_patch_size = 0;  // frames of a patch; those of an image are alike
+  int64_t merge_size = 0;           // the side, in patches, of a square that becomes one row
+  int64_t hidden_size = 0;          // of the tower
+  RopeSpec rope;  // half of a head's frequencies turn by the row, half by the column
+  std::vector<LayerSpec> layers;  // attention is not causal, and does not leave the image
+  NormSpec merger_norm;
+  // Side, in merged rows, of the windows in which layers attend, but for full_attention_layers; 0:
+  // all attend to the whole image.
+  int64_t window_size = 0;
+  std::vector<int64_t> full_attention_layers;
+  // Stand for a row of an image and of a video in a prompt.
+  int64_t image_token_id = 0;
+  int64_t video_token_id = 0;
+
+  int64_t num_layers() const { return static_cast<int64_t>(layers.size()); }
+  int64_t patch_elements() const { return 3 * temporal_patch_size * patch_size * patch_size; }
+  int64_t patches_per_row() const { return merge_size * merge_size; }
+  // Elements of the patches that become one row.
+  int64_t merged_size() const { return hidden_size * patches_per_row(); }
+  bool HasWindow(int64_t layer) const;
+};
+
 struct ModelSpec {
   std::string architecture;  // "LlamaForCausalLM"; see families/families.yaml
   int64_t vocab_size = 0;
@@ -89,6 +115,7 @@ struct ModelSpec {
   std::vector<std::string> optional_prefixes;
 
   std::vector<LayerSpec> layers;  // in the order of the forward pass; at least one
+  std::optional<VisionSpec> vision;
 
   int64_t num_layers() const { return static_cast<int64_t>(layers.size()); }
   // Elements of all parameters; tied ones count once.
@@ -113,8 +140,14 @@ int64_t ModelCacheElementsPerToken(const ModelSpec& spec, int tensor_ranks, bool
 // errors. INVALID_ARGUMENT names the key: a missing or non-positive size, heads that do not divide,
 // a size so large that a product overflows. UNIMPLEMENTED: another architecture, activation, rope
 // type, sliding windows in a family that has none, a quantization that is not read
-// (quantization/quantization.h), or what else a family's row refuses.
+// (quantization/quantization.h), a vision tower, or what else a family's row refuses.
 absl::StatusOr<ModelSpec> ParseModelSpec(const nlohmann::json& config, const std::string& place);
+
+// Like ParseModelSpec(), and takes models with a vision tower, in both forms of config.json: with the
+// language model's keys in "text_config", or beside "vision_config". For callers that give the model
+// its images (image_places.h, vision_tower.h); the services do not yet.
+absl::StatusOr<ModelSpec> ParseModelSpecWithVision(const nlohmann::json& config,
+                                                   const std::string& place);
 
 // Reads the config.json of a value model: of the transformer that it begins from, or of
 // transformers' ...ForTokenClassification with one label. Errors are those of ParseModelSpec().

@@ -26,6 +26,10 @@ int ParameterTable::Add(Parameter parameter) {
   for (size_t i = 0; i < parameter.segments.size(); ++i) {
     segment_order_.push_back({index, static_cast<int>(i)});
   }
+  if (declares_vision_) {
+    parameter.group = "vision";
+    parameter.trainable = false;
+  }
   const bool is_frozen = IsFrozen(parameter, limits_.frozen_parameters);
   parameter.trainable = parameter.trainable && !is_frozen;
   parameter.moved = limits_.moves_correction_biases && parameter.corrects_router && !is_frozen;
@@ -38,11 +42,13 @@ int ParameterTable::Add(Parameter parameter) {
 
 void ParameterTable::DeclareAll(const ModelSpec& spec) {
   const Range vocabulary = PartOf(spec.vocab_size, parallel_);
+  if (spec.vision.has_value()) DeclareVision(*spec.vision, spec.hidden_size);
   BeginUnit("embed");
   DeclareEmbedding(spec, vocabulary);
   for (const LayerSpec& layer : spec.layers) {
     BeginUnit(absl::StrCat("layers.", layers_.size()));
-    DeclareLayer(layer, spec.hidden_size);
+    layers_.push_back(DeclareLayer(layer, spec.hidden_size,
+                                   absl::StrCat("model.layers.", layers_.size(), "."), parallel_));
   }
   BeginUnit("head");
   DeclareHead(spec, vocabulary);
@@ -62,8 +68,35 @@ void ParameterTable::DeclareEmbedding(const ModelSpec& spec, Range vocabulary) {
   }
 }
 
-void ParameterTable::DeclareLayer(const LayerSpec& spec, int64_t hidden_size) {
-  const std::string prefix = absl::StrCat("model.layers.", layers_.size(), ".");
+void ParameterTable::DeclareVision(const VisionSpec& spec, int64_t hidden_size) {
+  declares_vision_ = true;
+  const auto matrix = [this](const char* name, int64_t rows, int64_t columns) {
+    return Add(Single(Whole(name, {rows, columns}), ParameterRole::kMatrix, kReplicate));
+  };
+  const auto bias = [this](const char* name, int64_t rows) {
+    return Add(Single(Whole(name, {rows}), ParameterRole::kBias, kReplicate));
+  };
+  BeginUnit("vision.patches");
+  vision_.patch_weight =
+      matrix("visual.patch_embed.proj.weight", spec.hidden_size, spec.patch_elements());
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    BeginUnit(absl::StrCat("vision.layers.", i));
+    vision_.layers.push_back(
+        DeclareLayer(spec.layers[i], spec.hidden_size, absl::StrCat("visual.blocks.", i, "."), {}));
+  }
+  BeginUnit("vision.merger");
+  const int64_t merged = spec.merged_size();
+  vision_.merger_norm =
+      DeclareNorm(spec.merger_norm, spec.hidden_size, "visual.merger.norm.", *this);
+  vision_.merger_up_weight = matrix("visual.merger.up_proj.weight", merged, merged);
+  vision_.merger_up_bias = bias("visual.merger.up_proj.bias", merged);
+  vision_.merger_down_weight = matrix("visual.merger.down_proj.weight", hidden_size, merged);
+  vision_.merger_down_bias = bias("visual.merger.down_proj.bias", hidden_size);
+  declares_vision_ = false;
+}
+
+LayerParameters ParameterTable::DeclareLayer(const LayerSpec& spec, int64_t hidden_size,
+                                             const std::string& prefix, TensorParallel parallel) {
   const bool before = spec.norm_placement != NormPlacement::kAfter;
   const bool after = spec.norm_placement != NormPlacement::kBefore;
   const auto norm = [&](bool has, const char* name) {
@@ -71,18 +104,18 @@ void ParameterTable::DeclareLayer(const LayerSpec& spec, int64_t hidden_size) {
   };
   LayerParameters at;
   at.attention_norm = norm(before, "input_layernorm.");
-  at.attention = DeclareAttention(spec.attention, hidden_size, prefix, parallel_, *this);
+  at.attention = DeclareAttention(spec.attention, hidden_size, prefix, parallel, *this);
   at.after_attention_norm = norm(after, "post_self_attn_layernorm.");
   const bool shares = spec.parallel && spec.shared_norm;
   at.feed_forward_norm = norm(before && !shares, "post_attention_layernorm.");
   if (spec.experts.has_value()) {
-    at.experts = DeclareExperts(*spec.experts, hidden_size, prefix, parallel_, experts_, *this);
+    at.experts = DeclareExperts(*spec.experts, hidden_size, prefix, parallel, experts_, *this);
   } else {
     at.feed_forward =
-        DeclareFeedForward(spec.feed_forward, hidden_size, prefix + "mlp.", parallel_, *this);
+        DeclareFeedForward(spec.feed_forward, hidden_size, prefix + "mlp.", parallel, *this);
   }
   at.after_feed_forward_norm = norm(after, "post_mlp_layernorm.");
-  layers_.push_back(std::move(at));
+  return at;
 }
 
 void ParameterTable::DeclareHead(const ModelSpec& spec, Range vocabulary) {
@@ -111,7 +144,13 @@ void ParameterTable::DeclareHead(const ModelSpec& spec, Range vocabulary) {
 }
 
 void ParameterTable::ListStages() {
-  for (const Unit& unit : units_) stages_.push_back({unit.parameters, {}});
+  // The tower's units and the embedding are one stage.
+  const size_t num_vision = spec_.vision.has_value() ? spec_.vision->layers.size() + 2 : 0;
+  for (size_t u = 0; u < units_.size(); ++u) {
+    if (u == 0 || u > num_vision) stages_.emplace_back();
+    std::vector<int>& parameters = stages_.back().parameters;
+    parameters.insert(parameters.end(), units_[u].parameters.begin(), units_[u].parameters.end());
+  }
   if (tied_) stages_.back().parameters.push_back(embedding_);
 }
 

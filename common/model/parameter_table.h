@@ -61,6 +61,17 @@ struct LayerParameters {
   std::optional<ExpertParameters> experts;
 };
 
+// Of a vision tower.
+struct VisionParameters {
+  int patch_weight = -1;  // [tower's hidden, patch_elements]
+  std::vector<LayerParameters> layers;
+  NormParameters merger_norm;  // of each patch
+  int merger_up_weight = -1;   // [merged_size, merged_size]
+  int merger_up_bias = -1;
+  int merger_down_weight = -1;  // [hidden, merged_size]
+  int merger_down_bias = -1;
+};
+
 class ParameterTable : private ParameterDeclarations {
  public:
   // `parallel`, `experts`: the rank that the table describes. CheckTensorParallel() and
@@ -76,7 +87,8 @@ class ParameterTable : private ParameterDeclarations {
 
   const std::vector<Parameter>& parameters() const { return parameters_; }
   const Parameter& parameter(int index) const { return parameters_[index]; }
-  // Units in the order of the forward pass: embed, layers.0 .. layers.N-1, head.
+  // Units in the order of the forward pass: those of the vision tower, if there is one, then embed,
+  // layers.0 .. layers.N-1, head.
   const std::vector<Unit>& units() const { return units_; }
 
   // Number of stages of the forward pass: 0 (embed), 1 .. num_layers (blocks), num_layers + 1
@@ -96,6 +108,9 @@ class ParameterTable : private ParameterDeclarations {
 
   int embedding() const { return embedding_; }
   const LayerParameters& layer(int64_t i) const { return layers_[i]; }
+  // Only of a model with a vision tower: frozen parameters of the group "vision", whole on every rank,
+  // in units of their own before the others. Stage 0 reads them.
+  const VisionParameters& vision() const { return vision_; }
   // What the model does not have is -1: positions, norms, the head's bias.
   int position_embedding() const { return position_embedding_; }
   const NormParameters& embedding_norm() const { return embedding_norm_; }
@@ -144,7 +159,10 @@ class ParameterTable : private ParameterDeclarations {
   // Makes one unit per stage; FormUnits() then applies the limits.
   void DeclareAll(const ModelSpec& spec);
   void DeclareEmbedding(const ModelSpec& spec, Range vocabulary);
-  void DeclareLayer(const LayerSpec& spec, int64_t hidden_size);
+  void DeclareVision(const VisionSpec& spec, int64_t hidden_size);
+  // `prefix` names the layer: "model.layers.0.".
+  LayerParameters DeclareLayer(const LayerSpec& spec, int64_t hidden_size,
+                               const std::string& prefix, TensorParallel parallel);
   void DeclareHead(const ModelSpec& spec, Range vocabulary);
   void BeginUnit(std::string name) { units_.push_back({std::move(name)}); }
   int Add(Parameter parameter) override;
@@ -169,6 +187,8 @@ class ParameterTable : private ParameterDeclarations {
   std::vector<Unit> units_;
   std::vector<Stage> stages_;
   std::vector<int> first_stage_;  // of each unit
+  VisionParameters vision_;
+  bool declares_vision_ = false;  // what is being declared belongs to the tower
   std::vector<LayerParameters> layers_;
   std::vector<SegmentRef> segment_order_;
   int embedding_ = -1;

@@ -47,6 +47,24 @@ bool HasLonger(const at::Tensor& lengths, int64_t length) {
   return lengths.defined() && lengths.numel() > 0 && lengths.max().item<int64_t>() > length;
 }
 
+// The frequencies of each section turn by the positions of one axis. positions: int64 [3, num_tokens].
+RotaryAngles BySections(const std::vector<int64_t>& sections, const at::Tensor& positions,
+                        const at::Tensor& inverse_frequencies, double factor) {
+  std::vector<at::Tensor> cosines;
+  std::vector<at::Tensor> sines;
+  int64_t first = 0;
+  for (size_t axis = 0; axis < sections.size(); ++axis) {
+    const int64_t size = sections[axis];
+    if (size == 0) continue;
+    RotaryAngles part = AnglesOf(positions.select(0, static_cast<int64_t>(axis)).contiguous(),
+                                 inverse_frequencies.narrow(0, first, size).contiguous(), factor);
+    cosines.push_back(std::move(part.cos));
+    sines.push_back(std::move(part.sin));
+    first += size;
+  }
+  return {at::cat(cosines, 1), at::cat(sines, 1)};
+}
+
 }  // namespace
 
 RotaryTables::RotaryTables(const ModelSpec& spec)
@@ -71,9 +89,15 @@ RotaryTables::RotaryTables(const ModelSpec& spec)
 Rotary RotaryTables::Make(const at::Tensor& positions, const at::Tensor& lengths) const {
   const at::NoGradGuard no_grad;
   Rotary rotary;
+  const bool has_axes = positions.dim() == 2;
   for (const Rope& rope : ropes_) {
+    TORCH_CHECK(!has_axes || static_cast<int64_t>(rope.spec.sections.size()) == positions.size(0),
+                "positions of ", positions.size(0), " axes, but the model's rope has ",
+                rope.spec.sections.size(), " sections");
     rotary.ropes.push_back(
-        DependsOnLength(rope.spec) && HasLonger(lengths, OriginalLength(rope.spec))
+        has_axes ? BySections(rope.spec.sections, positions, rope.inverse_frequencies,
+                              rope.attention_factor)
+        : DependsOnLength(rope.spec) && HasLonger(lengths, OriginalLength(rope.spec))
             ? ByLength(rope.spec, positions, lengths)
             : AnglesOf(positions, rope.inverse_frequencies, rope.attention_factor));
     rotary.ropes.back().interleaved = rope.spec.interleaved;

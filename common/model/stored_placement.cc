@@ -147,6 +147,16 @@ absl::StatusOr<StoredPlacement> PlaceInTensor(const ModelSpec& spec, const Match
   view.tensor = match.tensor();
   view.tensor_shape = shape;
   view.tensor_shape[0] = rows;
+  if (!match.rule.columns.empty()) {
+    if (transposed || NumElements(match.rule.columns) != columns) {
+      return match.Error(absl::StrCat("expected columns of [",
+                                      absl::StrJoin(match.rule.columns, ", "),
+                                      "], not transposed, found ", columns, " of them"));
+    }
+    view.tensor_shape.resize(1);
+    view.tensor_shape.insert(view.tensor_shape.end(), match.rule.columns.begin(),
+                             match.rule.columns.end());
+  }
   if (transposed) std::reverse(view.tensor_shape.begin(), view.tensor_shape.end());
   if (HoldsExperts(match)) {
     view.tensor_shape.insert(view.tensor_shape.begin(), num_experts);

@@ -4,6 +4,7 @@
 #ifndef TANDEM_COMMON_MODEL_STORED_RULE_H_
 #define TANDEM_COMMON_MODEL_STORED_RULE_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,9 @@ struct StoredRule {
   bool transposed = false;   // the folder has [in, out]; a bias is as it is
   int skip_rows = 0;         // rows of the tensor before the parameter's, which belong to none
   bool leading_one = false;  // the tensor has a first dimension of 1 before the parameter's
+  // Sizes of the tensor after its first dimension, whose product is the number of the parameter's
+  // columns: a convolution over patches, which is a matrix here. Empty: as the parameter.
+  std::vector<int64_t> columns;
 
   friend bool operator==(const StoredRule&, const StoredRule&) = default;
 };

@@ -144,7 +144,8 @@ absl::Status ParseScaling(const ConfigReader& config, const ConfigReader& scalin
   const char* const type_key = scaling.Has("rope_type") ? "rope_type" : "type";
   ASSIGN_OR_RETURN(const std::string type, scaling.Text(type_key, "default"));
   const int64_t rotary_dim = rope.rotary_dim > 0 ? rope.rotary_dim : defaults.head_dim;
-  if (type == "default") return absl::OkStatus();
+  // Qwen2-VL's older name of a default rope whose frequencies have sections (row_vision.h).
+  if (type == "default" || (type == "mrope" && defaults.has_sections)) return absl::OkStatus();
   if (type == "linear") {
     ASSIGN_OR_RETURN(rope.linear_factor, Factor(scaling));
     return absl::OkStatus();

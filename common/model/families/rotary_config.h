@@ -32,7 +32,8 @@ struct RotaryDefaults {
   bool has_alpha = false;                        // a dynamic rope may have "alpha"
   int64_t original_max_position_embeddings = 0;  // 0: as the keys say
   int64_t rotary_dim = 0;  // elements of a head that rotate, whatever the keys say; 0: as these say
-  bool interleaved = false;  // no key says so
+  bool interleaved = false;   // no key says so
+  bool has_sections = false;  // the type may be "mrope"
 };
 
 // `layer_type` ("full_attention", "sliding_attention") chooses the object of a "rope_parameters"

@@ -13,6 +13,7 @@
 #include "common/model/families/row_latent.h"
 #include "common/model/families/row_layers.h"
 #include "common/model/families/row_value.h"
+#include "common/model/families/row_vision.h"
 #include "common/model/families/row_weights.h"
 #include "common/model/quantization/quantization.h"
 #include "common/model/stored_name.h"
@@ -261,6 +262,7 @@ absl::StatusOr<ModelSpec> ParseRow(const v1::FamilyRow& of_table, const ConfigRe
   spec.optional_prefixes.assign(row.optional_prefixes().begin(), row.optional_prefixes().end());
   RETURN_IF_ERROR(IgnoreExtraLayers(row, values, spec));
   RETURN_IF_ERROR(ParseExperts(row, values, spec));
+  RETURN_IF_ERROR(ParseVision(row, config, spec));
   return spec;
 }
 

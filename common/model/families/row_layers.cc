@@ -156,6 +156,7 @@ absl::Status ParseRopesOf(const v1::FamilyRow& row, const RowValues& values,
                      values.Size(row.original_max_positions(), kMaxPositions));
   }
   ASSIGN_OR_RETURN(defaults.interleaved, values.Flag(row.rope_interleaved(), false));
+  defaults.has_sections = row.vision_tower() != v1::VISION_TOWER_UNSPECIFIED;
   if (!row.rotary_dim().empty()) {
     const RowValues::Source source = values.SourceOf(row.rotary_dim());
     if (source.IsNull()) return source.Invalid("a number of elements");

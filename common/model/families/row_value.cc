@@ -19,7 +19,9 @@ using nlohmann::json;
 constexpr absl::string_view kInverse = "1 / ";
 constexpr absl::string_view kInverseRoot = " ^ -0.5";
 constexpr absl::string_view kOfHead = " / head_dim";
-constexpr char kActivations[] = "silu, gelu, gelu_pytorch_tanh, relu, relu2, xielu, clamped_swiglu";
+constexpr char kActivations[] =
+    "silu, gelu, gelu_pytorch_tanh, quick_gelu, relu, relu2, xielu, "
+    "clamped_swiglu";
 
 // By the names of transformers' ACT2FN.
 std::optional<Activation> ActivationNamed(absl::string_view name) {
@@ -29,6 +31,7 @@ std::optional<Activation> ActivationNamed(absl::string_view name) {
       name == "gelu_python_tanh") {
     return Activation::kGeluTanh;
   }
+  if (name == "quick_gelu") return Activation::kQuickGelu;
   if (name == "relu") return Activation::kRelu;
   if (name == "relu2") return Activation::kRelu2;
   if (name == "xielu") return Activation::kXielu;

@@ -80,6 +80,8 @@ HWY_INLINE hn::Vec<D> Activated(D d, hn::Vec<D> x, const XieluSlopes& xielu) {
     return hn::Mul(x, Normal(d, x).cumulative);
   } else if constexpr (kActivation == Activation::kGeluTanh) {
     return hn::Mul(x, Sigmoid(d, GeluTanhArgument(d, x)));
+  } else if constexpr (kActivation == Activation::kQuickGelu) {
+    return hn::Mul(x, Sigmoid(d, hn::Mul(x, hn::Set(d, kQuickGeluSlope))));
   } else if constexpr (kActivation == Activation::kRelu) {
     return Relu(d, x);
   } else if constexpr (kActivation == Activation::kRelu2) {
@@ -121,6 +123,12 @@ HWY_INLINE ValueAndSlope<D> ActivatedWithSlope(D d, hn::Vec<D> x, const XieluSlo
     const auto argument_slope = hn::Mul(bend, hn::Set(d, 1.5957691216057308f));
     // Far out, 1 - s is 0 and the argument's slope is large but finite.
     return {value, hn::MulAdd(hn::Mul(value, hn::Sub(one, s)), argument_slope, s)};
+  } else if constexpr (kActivation == Activation::kQuickGelu) {
+    const auto factor = hn::Set(d, kQuickGeluSlope);
+    const auto s = Sigmoid(d, hn::Mul(x, factor));
+    const auto value = hn::Mul(x, s);
+    // s + factor x s (1 - s)
+    return {value, hn::MulAdd(hn::Mul(value, factor), hn::Sub(one, s), s)};
   } else if constexpr (kActivation == Activation::kRelu) {
     return {Relu(d, x), hn::IfThenElse(hn::Gt(x, zero), one, zero)};
   } else if constexpr (kActivation == Activation::kRelu2) {

@@ -144,6 +144,8 @@ void ForActivation(Activation activation, const Body& body) {
       return body(std::integral_constant<Activation, Activation::kGelu>());
     case Activation::kGeluTanh:
       return body(std::integral_constant<Activation, Activation::kGeluTanh>());
+    case Activation::kQuickGelu:
+      return body(std::integral_constant<Activation, Activation::kQuickGelu>());
     case Activation::kRelu:
       return body(std::integral_constant<Activation, Activation::kRelu>());
     case Activation::kRelu2:

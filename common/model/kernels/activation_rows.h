@@ -24,6 +24,7 @@ inline constexpr float kXieluEps = -1e-6f;
 //   gate' sigmoid(slope gate') (up' + 1), gate' = min(gate, limit), up' = up in [-limit, limit]
 inline constexpr float kSwigluLimit = 7.0f;
 inline constexpr float kSwigluSlope = 1.702f;
+inline constexpr float kQuickGeluSlope = 1.702f;
 
 struct ActivationForward {
   Element type = Element::kFloat32;

@@ -12,9 +12,10 @@
 namespace tandem::model {
 
 enum class Activation {
-  kSilu,      // x sigmoid(x)
-  kGelu,      // x Phi(x) (1606.08415)
-  kGeluTanh,  // its approximation by tanh
+  kSilu,       // x sigmoid(x)
+  kGelu,       // x Phi(x) (1606.08415)
+  kGeluTanh,   // its approximation by tanh
+  kQuickGelu,  // x sigmoid(1.702 x)
   kRelu,
   kRelu2,  // relu(x)^2 (2109.08668)
   kXielu,  // two learned scalars a layer (2411.13010); not gated

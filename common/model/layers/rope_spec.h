@@ -58,6 +58,9 @@ struct RopeSpec {
   double linear_factor = 1.0;
   // Multiplies cosines and sines (YaRN's attention factor); LongRoPE has its own.
   double attention_factor = 1.0;
+  // Frequencies that turn by a token's time, by its height and by its width, in this order
+  // (image_places.h); together rotary_dim / 2. Empty: a token has one position.
+  std::vector<int64_t> sections;
   // At most one of these.
   std::optional<Llama3RopeScaling> llama3;
   std::optional<DynamicRopeScaling> dynamic;

@@ -216,6 +216,7 @@ TEST(Families, EachHasACase) {
     tested.insert(made["config"]["architectures"][0].get<std::string>());
   }
   for (const v1::FamilyRow& row : Families().rows()) {
+    if (row.vision_tower() != v1::VISION_TOWER_UNSPECIFIED) continue;  // vision_spec_test.cc
     EXPECT_EQ(tested.count(row.architecture()), 1) << row.architecture();
   }
 }

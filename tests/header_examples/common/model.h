@@ -12,10 +12,13 @@
 #include "common/model/device_row_ops.h"
 #include "common/model/eager_ops.h"
 #include "common/model/grouped_linear.h"
+#include "common/model/image_attention.h"
+#include "common/model/image_places.h"
 #include "common/model/latent_heads.h"
 #include "common/model/packed_attention.h"
 #include "common/model/stored_writer.h"
 #include "common/model/transformer.h"
+#include "common/model/vision_tower.h"
 
 namespace tandem::model::model_names {
 extern ModelSpec spec;
@@ -83,6 +86,23 @@ namespace tandem::model::head_example {
 using namespace model_names;
 extern at::Tensor hidden, weight;
 }  // namespace tandem::model::head_example
+
+namespace tandem::model::image_attention_example {
+extern at::Tensor q, k, v;
+extern AttentionParams params;
+}  // namespace tandem::model::image_attention_example
+
+namespace tandem::model::image_places_example {
+extern ModelSpec spec;
+extern std::vector<int64_t> token_ids;
+}  // namespace tandem::model::image_places_example
+
+namespace tandem::model::vision_tower_example {
+using namespace model_names;
+extern at::Tensor pixel_values;
+extern std::vector<ImageGrid> grids;
+extern ImagePlaces places;
+}  // namespace tandem::model::vision_tower_example
 
 namespace tandem::model::kernel_function_example {
 using namespace model_names;

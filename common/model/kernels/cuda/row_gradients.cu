@@ -129,6 +129,10 @@ __device__ inline ValueAndSlope ActivatedWithSlope(Activation activation, float 
       const float slope = 1.5957691216057308f * (1.0f + 3.0f * 0.044715f * x * x);
       return {x * s, x * s * (1.0f - s) * slope + s};
     }
+    case Activation::kQuickGelu: {
+      const float s = Sigmoid(x * kernels::kQuickGeluSlope);
+      return {x * s, kernels::kQuickGeluSlope * x * s * (1.0f - s) + s};
+    }
     case Activation::kRelu:
       return {x < 0.0f ? 0.0f : x, x > 0.0f ? 1.0f : 0.0f};
     case Activation::kRelu2: {

@@ -104,6 +104,8 @@ __device__ inline float Activated(Activation activation, float x, const float (&
       return x * (0.5f * erfcf(x * -0.7071067811865476f));
     case Activation::kGeluTanh:
       return x * Sigmoid(x * 1.5957691216057308f * (1.0f + 0.044715f * x * x));
+    case Activation::kQuickGelu:
+      return x * Sigmoid(x * kernels::kQuickGeluSlope);
     case Activation::kRelu:
       return x < 0.0f ? 0.0f : x;
     case Activation::kRelu2:

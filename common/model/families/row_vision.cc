@@ -1,0 +1,198 @@
+#include "common/model/families/row_vision.h"
+
+#include <cstdint>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/model/rotary_frequencies.h"
+#include "common/status/status_macros.h"
+
+namespace tandem::model {
+namespace {
+
+using nlohmann::json;
+
+// Larger ones mean a corrupt file.
+constexpr int64_t kMaxPatchSize = 1024;
+constexpr int64_t kMaxFrames = 64;
+constexpr int64_t kMaxMergeSize = 16;
+constexpr int64_t kMaxWindowSize = int64_t{1} << 20;
+constexpr int64_t kNumColors = 3;
+
+// Keys of the language model that keep their outer values.
+bool IsOuter(const std::string& key) { return key == "architectures" || key == "model_type"; }
+
+absl::Status Require(const ConfigReader& config, const char* key, int64_t value) {
+  if (!config.Has(key) || config.At(key) == value) return absl::OkStatus();
+  return config.Unsupported(key, absl::StrCat(value));
+}
+
+absl::Status RequireText(const ConfigReader& config, const char* key, const std::string& value) {
+  ASSIGN_OR_RETURN(const std::string text, config.Text(key, value));
+  return text == value ? absl::OkStatus() : config.Unsupported(key, value);
+}
+
+absl::Status ParsePatches(const ConfigReader& config, VisionSpec& vision) {
+  RETURN_IF_ERROR(Require(config, "in_channels", kNumColors));
+  RETURN_IF_ERROR(Require(config, "in_chans", kNumColors));
+  ASSIGN_OR_RETURN(vision.patch_size, config.Size("patch_size", kMaxPatchSize, 14));
+  ASSIGN_OR_RETURN(vision.temporal_patch_size, config.Size("temporal_patch_size", kMaxFrames, 2));
+  ASSIGN_OR_RETURN(vision.merge_size, config.Size("spatial_merge_size", kMaxMergeSize, 2));
+  return absl::OkStatus();
+}
+
+// What the layers of both towers have.
+absl::StatusOr<LayerSpec> ParseLayer(const ConfigReader& config, const char* width_key,
+                                     VisionSpec& vision) {
+  LayerSpec layer;
+  ASSIGN_OR_RETURN(vision.hidden_size, config.Size(width_key, kMaxWidth));
+  AttentionSpec& attention = layer.attention;
+  ASSIGN_OR_RETURN(attention.num_heads, config.Size("num_heads", kMaxHeads, 16));
+  attention.num_kv_heads = attention.num_heads;
+  attention.head_dim = vision.hidden_size / attention.num_heads;
+  // Rows and columns have half of a head's pairs each.
+  if (attention.head_dim * attention.num_heads != vision.hidden_size ||
+      attention.head_dim % 4 != 0 || attention.head_dim > kMaxHeadDim) {
+    return config.Invalid(
+        "num_heads",
+        absl::StrCat("a divisor of \"", width_key, "\", ", vision.hidden_size,
+                     ", into heads of a multiple of 4 elements, at most ", kMaxHeadDim));
+  }
+  attention.qkv_bias = true;
+  attention.output_bias = true;
+  layer.feed_forward.bias = true;
+  layer.norm = {.eps = 1e-6};
+  return layer;
+}
+
+absl::Status ParseQwen2Vl(const ConfigReader& config, int64_t width, VisionSpec& vision) {
+  ASSIGN_OR_RETURN(LayerSpec layer, ParseLayer(config, "embed_dim", vision));
+  RETURN_IF_ERROR(RequireText(config, "hidden_act", "quick_gelu"));
+  ASSIGN_OR_RETURN(const double ratio, config.Positive("mlp_ratio", 4.0));
+  const double units = static_cast<double>(vision.hidden_size) * ratio;
+  if (!(units >= 1 && units <= static_cast<double>(kMaxWidth))) {
+    return config.Invalid("mlp_ratio",
+                          absl::StrCat("a factor for which \"embed_dim\", ", vision.hidden_size,
+                                       ", becomes 1 to ", kMaxWidth, " units"));
+  }
+  layer.feed_forward.intermediate_size = static_cast<int64_t>(units);
+  layer.feed_forward.activation = Activation::kQuickGelu;
+  layer.feed_forward.gated = false;
+  layer.norm.kind = NormKind::kLayer;
+  layer.norm.bias = true;
+  if (!config.Has("hidden_size") || config.At("hidden_size") != width) {
+    return config.Invalid("hidden_size", absl::StrCat("the language model's, ", width));
+  }
+  ASSIGN_OR_RETURN(const int64_t depth, config.Size("depth", kMaxLayers, 32));
+  vision.layers.assign(static_cast<size_t>(depth), layer);
+  return absl::OkStatus();
+}
+
+absl::Status ParseWindows(const ConfigReader& config, VisionSpec& vision) {
+  ASSIGN_OR_RETURN(const int64_t pixels, config.Size("window_size", kMaxWindowSize, 112));
+  vision.window_size = pixels / vision.merge_size / vision.patch_size;
+  if (vision.window_size < 1) {
+    return config.Invalid("window_size",
+                          absl::StrCat("at least ", vision.merge_size * vision.patch_size,
+                                       " pixels, those of one merged row"));
+  }
+  constexpr const char* kFull = "fullatt_block_indexes";
+  const json of_class = {7, 15, 23, 31};
+  const json& full = config.Has(kFull) ? config.At(kFull) : of_class;
+  if (!full.is_array()) return config.Invalid(kFull, "a list of layers");
+  for (const json& layer : full) {
+    if (!layer.is_number_integer()) return config.Invalid(kFull, "a list of layers");
+    vision.full_attention_layers.push_back(layer.get<int64_t>());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ParseQwen25Vl(const ConfigReader& config, int64_t width, VisionSpec& vision) {
+  ASSIGN_OR_RETURN(LayerSpec layer, ParseLayer(config, "hidden_size", vision));
+  RETURN_IF_ERROR(RequireText(config, "hidden_act", "silu"));
+  ASSIGN_OR_RETURN(layer.feed_forward.intermediate_size,
+                   config.Size("intermediate_size", kMaxWidth, 3420));
+  ASSIGN_OR_RETURN(const int64_t out, config.Size("out_hidden_size", kMaxWidth, 3584));
+  if (out != width) {
+    return config.Invalid("out_hidden_size", absl::StrCat("the language model's, ", width));
+  }
+  ASSIGN_OR_RETURN(const int64_t depth, config.Size("depth", kMaxLayers, 32));
+  vision.layers.assign(static_cast<size_t>(depth), layer);
+  return ParseWindows(config, vision);
+}
+
+// Sets which frequencies turn by time, height and width.
+absl::Status ParseSections(const ConfigReader& config, ModelSpec& spec) {
+  const char* const key = config.Has("rope_parameters") ? "rope_parameters" : "rope_scaling";
+  constexpr const char* kSections = "mrope_section";
+  const json none = json::object();
+  const json& object = config.Has(key) && config.At(key).is_object() ? config.At(key) : none;
+  const ConfigReader scaling(object, absl::StrCat(config.place(), ": ", key));
+  for (RopeSpec& rope : spec.ropes) {
+    if (DependsOnLength(rope)) {
+      return scaling.Unsupported(scaling.Has("rope_type") ? "rope_type" : "type",
+                                 "default, linear, llama3, yarn, for a model with a vision tower");
+    }
+    const int64_t pairs = RotaryDim(rope, spec.layers.front().attention.head_dim) / 2;
+    const auto invalid = [&] {
+      return scaling.Invalid(kSections, absl::StrCat("three numbers, which add up to the ", pairs,
+                                                     " pairs of a head"));
+    };
+    if (!scaling.Has(kSections) || !scaling.At(kSections).is_array() ||
+        scaling.At(kSections).size() != 3) {
+      return invalid();
+    }
+    int64_t sum = 0;
+    for (const json& section : scaling.At(kSections)) {
+      if (!section.is_number_integer() || section < 0 || section > pairs) return invalid();
+      rope.sections.push_back(section.get<int64_t>());
+      sum += rope.sections.back();
+    }
+    if (sum != pairs) return invalid();
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+json WithTextConfig(const json& config) {
+  json flat = config;
+  if (!config.contains("text_config") || !config["text_config"].is_object()) return flat;
+  const json& text = config["text_config"];
+  for (const auto& [key, value] : text.items()) {
+    if (!IsOuter(key)) flat[key] = value;
+  }
+  // Either place says so, as in transformers.
+  constexpr const char* kTie = "tie_word_embeddings";
+  if (config.contains(kTie) && config[kTie] != false && !config[kTie].is_null()) {
+    flat[kTie] = config[kTie];
+  }
+  return flat;
+}
+
+absl::Status ParseVision(const v1::FamilyRow& row, const ConfigReader& config, ModelSpec& spec) {
+  if (row.vision_tower() == v1::VISION_TOWER_UNSPECIFIED) return absl::OkStatus();
+  constexpr const char* kKey = "vision_config";
+  if (!config.Has(kKey) || !config.At(kKey).is_object()) return config.Invalid(kKey, "an object");
+  const ConfigReader tower(config.At(kKey), absl::StrCat(config.place(), ": ", kKey));
+  VisionSpec& vision = spec.vision.emplace();
+  RETURN_IF_ERROR(ParsePatches(tower, vision));
+  RETURN_IF_ERROR(row.vision_tower() == v1::VISION_TOWER_QWEN2_VL
+                      ? ParseQwen2Vl(tower, spec.hidden_size, vision)
+                      : ParseQwen25Vl(tower, spec.hidden_size, vision));
+  vision.merger_norm = vision.layers.front().norm;
+  const int64_t most_ids = spec.vocab_size - 1;
+  ASSIGN_OR_RETURN(vision.image_token_id, config.Count("image_token_id", most_ids, 151655));
+  ASSIGN_OR_RETURN(vision.video_token_id, config.Count("video_token_id", most_ids, 151656));
+  // Its matrix is stored as the convolution that it is in transformers.
+  spec.stored_rules.push_back(
+      {.name = "visual.patch_embed.proj.weight",
+       .tensor = "visual.patch_embed.proj.weight",
+       .columns = {kNumColors, vision.temporal_patch_size, vision.patch_size, vision.patch_size}});
+  return ParseSections(config, spec);
+}
+
+}  // namespace tandem::model

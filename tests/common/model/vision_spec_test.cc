@@ -1,0 +1,132 @@
+// Models with a vision tower, in both forms of config.json.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "common/model/model_spec.h"
+#include "common/model/parameter_table.h"
+#include "tests/support/status_matchers.h"
+
+namespace tandem::model {
+namespace {
+
+using nlohmann::json;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// The form of the Hub: Qwen2-VL-2B's, smaller.
+json HubConfig() {
+  return json::parse(R"({
+    "architectures": ["Qwen2VLForConditionalGeneration"], "model_type": "qwen2_vl",
+    "bos_token_id": 1, "eos_token_id": 2, "vision_start_token_id": 38, "vision_end_token_id": 39,
+    "vision_token_id": 40, "image_token_id": 36, "video_token_id": 37, "hidden_act": "silu",
+    "hidden_size": 16, "initializer_range": 0.02, "intermediate_size": 20,
+    "max_position_embeddings": 256, "max_window_layers": 28, "num_attention_heads": 2,
+    "num_hidden_layers": 2, "num_key_value_heads": 1, "rms_norm_eps": 1e-06,
+    "rope_theta": 1000000.0, "sliding_window": 32768, "tie_word_embeddings": true,
+    "use_sliding_window": false, "vocab_size": 41,
+    "vision_config": {"depth": 2, "embed_dim": 16, "mlp_ratio": 2, "num_heads": 2, "in_chans": 3,
+                      "hidden_size": 16, "patch_size": 4, "spatial_merge_size": 2,
+                      "spatial_patch_size": 4, "temporal_patch_size": 2},
+    "rope_scaling": {"type": "mrope", "mrope_section": [1, 1, 2]}})");
+}
+
+// The same as transformers 5 writes it.
+json NestedConfig() {
+  json config = HubConfig();
+  json text = json::object();
+  for (const char* key :
+       {"bos_token_id", "eos_token_id", "hidden_act", "hidden_size", "initializer_range",
+        "intermediate_size", "max_position_embeddings", "max_window_layers", "num_attention_heads",
+        "num_hidden_layers", "num_key_value_heads", "rms_norm_eps", "use_sliding_window",
+        "vocab_size"}) {
+    text[key] = config[key];
+    config.erase(key);
+  }
+  for (const char* key : {"rope_theta", "rope_scaling", "sliding_window"}) config.erase(key);
+  text["model_type"] = "qwen2_vl_text";
+  text["sliding_window"] = nullptr;
+  text["layer_types"] = {"full_attention", "full_attention"};
+  text["rope_parameters"] = {
+      {"rope_type", "default"}, {"rope_theta", 1000000.0}, {"mrope_section", {1, 1, 2}}};
+  config["text_config"] = text;
+  return config;
+}
+
+std::string ErrorOf(const json& config) {
+  const absl::StatusOr<ModelSpec> spec = ParseModelSpecWithVision(config, "config.json");
+  return spec.ok() ? "" : std::string(spec.status().message());
+}
+
+TEST(VisionSpec, BothFormsOfAConfigAreTheSameModel) {
+  ASSERT_OK_AND_ASSIGN(const ModelSpec hub, ParseModelSpecWithVision(HubConfig(), "config.json"));
+  ASSERT_OK_AND_ASSIGN(const ModelSpec nested,
+                       ParseModelSpecWithVision(NestedConfig(), "config.json"));
+  for (const ModelSpec* spec : {&hub, &nested}) {
+    EXPECT_EQ(spec->hidden_size, 16);
+    EXPECT_TRUE(spec->tie_word_embeddings);
+    EXPECT_THAT(spec->eos_token_ids, ElementsAre(2));
+    ASSERT_TRUE(spec->vision.has_value());
+    EXPECT_EQ(spec->vision->patch_elements(), 3 * 2 * 4 * 4);
+    EXPECT_EQ(spec->vision->image_token_id, 36);
+    EXPECT_EQ(spec->vision->layers.front().feed_forward.intermediate_size, 32);
+  }
+  EXPECT_EQ(hub.ropes, nested.ropes);
+  EXPECT_THAT(hub.ropes.front().sections, ElementsAre(1, 1, 2));
+  EXPECT_EQ(hub.layers, nested.layers);
+  EXPECT_EQ(hub.vision->layers, nested.vision->layers);
+  EXPECT_EQ(hub.stored_rules, nested.stored_rules);
+}
+
+TEST(VisionSpec, ServicesThatTakeTextAloneRefuseTheModel) {
+  const absl::StatusOr<ModelSpec> spec = ParseModelSpec(HubConfig(), "config.json");
+  EXPECT_EQ(spec.status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(spec.status().message(),
+              HasSubstr("Qwen2VLForConditionalGeneration has a vision tower"));
+}
+
+TEST(VisionSpec, NamesKeysThatDoNotFit) {
+  json config = HubConfig();
+  config["vision_config"]["hidden_size"] = 24;
+  EXPECT_THAT(ErrorOf(config), HasSubstr("vision_config: \"hidden_size\""));
+  config = HubConfig();
+  config["vision_config"]["num_heads"] = 3;
+  EXPECT_THAT(ErrorOf(config), HasSubstr("\"num_heads\""));
+  config = HubConfig();
+  config["vision_config"]["hidden_act"] = "relu";
+  EXPECT_THAT(ErrorOf(config), HasSubstr("quick_gelu"));
+  config = HubConfig();
+  config["vision_config"]["in_chans"] = 1;
+  EXPECT_THAT(ErrorOf(config), HasSubstr("\"in_chans\""));
+  config = HubConfig();
+  config["rope_scaling"]["mrope_section"] = {1, 1, 1};
+  EXPECT_THAT(ErrorOf(config), HasSubstr("add up to the 4 pairs of a head"));
+  config = HubConfig();
+  config["rope_scaling"] = {{"type", "dynamic"}, {"factor", 2.0}, {"mrope_section", {1, 1, 2}}};
+  EXPECT_THAT(ErrorOf(config), HasSubstr("dynamic"));
+  config = HubConfig();
+  config.erase("vision_config");
+  EXPECT_THAT(ErrorOf(config), HasSubstr("\"vision_config\""));
+  config = HubConfig();
+  config["image_token_id"] = 41;
+  EXPECT_THAT(ErrorOf(config), HasSubstr("\"image_token_id\""));
+}
+
+// Every tensor-parallel rank has the whole tower.
+TEST(VisionSpec, TheTowerIsNotSplit) {
+  ASSERT_OK_AND_ASSIGN(const ModelSpec spec, ParseModelSpecWithVision(HubConfig(), "config.json"));
+  const ParameterTable whole(spec);
+  const ParameterTable part(spec, {}, {.rank = 1, .size = 2});
+  ASSERT_EQ(whole.parameters().size(), part.parameters().size());
+  for (size_t i = 0; i < whole.parameters().size(); ++i) {
+    const Parameter& parameter = part.parameter(static_cast<int>(i));
+    if (parameter.group != "vision") continue;
+    EXPECT_EQ(parameter.shape, whole.parameter(static_cast<int>(i)).shape) << parameter.name;
+    EXPECT_FALSE(parameter.trainable) << parameter.name;
+  }
+}
+
+}  // namespace
+}  // namespace tandem::model

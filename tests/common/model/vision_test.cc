@@ -1,0 +1,281 @@
+// Small random models that see images, from the files of the images to log-probs, against what
+// transformers computed in float32 (tests/parity/vision_golden.py). Every folder of
+// tests/common/model/vision_golden is a case.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "common/images/decode.h"
+#include "common/images/image_source.h"
+#include "common/images/processor/image_processor.h"
+#include "common/io/model_folder.h"
+#include "common/model/arena.h"
+#include "common/model/image_places.h"
+#include "common/model/load_parameters.h"
+#include "common/model/packed_arena.h"
+#include "common/model/packed_attention.h"
+#include "common/model/paged_attention.h"
+#include "common/model/transformer.h"
+#include "common/model/vision_tower.h"
+#include "tests/support/status_matchers.h"
+
+namespace tandem::model {
+namespace {
+
+using nlohmann::json;
+
+struct Row {
+  std::vector<int64_t> ids;
+  ImagePatches images;
+  ImagePlaces places;
+  std::vector<double> logprobs;
+};
+
+std::filesystem::path GoldenFolder() {
+  const char* source = std::getenv("TANDEM_SOURCE");
+  return std::filesystem::path(source == nullptr ? "." : source) /
+         "tests/common/model/vision_golden";
+}
+
+std::vector<std::string> Cases() {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(GoldenFolder(), error)) {
+    names.push_back(entry.path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+at::Tensor PositionsOf(const ImagePlaces& places) {
+  std::vector<at::Tensor> axes;
+  for (const std::vector<int64_t>& axis : places.positions) {
+    axes.push_back(at::tensor(axis, at::kLong));
+  }
+  return at::stack(axes);
+}
+
+class VisionGolden : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    path_ = (GoldenFolder() / GetParam()).string();
+    std::ifstream file(path_ + "/golden.json");
+    ASSERT_TRUE(file) << path_;
+    golden_ = json::parse(file);
+    ASSERT_OK_AND_ASSIGN(const io::ModelFolder folder, io::ModelFolder::Open(path_));
+    ASSERT_OK_AND_ASSIGN(const ModelSpec spec,
+                         ParseModelSpecWithVision(folder.config().json, folder.config().path));
+    model_ = std::make_unique<Transformer>(spec);
+    arena_ = std::make_unique<Arena>(model_->table(), at::kFloat);
+    ASSERT_OK(LoadParameters(folder, *arena_));
+    for (const json& row : golden_["rows"]) ASSERT_NO_FATAL_FAILURE(Read(row));
+  }
+
+  void Read(const json& golden) {
+    Row row{golden["ids"], {}, {}, golden["logprobs"]};
+    ASSERT_OK_AND_ASSIGN(const images::ImageProcessor processor,
+                         images::ImageProcessor::Load(path_));
+    std::vector<at::Tensor> pixels;
+    for (const std::string name : golden["images"]) {
+      ASSERT_OK_AND_ASSIGN(const images::ImageBytes bytes,
+                           images::ReadImageSource(name, path_, images::ImageLimits()));
+      ASSERT_OK_AND_ASSIGN(const images::Image image,
+                           images::DecodeImage(bytes.bytes, bytes.place, images::ImageLimits()));
+      ASSERT_OK_AND_ASSIGN(const images::ProcessedImage input, processor.Process(image));
+      pixels.push_back(at::tensor(input.pixel_values, at::kFloat).view(input.shape));
+      row.images.grids.push_back({input.grid[1], input.grid[2]});
+    }
+    if (!pixels.empty()) row.images.pixel_values = at::cat(pixels);
+    ASSERT_OK_AND_ASSIGN(row.places,
+                         PlaceImages(*model_->spec().vision, row.ids, row.images.grids));
+    rows_.push_back(std::move(row));
+  }
+
+  // The embedding of a row, with its images.
+  at::Tensor Embed(const ParameterProvider& params, const Row& row) const {
+    const at::Tensor x =
+        model_->Embed(params, at::tensor(row.ids, at::kLong), PositionsOf(row.places)[0]);
+    if (row.images.grids.empty()) return x;
+    return PutImages(x, at::tensor(row.places.tokens, at::kLong),
+                     EncodeImages(*model_, params, row.images));
+  }
+
+  at::Tensor LogProbsOf(const ParameterProvider& params, const Row& row,
+                        const at::Tensor& x) const {
+    const at::Tensor ids = at::tensor(row.ids, at::kLong);
+    const int64_t count = ids.numel() - 1;
+    const at::Tensor hidden = model_->FinalNorm(params, x.narrow(0, 0, count));
+    return model_->HeadLogProbs(params, hidden, ids.narrow(0, 1, count), at::ones({count}))
+        .logprobs;
+  }
+
+  // As a trainer computes them: all rows packed.
+  std::vector<at::Tensor> Packed(const ParameterProvider& params) const {
+    std::vector<int64_t> ends = {0};
+    std::vector<at::Tensor> embedded;
+    std::vector<at::Tensor> positions;
+    for (const Row& row : rows_) {
+      ends.push_back(ends.back() + static_cast<int64_t>(row.ids.size()));
+      embedded.push_back(Embed(params, row));
+      positions.push_back(PositionsOf(row.places));
+    }
+    PackedAttention attention(at::tensor(ends, at::kLong));
+    const Rotary rotary = model_->MakeRotary(at::cat(positions, 1));
+    at::Tensor x = at::cat(embedded);
+    for (int64_t i = 0; i < model_->spec().num_layers(); ++i) {
+      x = model_->Block(params, i, x, rotary, attention);
+    }
+    std::vector<at::Tensor> logprobs;
+    for (size_t i = 0; i < rows_.size(); ++i) {
+      logprobs.push_back(LogProbsOf(params, rows_[i], x.narrow(0, ends[i], ends[i + 1] - ends[i])));
+    }
+    return logprobs;
+  }
+
+  // As a rollout computes them: in chunks over a paged cache.
+  at::Tensor Paged(const ParameterProvider& params, const Row& row, int64_t chunk) const {
+    const AttentionSpec& spec = model_->spec().layers.front().attention;
+    const auto num_tokens = static_cast<int64_t>(row.ids.size());
+    const PagedKvCache cache = PagedKvCache::Create({.num_layers = model_->spec().num_layers(),
+                                                     .num_blocks = num_tokens / kKvTile + 1,
+                                                     .num_kv_heads = spec.num_kv_heads,
+                                                     .head_dim = spec.head_dim})
+                                   .value();
+    std::vector<int32_t> blocks;
+    for (int64_t i = num_tokens / kKvTile; i >= 0; --i) blocks.push_back(static_cast<int32_t>(i));
+    const at::Tensor embedded = Embed(params, row);
+    const at::Tensor positions = PositionsOf(row.places);
+    std::vector<at::Tensor> chunks;
+    for (int64_t begin = 0, count = 0; begin < num_tokens; begin += count) {
+      count = std::min(num_tokens - begin, chunk);
+      PagedAttention attention(
+          cache, {{.num_tokens = count, .context_length = begin + count, .blocks = blocks.data()}});
+      const Rotary rotary = model_->MakeRotary(positions.narrow(1, begin, count).contiguous());
+      at::Tensor x = embedded.narrow(0, begin, count);
+      for (int64_t i = 0; i < model_->spec().num_layers(); ++i) {
+        x = model_->Block(params, i, x, rotary, attention);
+      }
+      chunks.push_back(x);
+    }
+    return LogProbsOf(params, row, at::cat(chunks));
+  }
+
+  std::string path_;
+  json golden_;
+  std::vector<Row> rows_;
+  std::unique_ptr<Transformer> model_;
+  std::unique_ptr<Arena> arena_;
+};
+
+TEST_P(VisionGolden, LogProbsAreThoseOfTransformers) {
+  const at::NoGradGuard no_grad;
+  const std::vector<at::Tensor> found = Packed(*arena_);
+  for (size_t i = 0; i < rows_.size(); ++i) {
+    const at::Tensor expected = at::tensor(rows_[i].logprobs, at::kDouble);
+    ASSERT_EQ(found[i].numel(), expected.numel());
+    EXPECT_LT((found[i].to(at::kDouble) - expected).abs().max().item<double>(), 5e-5) << i;
+  }
+}
+
+TEST_P(VisionGolden, PositionsAreThoseOfTransformers) {
+  for (size_t i = 0; i < rows_.size(); ++i) {
+    const json& golden = golden_["rows"][i];
+    for (size_t axis = 0; axis < 3; ++axis) {
+      EXPECT_EQ(json(rows_[i].places.positions[axis]), golden["positions"][axis]) << i << axis;
+    }
+    EXPECT_EQ(rows_[i].places.next_position, golden["next_position"]) << i;
+  }
+}
+
+TEST_P(VisionGolden, ARolloutGivesTheBitsOfATrainer) {
+  const at::NoGradGuard no_grad;
+  PackedArena packed(model_->table(), arena_->dtype());
+  packed.CopyFrom(*arena_);
+  const std::vector<at::Tensor> expected = Packed(*arena_);
+  for (size_t i = 0; i < rows_.size(); ++i) {
+    for (const int64_t chunk : {int64_t{7}, int64_t{1000}}) {
+      EXPECT_TRUE(at::equal(Paged(packed, rows_[i], chunk), expected[i])) << i << " by " << chunk;
+    }
+  }
+}
+
+TEST_P(VisionGolden, AnImageHasTheSameRowsAmongOthers) {
+  const at::NoGradGuard no_grad;
+  for (const Row& row : rows_) {
+    if (row.images.grids.size() < 2) continue;
+    std::vector<at::Tensor> alone;
+    int64_t first = 0;
+    for (const ImageGrid& grid : row.images.grids) {
+      const at::Tensor pixels = row.images.pixel_values.narrow(0, first, grid.num_patches());
+      alone.push_back(EncodeImages(*model_, *arena_, {pixels, {grid}}));
+      first += grid.num_patches();
+    }
+    EXPECT_TRUE(at::equal(EncodeImages(*model_, *arena_, row.images), at::cat(alone)));
+  }
+}
+
+TEST_P(VisionGolden, GradientsHaveTheNormsThatTransformersFinds) {
+  arena_->RequireGrad();
+  // Trained on request: the table says that the tower is frozen.
+  for (size_t i = 0; i < model_->table().parameters().size(); ++i) {
+    arena_->Get(static_cast<int>(i)).requires_grad_(true);
+  }
+  for (size_t r = 0; r < rows_.size(); ++r) {
+    const Row& row = rows_[r];
+    PackedAttention attention(at::tensor({int64_t{0}, static_cast<int64_t>(row.ids.size())}));
+    const Rotary rotary = model_->MakeRotary(PositionsOf(row.places));
+    at::Tensor x = Embed(*arena_, row);
+    for (int64_t i = 0; i < model_->spec().num_layers(); ++i) {
+      x = model_->Block(*arena_, i, x, rotary, attention);
+    }
+    LogProbsOf(*arena_, row, x).mean().backward();
+    double tower = 0;
+    double text = 0;
+    for (size_t i = 0; i < model_->table().parameters().size(); ++i) {
+      at::Tensor& gradient = arena_->Get(static_cast<int>(i)).mutable_grad();
+      if (!gradient.defined()) continue;
+      const double square = gradient.to(at::kDouble).square().sum().item<double>();
+      (model_->table().parameter(static_cast<int>(i)).group == "vision" ? tower : text) += square;
+      gradient = at::Tensor();
+    }
+    const json& expected = golden_["rows"][r]["grad_norms"];
+    EXPECT_NEAR(std::sqrt(tower), expected["tower"].get<double>(), 2e-4) << r;
+    EXPECT_NEAR(std::sqrt(text), expected["text"].get<double>(), 2e-4) << r;
+  }
+}
+
+TEST_P(VisionGolden, TheTowerIsFrozenAndInUnitsOfItsOwn) {
+  const ParameterTable& table = model_->table();
+  int num_vision = 0;
+  for (const Unit& unit : table.units()) {
+    const bool is_vision = table.parameter(unit.parameters.front()).group == "vision";
+    num_vision += is_vision ? 1 : 0;
+    EXPECT_EQ(unit.trainable, !is_vision) << unit.name;
+    for (const int index : unit.parameters) {
+      EXPECT_EQ(table.parameter(index).group, is_vision ? "vision" : "base") << unit.name;
+    }
+  }
+  EXPECT_EQ(num_vision, model_->spec().vision->num_layers() + 2);
+  EXPECT_EQ(table.num_stages(), model_->spec().num_layers() + 2);
+  EXPECT_EQ(table.first_trainable_stage(), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, VisionGolden, ::testing::ValuesIn(Cases()), [](const auto& info) {
+  std::string name = info.param;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+});
+
+}  // namespace
+}  // namespace tandem::model
