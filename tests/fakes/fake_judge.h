@@ -96,7 +96,7 @@ class FakeJudge final : private http::Handler {
   void Serve(http::Exchange& exchange) override {
     Request request;
     request.body = nlohmann::json::parse(exchange.request().body, nullptr, false);
-    if (request.body.is_object()) {
+    if (request.body.is_object() && request.body.contains("messages")) {
       request.text = request.body["messages"][0]["content"].get<std::string>();
     }
     request.path = exchange.request().path;

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/http/client.h"
+#include "common/io/file_util.h"
 #include "common/io/json_values.h"
 #include "common/io/read_file.h"
 #include "common/status/status_macros.h"
@@ -69,7 +70,7 @@ bool IsOfATrace(const json& event) {
 
 absl::StatusOr<http::Url> ParseEndpoint(absl::string_view endpoint) {
   absl::StatusOr<http::Url> url = http::ParseUrl(endpoint);
-  RETURN_IF_ERROR(url.status()) << "OTEL_EXPORTER_OTLP_ENDPOINT";
+  RETURN_IF_ERROR(io::AtPlace("OTEL_EXPORTER_OTLP_ENDPOINT", url.status()));
   url->path += "/v1/traces";
   return url;
 }

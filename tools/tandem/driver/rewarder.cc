@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/io/file_util.h"
 #include "common/rewards/reward_range.h"
 #include "common/status/status_macros.h"
 #include "tools/tandem/driver/model_reward.h"
@@ -167,7 +168,7 @@ absl::StatusOr<std::unique_ptr<RewardSource>> MakeSource(const RewardPart& part,
   if (part.name == kModelReward) {
     absl::StatusOr<std::unique_ptr<ModelReward>> model =
         ModelReward::Create(config, part.model, interrupted);
-    RETURN_IF_ERROR(model.status()) << part.key << ".model";
+    RETURN_IF_ERROR(io::AtPlace(part.key + ".model", model.status()));
     return *std::move(model);
   }
   if (!part.name.empty()) return MakeBuiltInReward(part.name, part.pattern);

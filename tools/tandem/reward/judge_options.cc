@@ -5,6 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/http/url.h"
+#include "common/io/file_util.h"
 #include "common/io/read_file.h"
 #include "common/status/status_macros.h"
 #include "tools/tandem/reward/judge.h"
@@ -46,7 +47,7 @@ absl::StatusOr<JudgeTemplate> ReadJudgeTemplate(const config::v1::JudgeConfig& c
   }
   const std::string file_key = section + ".template_file";
   absl::StatusOr<std::string> text = io::ReadFile(config.template_file());
-  RETURN_IF_ERROR(text.status()) << file_key;
+  RETURN_IF_ERROR(io::AtPlace(file_key, text.status()));
   if (text->empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
         file_key, ": expected a template, found the empty file ", config.template_file()));
@@ -59,7 +60,7 @@ absl::StatusOr<JudgeOptions> MakeJudgeOptions(const config::v1::JudgeConfig& con
   const std::string section = key + ".judge";
   JudgeOptions options;
   absl::StatusOr<http::Url> url = http::ParseUrl(config.url());
-  RETURN_IF_ERROR(url.status()) << section << ".url";
+  RETURN_IF_ERROR(io::AtPlace(section + ".url", url.status()));
   options.endpoint.url = *std::move(url);
   // The whole address is a common way to say it.
   if (!absl::EndsWith(options.endpoint.url.path, kChatCompletions)) {
