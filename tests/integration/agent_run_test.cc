@@ -36,7 +36,7 @@ constexpr char kTemplate[] =
     "{% endfor %}{% if add_generation_prompt %}={% endif %}";
 
 // Three calls, whose history comes back as messages. A line of WITNESS tells what it sampled.
-// Every seventh sample's first program fails, and of every nineteenth sample each program.
+// Every seventh sample's first program fails, and of every thirteenth sample each program.
 constexpr char kAgent[] = R"(
 import json, os, sys, urllib.request
 
@@ -49,7 +49,7 @@ def chat(base_url, key, messages, **more):
 
 def play(base_url, key, row, number, attempt, witness):
     messages, tokens, texts = [{"role": "user", "content": row["prompt"]}], 0, []
-    fails = number % 7 == 1 and attempt == 0 or number % 19 == 2
+    fails = number % 7 == 1 and attempt == 0 or number % 13 == 0
     fails = fails and "CALM" not in os.environ
     for turn in range(3):
         answer = chat(base_url, key, messages)
@@ -203,6 +203,7 @@ TEST_F(AgentRun, TokensThatAnAgentSamplesAreTrainedOn) {
   ExpectAllTokensTrainedOnce();
   // Programs that failed were started again, or their groups were dropped; the log has their words.
   EXPECT_GT(Sum("environment/retried_episodes"), 0);
+  EXPECT_GT(Sum("environment/dropped_groups"), 0);
   EXPECT_GT(Sum("environment/discarded_tokens"), 0);
   EXPECT_THAT(run.err, HasSubstr("RuntimeError: out of luck"));
   std::map<std::string, int> rewards;
