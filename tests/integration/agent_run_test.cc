@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <set>
@@ -261,12 +262,21 @@ TEST_F(AgentRun, AnotherRewardJudgesTheLastCompletion) {
 
 TEST_F(AgentRun, AnEvaluationPlaysAgentsToo) {
   setenv("CALM", "1", 1);
+  const ProgramResult run = RunProgram("tandem",
+                                       Args({"environment.command=" + command(),
+                                             "reward.name=environment", "trainer.total_steps=1"}),
+                                       800);
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  std::filesystem::remove(folder_ / "witness");
+
   const ProgramResult eval =
       RunProgram("tandem",
                  Args({"environment.command=" + command(), "reward.name=environment",
+                       "model.path=" + (folder_ / "run/model"), "model.random_init=false",
                        "rollout.val_kwargs.temperature=1"},
                       "eval"),
                  800);
+
   ASSERT_EQ(eval.exit_code, 0) << eval.err;
   double sum = 0;
   for (const json& line : Witness()) {
