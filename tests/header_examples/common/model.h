@@ -191,4 +191,9 @@ namespace tandem::model::worker_pool_example {
 void RunStep();
 }  // namespace tandem::model::worker_pool_example
 
+namespace tandem::model::soft_targets_example {
+using namespace model_names;
+extern at::Tensor ids, teacher_logprobs, hidden;
+}  // namespace tandem::model::soft_targets_example
+
 #endif  // TANDEM_TESTS_HEADER_EXAMPLES_COMMON_MODEL_H_

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <vector>
 
 namespace tandem::driver::driver_names {
 extern config::v1::RunConfig config;
@@ -89,5 +90,17 @@ namespace tandem::driver::task_pool_example {
 inline constexpr header_examples::AnyFunction Judge;
 extern std::function<void(absl::Status)> on_error;
 }  // namespace tandem::driver::task_pool_example
+
+namespace tandem::driver::teacher_client_example {
+extern std::vector<TeacherClient::Request> requests;
+}  // namespace tandem::driver::teacher_client_example
+
+namespace tandem::driver::teachers_example {
+using namespace driver_names;
+extern Teachers::Policy policy;
+extern PromptSource prompts;
+extern Teachers::StartOptions options;
+extern std::vector<Group> groups;
+}  // namespace tandem::driver::teachers_example
 
 #endif  // TANDEM_TESTS_HEADER_EXAMPLES_TOOLS_TANDEM_DRIVER_H_
