@@ -175,10 +175,10 @@ absl::Status CheckRequest(const ScoreRequest& request, const RequestLimits& limi
                     request.num_top_logprobs);
   }
   if (request.num_top_logprobs * length > config::kMaxTopIdsOfSequence) {
-    return Expected("num_top_logprobs",
-                    absl::StrCat("at most ", config::kMaxTopIdsOfSequence, " ids for the ", length,
-                                 " tokens"),
-                    request.num_top_logprobs * length);
+    return Expected(
+        "num_top_logprobs",
+        absl::StrCat("at most ", config::kMaxTopIdsOfSequence, " ids for the ", length, " tokens"),
+        request.num_top_logprobs * length);
   }
   if (request.num_top_logprobs > 0 && request.temperature != 1.0) {
     return Expected("temperature", "1 with num_top_logprobs", request.temperature);
