@@ -122,9 +122,9 @@ TEST_F(DistillationRun, ThePolicyApproachesATeacherThatDiesMeanwhileAndTheRecord
 TEST_F(DistillationRun, TheLikeliestTokensOfATeacherAreLearnt) {
   WarmUp();
   const ProgramResult result = RunProgram(
-      "tandem",
-      Args("sft", {"model.path=" + (folder_ / "sft/model"), "run_dir=" + (folder_ / "run"),
-                   "teacher.path=" + TestData(kModel), "teacher.top_k=16", "teacher.timeout_s=90"}));
+      "tandem", Args("sft", {"model.path=" + (folder_ / "sft/model"),
+                             "run_dir=" + (folder_ / "run"), "teacher.path=" + TestData(kModel),
+                             "teacher.top_k=16", "teacher.timeout_s=90"}));
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const std::vector<json> metrics = MetricsOf("run");
   ASSERT_EQ(metrics.size(), 8u);
@@ -138,9 +138,9 @@ TEST_F(DistillationRun, TheLikeliestTokensOfATeacherAreLearnt) {
 
 TEST_F(DistillationRun, ATeacherOfOtherTokensIsRefusedBeforeAnythingStarts) {
   SKIP_WITHOUT_DATA("models/tinystories-656k/config.json");
-  const ProgramResult result = RunProgram(
-      "tandem", Args("train", {"run_dir=" + (folder_ / "run"),
-                               "teacher.path=" + TestData("models/tinystories-656k")}));
+  const ProgramResult result =
+      RunProgram("tandem", Args("train", {"run_dir=" + (folder_ / "run"),
+                                          "teacher.path=" + TestData("models/tinystories-656k")}));
   EXPECT_NE(result.exit_code, 0);
   EXPECT_THAT(result.err, AllOf(HasSubstr("teacher.path"), HasSubstr("vocabulary of 16 tokens"),
                                 HasSubstr("found ")));

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <vector>
 
 namespace tandem::driver::driver_names {
 extern config::v1::RunConfig config;

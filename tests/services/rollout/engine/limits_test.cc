@@ -91,8 +91,7 @@ TEST(LimitsTest, ScoresHaveTheirOwnLimits) {
   EXPECT_EQ(FieldAtFault(CheckRequest(ScoreRequest{.token_ids = {1}, .temperature = 0.0}, kLimits)),
             "temperature");
   const auto with_top = [](int32_t count, double temperature = 1.0) {
-    return ScoreRequest{
-        .token_ids = {1, 2}, .temperature = temperature, .num_top_logprobs = count};
+    return ScoreRequest{.token_ids = {1, 2}, .temperature = temperature, .num_top_logprobs = count};
   };
   EXPECT_OK(CheckRequest(with_top(1024), kLimits));
   EXPECT_EQ(FieldAtFault(CheckRequest(with_top(-1), kLimits)), "num_top_logprobs");
