@@ -102,8 +102,8 @@ class ParameterTable : private ParameterDeclarations {
   int first_stage(int unit) const { return first_stage_[unit]; }
   // The first stage that reads a trainable parameter: the backward pass ends there.
   int first_trainable_stage() const { return first_trainable_stage_; }
-  // Whether any parameter is frozen or moved. If none is, and experts are not split, units follow each other
-  // in the order of segments().
+  // Whether any parameter is frozen or moved. If none is, and experts are not split, units follow each
+  // other in the order of segments().
   bool has_frozen() const { return has_frozen_; }
 
   int embedding() const { return embedding_; }
