@@ -149,9 +149,10 @@ TEST(AgentServer, AnAnswerThatIsNoObjectFails) {
                        MakeAgentServer(absl::StrCat("http://127.0.0.1:", site.port(), "/refused")));
   EXPECT_THAT(refused->Run(Task(), absl::Now() + kPatience, Never).status,
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("HTTP 401")));
-  for (const char* url : {"https://127.0.0.1/", "127.0.0.1:80", "http://", "http://a:b/"}) {
-    EXPECT_THAT(MakeAgentServer(url).status(), StatusIs(absl::StatusCode::kInvalidArgument,
-                                                        HasSubstr("expected http://HOST:PORT")));
+  for (const char* url : {"ftp://127.0.0.1/", "127.0.0.1:80", "http://", "http://a:b/"}) {
+    EXPECT_THAT(MakeAgentServer(url).status(),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         AllOf(HasSubstr("expected http://HOST"), HasSubstr("environment.url"))));
   }
 }
 
