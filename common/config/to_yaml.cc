@@ -74,14 +74,18 @@ std::string Value(const Message& message, const FieldDescriptor& field, int inde
   }
 }
 
-// An element of a list of sections, on one line. Leaves out what is not set, which has no other
+// An element of a list of sections, with the sections within it, on one line. Leaves out what is not set, which has no other
 // default.
 std::string InlineSection(const Message& message) {
   std::vector<std::string> entries;
   for (int i = 0; i < message.GetDescriptor()->field_count(); ++i) {
     const FieldDescriptor& field = *message.GetDescriptor()->field(i);
     if (!message.GetReflection()->HasField(message, &field)) continue;
-    entries.push_back(absl::StrCat(field.name(), ": ", Value(message, field, -1)));
+    const bool is_section = field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE;
+    entries.push_back(absl::StrCat(
+        field.name(), ": ",
+        is_section ? InlineSection(message.GetReflection()->GetMessage(message, &field))
+                   : Value(message, field, -1)));
   }
   return absl::StrCat("{", absl::StrJoin(entries, ", "), "}");
 }

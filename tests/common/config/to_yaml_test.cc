@@ -63,6 +63,11 @@ TEST_F(ToYamlTest, AListOfSectionsRoundTrips) {
   v1::WeightedReward* file = config.mutable_reward()->add_rewards();
   file->set_path("my \"reward\", {1}.py");
   file->set_weight(0.1);
+  v1::WeightedReward* judge = config.mutable_reward()->add_rewards();
+  judge->set_name("judge");
+  judge->mutable_judge()->set_url("http://127.0.0.1:1/v1");
+  judge->mutable_judge()->set_model("m: {x}");
+  judge->mutable_judge()->set_temperature(0);
   config.mutable_reward()->add_rewards()->set_name("gsm8k");
   ExpectRoundTrip(config);
   EXPECT_THAT(ToYaml(config), HasSubstr(", {name: \"gsm8k\"}]\n"));
