@@ -69,15 +69,15 @@ class Call {
   error_code Run(const Addresses& addresses, absl::Duration patience,
                  const std::function<void(Then)>& prepare) {
     beast::get_lowest_layer(stream_).expires_after(absl::ToChronoMilliseconds(patience));
-    beast::get_lowest_layer(stream_).async_connect(
-        addresses, [&](const error_code& connected, const auto&) {
-          error_ = connected;
-          if (connected) return;
-          prepare([&](const error_code& prepared) {
-            error_ = prepared;
-            if (!prepared) Exchange();
-          });
-        });
+    beast::get_lowest_layer(stream_).async_connect(addresses,
+                                                   [&](const error_code& connected, const auto&) {
+                                                     error_ = connected;
+                                                     if (connected) return;
+                                                     prepare([&](const error_code& prepared) {
+                                                       error_ = prepared;
+                                                       if (!prepared) Exchange();
+                                                     });
+                                                   });
     io_.run();
     return error_;
   }
@@ -150,10 +150,10 @@ absl::StatusOr<Response> PostOverTls(asio::io_context& io, const Addresses& addr
     });
   });
   if (error && !is_accepted && SSL_get_verify_result(stream.native_handle()) != X509_V_OK) {
-    return absl::UnauthenticatedError(absl::StrCat(
-        "the certificate of ", host, " is not accepted: ",
-        X509_verify_cert_error_string(SSL_get_verify_result(stream.native_handle())),
-        "; SSL_CERT_FILE names a file with another authority"));
+    return absl::UnauthenticatedError(
+        absl::StrCat("the certificate of ", host, " is not accepted: ",
+                     X509_verify_cert_error_string(SSL_get_verify_result(stream.native_handle())),
+                     "; SSL_CERT_FILE names a file with another authority"));
   }
   if (error) return Failure(error);
   return Take(call);
