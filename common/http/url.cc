@@ -28,10 +28,10 @@ std::string Url::ToString() const {
 
 absl::StatusOr<Url> ParseUrl(absl::string_view text) {
   const auto expected = [text](absl::string_view why) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "expected http://HOST[:PORT][/PATH] or https://..., found \"",
-        absl::Utf8SafeCHexEscape(text.substr(0, kLongestShown)), "\"", why.empty() ? "" : ": ",
-        why));
+    return absl::InvalidArgumentError(
+        absl::StrCat("expected http://HOST[:PORT][/PATH] or https://..., found \"",
+                     absl::Utf8SafeCHexEscape(text.substr(0, kLongestShown)), "\"",
+                     why.empty() ? "" : ": ", why));
   };
   Url url;
   absl::string_view rest = text;
