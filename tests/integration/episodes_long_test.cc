@@ -54,14 +54,14 @@ class EpisodesLong : public ::testing::Test {
   // A service that outlives the run.
   std::unique_ptr<rpc::ChildProcess> Start(const std::string& program, const std::string& name,
                                            std::string& address) {
-    rpc::ChildProcess::Options options;
-    options.argv = {BinaryPath(program), "--config", args_[2], "--ready-file", folder_ / name};
-    options.argv.insert(options.argv.end(), sets_.begin(), sets_.end());
-    options.log_path = folder_ / name + ".log";
-    auto child = rpc::ChildProcess::Start(options);
+    std::vector<std::string> argv = {BinaryPath(program), "--config", args_[2], "--ready-file",
+                                     folder_ / name};
+    argv.insert(argv.end(), sets_.begin(), sets_.end());
+    const std::string log = folder_ / name + ".log";
+    auto child = rpc::ChildProcess::Start({.argv = argv, .log_path = log});
     EXPECT_TRUE(child.ok()) << child.status();
     const auto ready = rpc::WaitForReadyFile(folder_ / name, **child, absl::Seconds(120));
-    EXPECT_TRUE(ready.ok()) << ready.status() << ReadWhole(options.log_path);
+    EXPECT_TRUE(ready.ok()) << ready.status() << ReadWhole(log);
     address = ready.value_or("");
     return *std::move(child);
   }
