@@ -46,7 +46,10 @@ class EpisodesLong : public ::testing::Test {
              "trainer.ranks=1", absl::StrCat("data.train_batch_size=", kPrompts),
              "actor.entropy_coeff=0.05", absl::StrCat("rollout.n=", kSamples),
              "rollout.max_tokens=12", "environment.name=service", "environment.max_turns=4",
-             "environment.max_tokens=300", "reward.name=environment", "seed=5"}) {
+             "environment.max_tokens=300", "data.max_prompt_length=16", "reward.name=environment",
+             "seed=5",
+             absl::StrCat("environment.command=exec ", MORTAL_ENVIRONMENT, " ",
+                          folder_ / "witness")}) {
       sets_.insert(sets_.end(), {"--set", set});
     }
   }
@@ -54,14 +57,14 @@ class EpisodesLong : public ::testing::Test {
   // A service that outlives the run.
   std::unique_ptr<rpc::ChildProcess> Start(const std::string& program, const std::string& name,
                                            std::string& address) {
-    rpc::ChildProcess::Options options;
-    options.argv = {BinaryPath(program), "--config", args_[2], "--ready-file", folder_ / name};
-    options.argv.insert(options.argv.end(), sets_.begin(), sets_.end());
-    options.log_path = folder_ / name + ".log";
-    auto child = rpc::ChildProcess::Start(options);
+    std::vector<std::string> argv = {BinaryPath(program), "--config", args_[2], "--ready-file",
+                                     folder_ / name};
+    argv.insert(argv.end(), sets_.begin(), sets_.end());
+    const std::string log = folder_ / name + ".log";
+    auto child = rpc::ChildProcess::Start({.argv = argv, .log_path = log});
     EXPECT_TRUE(child.ok()) << child.status();
     const auto ready = rpc::WaitForReadyFile(folder_ / name, **child, absl::Seconds(120));
-    EXPECT_TRUE(ready.ok()) << ready.status() << ReadWhole(options.log_path);
+    EXPECT_TRUE(ready.ok()) << ready.status() << ReadWhole(log);
     address = ready.value_or("");
     return *std::move(child);
   }
@@ -88,9 +91,7 @@ TEST_F(EpisodesLong, EveryTokenOfAThousandEpisodesIsTrainedOnOnceOrAccountedFor)
   args.insert(args.end(), sets_.begin(), sets_.end());
   for (const std::string& set :
        {"trainer.endpoint=" + trainer,
-        absl::StrCat("rollout.endpoints=[\"", rollouts[0], "\",\"", rollouts[1], "\"]"),
-        "environment.command=exec " + std::string(MORTAL_ENVIRONMENT) + " " +
-            (folder_ / "witness")}) {
+        absl::StrCat("rollout.endpoints=[\"", rollouts[0], "\",\"", rollouts[1], "\"]")}) {
     args.insert(args.end(), {"--set", set});
   }
 
@@ -117,7 +118,7 @@ TEST_F(EpisodesLong, EveryTokenOfAThousandEpisodesIsTrainedOnOnceOrAccountedFor)
         JsonLines(ReadWhole(folder_ / absl::StrCat("run/rollouts/", number, ".jsonl")));
     EXPECT_EQ(rows.size(), static_cast<size_t>(kPrompts * kSamples));
     for (const json& row : rows) {
-      places.emplace(number, row["group"], row["index"]);
+      places.emplace(number, row["group"].get<std::string>(), row["index"].get<int>());
       for (const json& segment : row["segments"]) {
         if (segment["kind"] == "sampled") {
           sampled_in_rows += static_cast<int64_t>(segment["ids"].size());
@@ -144,8 +145,9 @@ TEST_F(EpisodesLong, EveryTokenOfAThousandEpisodesIsTrainedOnOnceOrAccountedFor)
   // twice, with the same tokens.
   std::map<std::pair<json, int>, int> seen;
   for (const json& line : JsonLines(ReadWhole(folder_ / "witness"))) {
-    const auto [at, is_new] = seen.emplace(
-        std::pair<json, int>{line["episode"], line["turn"].get<int>()}, line["num_tokens"]);
+    const auto [at, is_new] =
+        seen.emplace(std::pair<json, int>{line["episode"], line["turn"].get<int>()},
+                     line["num_tokens"].get<int>());
     EXPECT_EQ(at->second, line["num_tokens"]) << line;
   }
   int64_t seen_tokens = 0;

@@ -12,6 +12,10 @@
 namespace tandem::rollout {
 namespace {
 
+// Sequences at their longest that the cache has room for at most, for each that may run. Episodes that
+// wait for their environment hold no place of a batch, and find their tokens here when they come back.
+constexpr int64_t kCachedPerRunning = 8;
+
 // Returns the longest sequence that `num_blocks` blocks hold alone, of at most `most` tokens.
 int64_t LongestSequence(const EngineOptions& options, absl::Span<const int64_t> windows,
                         int64_t num_blocks, int64_t most) {
@@ -87,9 +91,9 @@ absl::StatusOr<CacheSize> SizeCache(const EngineOptions& options, const model::T
   const auto groups = static_cast<int64_t>(windows.size());
   const int64_t longest = model::MaxBlocksAtOnce(
       windows, size.max_model_len, options.scheduler.max_num_batched_tokens, options.block_size);
-  // More than every sequence at its longest is of no use.
-  size.cache.num_blocks = std::min(options.kv_cache_bytes / block_bytes,
-                                   options.scheduler.max_num_seqs * (longest + groups));
+  size.cache.num_blocks =
+      std::min(options.kv_cache_bytes / block_bytes,
+               kCachedPerRunning * options.scheduler.max_num_seqs * (longest + groups));
   if (size.cache.num_blocks < 2 * groups) {
     return absl::InvalidArgumentError(
         absl::StrCat("rollout.kv_cache_megabytes: a block of ", options.block_size,

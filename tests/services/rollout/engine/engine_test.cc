@@ -175,6 +175,18 @@ TEST_F(EngineTest, ScoreIsThatOfThePlainForward) {
   EXPECT_TRUE(one.logprobs.empty());
 }
 
+TEST_F(EngineTest, PromptsOfMoreSequencesThanMayRunStayCached) {
+  EngineOptions options;
+  options.scheduler.max_num_seqs = 1;
+  options.max_model_len = 64;
+  StartRandom(options);
+  for (const int64_t cached : {0, 48}) {
+    for (int32_t episode = 0; episode < 7; ++episode) {
+      EXPECT_EQ(Generate(Greedy(Prompt(50, episode + 1), 2)).num_cached_tokens, cached);
+    }
+  }
+}
+
 TEST_F(EngineTest, AKnownPromptIsReusedUntilTheWeightsChange) {
   StartRandom({});
   const SampleChunk first = Generate(Greedy(Prompt(50), 8));
