@@ -109,10 +109,12 @@ absl::Status RunGenerate(const GenerateOptions& options) {
   TorchRandint randint(1, spec.vocab_size);
   RETURN_IF_ERROR(WarmUp(session.fleet(), randint, work));
   std::vector<double> prefill, total;
+  int64_t kv_blocks = 0;
   for (int i = 0; i < options.repeats; ++i) {
     ASSIGN_OR_RETURN(prefill.emplace_back(), TimeBatch(session.fleet(), randint, work, 1));
-    ASSIGN_OR_RETURN(total.emplace_back(),
-                     TimeBatch(session.fleet(), randint, work, work.new_tokens));
+    ASSIGN_OR_RETURN(const TimedGeneration timed, TimeGeneration(session.fleet(), randint, work));
+    total.push_back(timed.seconds);
+    kv_blocks = std::max(kv_blocks, timed.kv_blocks);
   }
   const double prefill_s = Median(prefill);
   const double total_s = Median(total);
@@ -129,6 +131,7 @@ absl::Status RunGenerate(const GenerateOptions& options) {
                          {"tokens_per_second", batch * work.new_tokens / total_s},
                          {"prefill_tokens_per_second", batch * work.prompt_tokens / prefill_s},
                          {"decode_tokens_per_second", decode},
+                         {"kv_blocks", kv_blocks},
                          {"repeats", options.repeats}};
   const double context =
       static_cast<double>(work.prompt_tokens) + static_cast<double>(work.new_tokens) / 2;

@@ -37,6 +37,19 @@ absl::StatusOr<std::vector<std::string>> RoomFor(const GenerationWork& work,
                    std::max<int64_t>(64, 1 + samples * kv_bytes / 1000000))};
 }
 
+namespace {
+
+absl::StatusOr<int64_t> BlocksInUse(const driver::RolloutFleet& fleet) {
+  int64_t blocks = 0;
+  for (const driver::RolloutFleet::Replica& replica : fleet.replicas()) {
+    ASSIGN_OR_RETURN(const auto info, driver::RolloutFleet::GetServerInfo(replica));
+    blocks += info.num_kv_blocks() - info.num_free_kv_blocks();
+  }
+  return blocks;
+}
+
+}  // namespace
+
 absl::StatusOr<TimedGeneration> TimeGeneration(driver::RolloutFleet& fleet, TorchRandint& randint,
                                                const GenerationWork& work) {
   std::vector<driver::Prompt> prompts(work.batch);
@@ -51,8 +64,14 @@ absl::StatusOr<TimedGeneration> TimeGeneration(driver::RolloutFleet& fleet, Torc
   params.set_max_tokens(work.new_tokens);
   const absl::Time start = absl::Now();
   TimedGeneration timed;
-  ASSIGN_OR_RETURN(timed.groups,
-                   fleet.Generate(std::move(prompts), {.sampling = params, .return_text = false}));
+  const auto look = [&fleet, &timed]() -> absl::Status {
+    ASSIGN_OR_RETURN(const int64_t blocks, BlocksInUse(fleet));
+    timed.kv_blocks = std::max(timed.kv_blocks, blocks);
+    return absl::OkStatus();
+  };
+  ASSIGN_OR_RETURN(timed.groups, fleet.Generate(std::move(prompts), {.sampling = params,
+                                                                     .return_text = false,
+                                                                     .while_waiting = look}));
   timed.seconds = absl::ToDoubleSeconds(absl::Now() - start);
   for (const driver::Group& group : timed.groups) {
     for (const driver::Completion& completion : group.completions) {

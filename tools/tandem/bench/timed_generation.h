@@ -30,6 +30,8 @@ absl::StatusOr<std::vector<std::string>> RoomFor(
 
 struct TimedGeneration {
   double seconds = 0;  // from the first request to the last token
+  // The most blocks of the KV cache, over all replicas, that were in use when looked at, every 100 ms.
+  int64_t kv_blocks = 0;
   std::vector<driver::Group> groups;
 };
 
