@@ -154,7 +154,8 @@ TEST_F(PackagesTest, OpenAisClientStreamsAChatThatASessionRecords) {
 
   const ProgramResult run = testing::RunProgram(
       Source("tools/python"),
-      {Source("tests/packages/openai_session.py"), opened.url(), "an-episode-of-a-weather-agent"}, kSeconds);
+      {Source("tests/packages/openai_session.py"), opened.url(), "an-episode-of-a-weather-agent"},
+      kSeconds);
   SKIP_WITHOUT_PACKAGES(run);
   ASSERT_EQ(run.exit_code, 0) << run.err;
   const json out = LastLine(run.out);

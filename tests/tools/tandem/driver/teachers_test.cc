@@ -211,7 +211,8 @@ TEST_F(TeachersTest, AnInterruptEndsTheWait) {
   ASSERT_OK(teachers.status());
   ASSERT_OK((*teachers)->Start({.longest_sequence = 64, .interrupted = [] { return true; }}));
   std::vector<Group> groups = {OneGroup()};
-  EXPECT_THAT((*teachers)->Score(groups), StatusIs(absl::StatusCode::kCancelled, HasSubstr("interrupted")));
+  EXPECT_THAT((*teachers)->Score(groups),
+              StatusIs(absl::StatusCode::kCancelled, HasSubstr("interrupted")));
 }
 
 TEST_F(TeachersTest, EachDataSourceHasItsTeacher) {

@@ -129,6 +129,30 @@ TEST(RankMemory, OfATensorParallelRankIsItsPart) {
               16.0 * 64 * 9);
 }
 
+TEST(RankMemory, HasRoomForMoreRowsThanAnEvenShareOfTheExperts) {
+  model::ModelSpec spec = Spec();
+  for (model::LayerSpec& layer : spec.layers) {
+    layer.experts = {.num_experts = 4, .intermediate_size = 64, .routing = {.top_k = 2}};
+  }
+  setup::RankSetup setup;
+  setup.mesh.dp_shard = 2;
+  const auto activations = [&](double expert_load) {
+    RankWorkload work = SupervisedWorkload(4, 256, 4 * 256);
+    EXPECT_EQ(work.expert_load, kPlannedExpertLoad);
+    work.expert_load = expert_load;
+    return PredictRankMemory(spec, setup, work).peak.of(MemoryKind::kActivations);
+  };
+  EXPECT_EQ(activations(kPlannedExpertLoad), activations(1));
+  setup.mesh.dp_shard = 1;
+  setup.mesh.ep = 2;
+  // Each layer keeps, of a row of an expert, its input [64], gate and up [128], their product [64] and
+  // two places; float32.
+  const int64_t more_rows = 4 * 256 * 2 / 4;
+  const int64_t kept = 4 * more_rows * (256 * 4 + 2 * 8);
+  EXPECT_GE(activations(1.25) - activations(1), kept);
+  EXPECT_LE(activations(1.25) - activations(1), kept * 3 / 2);
+}
+
 TEST(RankMemory, OfSharedSequencesFallsWithTheRanksThatShare) {
   setup::RankSetup setup;
   setup.mesh.dp_shard = 2;
