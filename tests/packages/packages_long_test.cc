@@ -15,6 +15,7 @@
 #include "tests/services/rollout/service/service_fixture.h"
 #include "tests/support/addition_data.h"
 #include "tests/support/program.h"
+#include "tests/support/tiny_model.h"
 
 namespace tandem::rollout {
 namespace {
@@ -209,6 +210,9 @@ TEST_F(PackagesTest, ReasoningGymJudgesARun) {
   SKIP_WITHOUT_PACKAGES(train);
   ASSERT_EQ(train.exit_code, 0) << train.err;
   std::vector<std::string> args = testing::TinyRun(folder_, "train");
+  json model = testing::TinyModelConfig();
+  model["max_position_embeddings"] = 512;
+  folder_.Write("model/config.json", model.dump());
   const std::string python =
       folder_.Write("python", absl::StrCat("#!/bin/sh\nexec ", Source("tools/python"),
                                            " --requirements ", list, " \"$@\"\n"));

@@ -107,16 +107,17 @@ absl::Status RunEpisodes(const GenerateOptions& options) {
   commands::ScratchFolder scratch(&session);
   const EpisodeWorkload& episodes = options.episodes;
   // Room for all episodes, so that none that waits loses its cache.
-  const GenerationWork work{.batch = episodes.episodes,
-                            .prompt_tokens = episodes.length() - episodes.sampled_tokens(),
-                            .new_tokens = episodes.sampled_tokens()};
+  GenerationWork work{.batch = episodes.episodes,
+                      .prompt_tokens = episodes.length() - episodes.sampled_tokens(),
+                      .new_tokens = episodes.sampled_tokens()};
   GenerateOptions capped = options;
   capped.model.overrides.push_back(absl::StrCat("rollout.max_num_seqs=", options.batch_cap));
   ASSIGN_OR_RETURN(
       const model::ModelSpec spec,
       Open(capped, work, "--turns, --turn-tokens or --episode-prompt-tokens", scratch, session));
   TorchRandint randint(1, spec.vocab_size);
-  RETURN_IF_ERROR(WarmUp(session.fleet(), randint, {.batch = 1, .new_tokens = 4}));
+  work.batch = 1;
+  RETURN_IF_ERROR(WarmUp(session.fleet(), randint, work));
   ASSIGN_OR_RETURN(nlohmann::json line,
                    RunEpisodeWorkload(session.fleet(), randint, episodes, options.repeats));
   line["bench"] = "generate";
