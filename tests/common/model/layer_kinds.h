@@ -36,8 +36,8 @@ inline Norm RandomNorm(const NormSpec& spec, int64_t size, const at::TensorOptio
 inline std::vector<ActivationFunction> ActivationKinds(const at::TensorOptions& options) {
   std::vector<ActivationFunction> kinds;
   for (const Activation activation :
-       {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh,
-        Activation::kQuickGelu, Activation::kRelu, Activation::kRelu2, Activation::kXielu, Activation::kClampedSwiglu}) {
+       {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh, Activation::kQuickGelu,
+        Activation::kRelu, Activation::kRelu2, Activation::kXielu, Activation::kClampedSwiglu}) {
     for (const bool gated : {true, false}) {
       at::Tensor alphas;
       if (activation == Activation::kXielu && gated) continue;

@@ -13,8 +13,8 @@ void CompareActivations(Comparer& comparer) {
   const std::vector<int64_t> sizes =
       comparer.small() ? std::vector<int64_t>{80, 5} : std::vector<int64_t>{4864, 18944, 80, 5};
   for (const Activation activation :
-       {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh,
-        Activation::kQuickGelu, Activation::kRelu, Activation::kRelu2, Activation::kXielu, Activation::kClampedSwiglu}) {
+       {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh, Activation::kQuickGelu,
+        Activation::kRelu, Activation::kRelu2, Activation::kXielu, Activation::kClampedSwiglu}) {
     for (const bool gated : {true, false}) {
       if (activation == Activation::kXielu && gated) continue;
       if (activation == Activation::kClampedSwiglu && !gated) continue;
