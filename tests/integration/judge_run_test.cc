@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <string>
 #include <vector>
@@ -55,11 +56,12 @@ class JudgeRun : public ::testing::Test {
   const TempFolder folder_;
 };
 
-// The length of the completion is the grade.
+// The length of the completion is the grade, at most 10.
 http::Response GradeLength(const FakeJudge::Request& request) {
   const std::string& text = request.text;
   const size_t begin = text.rfind("<response>\n") + 11;
-  return FakeJudge::Completion(absl::StrCat("Score: ", text.rfind("\n</response>") - begin));
+  const size_t length = text.rfind("\n</response>") - begin;
+  return FakeJudge::Completion(absl::StrCat("Score: ", std::min<size_t>(length, 10)));
 }
 
 TEST_F(JudgeRun, TrainsOnTheSumOfAllThree) {
@@ -73,8 +75,11 @@ TEST_F(JudgeRun, TrainsOnTheSumOfAllThree) {
     for (const json& sample :
          JsonLines(ReadWhole(folder_ / absl::StrCat("run/rollouts/", step, ".jsonl")))) {
       const json& scores = sample["scores"];
-      EXPECT_NEAR(scores["judge"].get<double>(),
-                  0.1 * static_cast<double>(sample["completion"].get<std::string>().size()), 1e-9);
+      EXPECT_NEAR(
+          scores["judge"].get<double>(),
+          0.1 * std::min<double>(
+                    static_cast<double>(sample["completion"].get<std::string>().size()), 10),
+          1e-9);
       EXPECT_NE(scores["model"].get<double>(), 0);
       EXPECT_NEAR(sample["rewards"].get<double>(),
                   0.5 * scores["judge"].get<double>() + scores["model"].get<double>() +
