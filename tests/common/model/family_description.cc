@@ -112,8 +112,8 @@ std::string Describe(const ModelSpec& spec) {
     Say(text, "beta", attention.query_position_scale->beta, 0.0);
   }
   text += ";";
-  constexpr const char* kActivations[] = {"silu",  "gelu",  "gelu_tanh",     "relu",
-                                          "relu2", "xielu", "clamped_swiglu"};
+  constexpr const char* kActivations[] = {"silu", "gelu",  "gelu_tanh", "quick_gelu",
+                                          "relu", "relu2", "xielu",     "clamped_swiglu"};
   const int activation = static_cast<int>(feed_forward.activation);
   Say(text, kActivations[activation], activation != 0);
   Say(text, "ungated", !feed_forward.gated);

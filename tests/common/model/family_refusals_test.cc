@@ -43,7 +43,7 @@ TEST(Families, RefuseWhatNoSwitchHas) {
   error("deepseek_v3", "topk_method", "greedy");
   error("minimax_m2", "use_qk_norm", false);
   error("qwen3_moe", "use_sliding_window", true);
-  error("llama", "hidden_act", "quick_gelu");
+  error("llama", "hidden_act", "mish");
   error("llama", "hidden_act", "xielu");
   error("gptj", "scale_attn_weights", false);
   // One kind of layer whatever the list says, as in transformers.
