@@ -147,7 +147,8 @@ TEST(RankMemory, HasRoomForMoreRowsThanAnEvenShareOfTheExperts) {
   setup.mesh.ep = 2;
   // Each layer keeps, of a row of an expert, its input [64], gate and up [128], their product [64] and
   // two places; float32.
-  const int64_t more_rows = 4 * 256 * 2 / 4;
+  const int64_t rows = 2 * 256 * 2;  // two experts for each token of a rank's two sequences
+  const int64_t more_rows = rows / 4;
   const int64_t kept = static_cast<int64_t>(spec.layers.size()) * more_rows * (256 * 4 + 2 * 8);
   EXPECT_GE(activations(1.25) - activations(1), kept);
   EXPECT_LE(activations(1.25) - activations(1), kept * 3 / 2);
