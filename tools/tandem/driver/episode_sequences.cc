@@ -36,6 +36,11 @@ void PassRewards(const std::vector<double>& rewards, EpisodeSequence& sequence) 
 
 }  // namespace
 
+bool BeginsWithItsPrompt(const Completion& completion) {
+  return !completion.segments.empty() &&
+         completion.segments.front().kind == common::v1::SEGMENT_KIND_PROMPT;
+}
+
 std::vector<EpisodeSequence> SequencesOf(const std::vector<uint32_t>& prompt_ids,
                                          const Completion& completion) {
   std::vector<EpisodeSequence> out;
@@ -45,10 +50,9 @@ std::vector<EpisodeSequence> SequencesOf(const std::vector<uint32_t>& prompt_ids
     return completion.routed_experts.substr(begin * each, (end - begin) * each);
   };
   std::vector<EpisodeSegment> segments = completion.segments;
-  // An agent's prompts are its own.
-  const bool begins_itself =
-      !segments.empty() && segments.front().kind == common::v1::SEGMENT_KIND_PROMPT;
-  if (!begins_itself) out.push_back({prompt_ids, completion.prompt_routed_experts, {}});
+  if (!BeginsWithItsPrompt(completion)) {
+    out.push_back({prompt_ids, completion.prompt_routed_experts, {}});
+  }
   if (segments.empty()) {
     segments = {
         {common::v1::SEGMENT_KIND_SAMPLED, static_cast<int64_t>(completion.token_ids.size()), 0}};

@@ -32,9 +32,12 @@ struct EpisodeSequence {
   std::vector<SequencePart> parts;
 };
 
-// A completion that begins with a segment of kind prompt has its own prompts only. Parts without tokens
-// are left out, but for the only part of a completion of one turn. The rewards
-// of an observation's tokens pass to the sampled token before them.
+// Whether the completion begins with a segment of kind prompt, as those of agents do: it has its own
+// prompts only, whose tokens are tokens of the completion.
+bool BeginsWithItsPrompt(const Completion& completion);
+
+// Parts without tokens are left out, but for the only part of a completion of one turn. The rewards of
+// an observation's tokens pass to the sampled token before them.
 std::vector<EpisodeSequence> SequencesOf(const std::vector<uint32_t>& prompt_ids,
                                          const Completion& completion);
 

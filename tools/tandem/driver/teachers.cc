@@ -270,10 +270,10 @@ absl::Status Teachers::Score(std::vector<Group>& groups) {
     for (Completion& completion : group.completions) {
       std::vector<float> logprobs(completion.token_ids.size(), 0.0f);
       size_t begin = 0;
-      bool is_first = true;
+      bool prompt_is_before = !BeginsWithItsPrompt(completion);  // the first sequence's
       for (const EpisodeSequence& sequence : SequencesOf(group.prompt.token_ids, completion)) {
         // The prompts of later sequences are tokens of the completion.
-        if (!std::exchange(is_first, false)) begin += sequence.prompt_ids.size();
+        if (!std::exchange(prompt_is_before, false)) begin += sequence.prompt_ids.size();
         TakeLogProbs(sequence, responses[next++], begin, logprobs);
       }
       completion.teacher_logprobs = std::move(logprobs);

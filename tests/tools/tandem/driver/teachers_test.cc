@@ -161,6 +161,22 @@ TEST_F(TeachersTest, ScoresEverySequenceOfAnEpisodeWhole) {
   EXPECT_EQ(teachers->TakeSeconds(), 0);
 }
 
+TEST_F(TeachersTest, ScoresAnEpisodeThatBeginsWithItsOwnPrompt) {
+  Completion episode = OfOneTurn({4, 0, 9, 5, 1, 2, 6});
+  episode.segments = {{common::v1::SEGMENT_KIND_PROMPT, 2, 0},
+                      {common::v1::SEGMENT_KIND_SAMPLED, 2, 0},
+                      {common::v1::SEGMENT_KIND_PROMPT, 2, 0},
+                      {common::v1::SEGMENT_KIND_SAMPLED, 1, 0}};
+  Group group = OneGroup();
+  group.completions = {episode};
+  std::vector<Group> groups = {group};
+  ASSERT_OK_AND_ASSIGN(const auto teachers, Started());
+
+  ASSERT_OK(teachers->Score(groups));
+
+  EXPECT_THAT(groups[0].completions[0].teacher_logprobs, ElementsAre(0, 0, -9, -5, 0, 0, -6));
+}
+
 TEST_F(TeachersTest, RepeatsCallsWhileATeacherIsDown) {
   teacher_.Answer([](int number, v1::ScoreResponse&) {
     return number <= 4 ? grpc::Status(grpc::StatusCode::UNAVAILABLE, "restarts") : grpc::Status::OK;
