@@ -25,8 +25,8 @@ namespace {
 constexpr absl::Duration kLockWait = absl::Seconds(30);
 constexpr absl::Duration kLockPoll = absl::Milliseconds(5);
 
-// The file, locked until the descriptor closes. Whoever wants to append finds a tail that is torn by
-// a crash, never one that is being written.
+// Opens the file and locks it until the descriptor closes. The lock keeps writers apart, so an
+// incomplete last line is what a crash left behind.
 absl::StatusOr<host::FileDescriptor> LockCacheFile(const std::string& path) {
   ASSIGN_OR_RETURN(host::FileDescriptor fd,
                    io::OpenFile(path, O_RDWR | O_CREAT | O_NONBLOCK, 0666, "keep judgements in"));
