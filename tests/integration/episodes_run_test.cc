@@ -368,7 +368,7 @@ TEST_F(EpisodesRun, AnEnvironmentThatIsNotThereIsFoundBeforeAnythingStarts) {
   args = Args({"environment.name=service", "environment.endpoint=127.0.0.1:1"});
   args.push_back("--dry-run");
   const ProgramResult missing = RunProgram("tandem", args);
-  EXPECT_EQ(missing.exit_code, 1);
+  EXPECT_EQ(missing.exit_code, 1) << missing.err;
   EXPECT_THAT(missing.err, HasSubstr("no EnvironmentService answered at 127.0.0.1:1"));
   const ProgramResult unknown = RunProgram("tandem", Args({"environment.name=maze"}));
   EXPECT_EQ(unknown.exit_code, 2);

@@ -34,7 +34,9 @@ FleetMonitor::~FleetMonitor() {
   {
     absl::MutexLock lock(&mu_);
     is_ending_ = true;
-    for (const auto& [key, call] : calls_) call->context->TryCancel();
+    for (const auto& [key, call] : calls_) {
+      if (call != nullptr) call->context->TryCancel();
+    }
   }
   thread_.join();
   // Every call is cancelled and has a deadline, so this wait ends.
@@ -85,7 +87,7 @@ void FleetMonitor::StartPoll(const FleetMembership::Poll& poll) {
     if (is_ending_) call->context->TryCancel();
   }
   stub->async()->GetServerInfo(call->context.get(), &call->request, &call->response,
-                               [this, poll, call](const grpc::Status& grpc_status) {
+                               [this, poll, call = call.get()](const grpc::Status& grpc_status) {
                                  absl::Status status = rpc::FromGrpcStatus(grpc_status);
                                  if (status.ok()) {
                                    status = rpc::CheckAnswerEnums(call->response);
@@ -95,9 +97,21 @@ void FleetMonitor::StartPoll(const FleetMembership::Poll& poll) {
                                  } else {
                                    options_.answered(poll, status);
                                  }
-                                 absl::MutexLock lock(&mu_);
-                                 calls_.erase(call.get());
+                                 Forget(call);
                                });
+}
+
+// A thread of gRPC that destroys the last channel waits for itself, so the call goes before the
+// monitor may.
+void FleetMonitor::Forget(Call* call) {
+  std::shared_ptr<Call> ended;
+  {
+    absl::MutexLock lock(&mu_);
+    ended = std::move(calls_[call]);
+  }
+  ended.reset();
+  absl::MutexLock lock(&mu_);
+  calls_.erase(call);
 }
 
 }  // namespace tandem::driver

@@ -50,6 +50,7 @@ class FleetMonitor {
   struct Call;
   void Loop();
   void StartPoll(const FleetMembership::Poll& poll);
+  void Forget(Call* call);
 
   const Options options_;
   // Used by the thread alone.
@@ -58,7 +59,7 @@ class FleetMonitor {
   absl::Mutex mu_;
   bool is_awake_ ABSL_GUARDED_BY(mu_) = true;
   bool is_ending_ ABSL_GUARDED_BY(mu_) = false;
-  std::map<Call*, std::shared_ptr<Call>> calls_ ABSL_GUARDED_BY(mu_);
+  std::map<Call*, std::shared_ptr<Call>> calls_ ABSL_GUARDED_BY(mu_);  // null: being deleted
   std::thread thread_;
 };
 

@@ -67,8 +67,12 @@ class EnvironmentClient::Stream final
   }
 
   void OnDone(const grpc::Status& status) override {
-    client_.OnStreamDone(this, rpc::FromGrpcStatus(status));
+    EnvironmentClient& client = client_;
+    client.OnStreamDone(this, rpc::FromGrpcStatus(status));
+    // The channel must outlive the context: a thread of gRPC that destroys the last channel waits for
+    // itself. So the context goes before the client may.
     delete this;
+    client.ForgetStream();
   }
 
  private:
@@ -156,6 +160,9 @@ void EnvironmentClient::OnStreamDone(Stream* stream, absl::Status status) {
     if (!is_shut_down_) ++num_breaks_;
   }
   for (const Done& done : lost) done(status);
+}
+
+void EnvironmentClient::ForgetStream() {
   absl::MutexLock lock(&mu_);
   --num_streams_;
 }

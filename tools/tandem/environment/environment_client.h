@@ -67,6 +67,7 @@ class EnvironmentClient {
   Stream* OpenStream() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnAnswer(v1::PlayResponse response);
   void OnStreamDone(Stream* stream, absl::Status status);
+  void ForgetStream();
   // Expires what is overdue, pings, and cancels a silent stream.
   void RunPeriodicTasks();
 
@@ -74,7 +75,7 @@ class EnvironmentClient {
   const std::unique_ptr<v1::EnvironmentService::Stub> stub_;
   mutable absl::Mutex mu_;
   Stream* stream_ ABSL_GUARDED_BY(mu_) = nullptr;            // the open one; owns itself
-  int64_t num_streams_ ABSL_GUARDED_BY(mu_) = 0;             // that gRPC has not ended yet
+  int64_t num_streams_ ABSL_GUARDED_BY(mu_) = 0;             // that have not been deleted
   std::map<int64_t, Pending> pending_ ABSL_GUARDED_BY(mu_);  // by action id
   int64_t next_action_ ABSL_GUARDED_BY(mu_) = 1;
   int64_t generation_ ABSL_GUARDED_BY(mu_) = 0;
