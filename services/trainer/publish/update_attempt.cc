@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "common/model/numerics.h"
 #include "common/model/processor.h"
 #include "common/rpc/new_uuid.h"
@@ -29,6 +30,9 @@ using rollout::v1::VerifyUpdateResponse;
 
 constexpr absl::Duration kAbortTimeout = absl::Seconds(2);
 constexpr absl::Duration kFailurePoll = absl::Milliseconds(20);
+// A rank that ended its old connection says so at once; a lost one takes longer.
+constexpr absl::Duration kQuickly = absl::Seconds(1);
+constexpr absl::Duration kBeginRetryPause = absl::Milliseconds(100);
 constexpr absl::Duration kCommitRetryFor = absl::Seconds(10);
 constexpr absl::Duration kCommitRetryPause = absl::Milliseconds(50);
 
@@ -108,7 +112,14 @@ absl::Status UpdateAttempt::Begin(const std::vector<std::string>& known) {
   RETURN_IF_ERROR(FirstFailure());
   ASSIGN_OR_RETURN(tables_, transport_.TablesFor(sizes, options_.keeps_frozen));
   for (size_t i = 0; i < tables_.size(); ++i) told_tables_ |= known[i] != tables_[i].id;
+  const absl::Time start = absl::Now();
   std::unique_ptr<BeginCalls> calls = AskToBegin();
+  if (AnyIsUnavailable(*calls) && absl::Now() - start < kQuickly) {
+    // A rank that restarted at its address refuses what comes on the connection to its earlier
+    // process (GOAWAY). The others know the repeat by its update_id.
+    absl::SleepFor(kBeginRetryPause);
+    calls = AskToBegin();
+  }
   if (CloseLeftOpen(*calls)) calls = AskToBegin();
   for (int replica = 0; replica < static_cast<int>(replicas_.size()); ++replica) {
     for (int rank = 0; rank < replicas_[replica]->num_ranks(); ++rank) {
@@ -160,6 +171,15 @@ std::unique_ptr<UpdateAttempt::BeginCalls> UpdateAttempt::AskToBegin() {
   });
   calls->WaitUntil(absl::InfiniteFuture());  // each call has the deadline
   return calls;
+}
+
+bool UpdateAttempt::AnyIsUnavailable(const BeginCalls& begun) {
+  for (const auto& replica : begun.answers()) {
+    for (const auto& answer : replica) {
+      if (absl::IsUnavailable(answer.status)) return true;
+    }
+  }
+  return false;
 }
 
 bool UpdateAttempt::CloseLeftOpen(const BeginCalls& begun) {

@@ -109,6 +109,7 @@ class UpdateAttempt {
       RankCalls<rollout::v1::VerifyUpdateRequest, rollout::v1::VerifyUpdateResponse>;
 
   std::unique_ptr<BeginCalls> AskToBegin();
+  static bool AnyIsUnavailable(const BeginCalls& begun);
   // Aborts updates that ranks report as still open: earlier ones of this trainer that failed while
   // the ranks were unreachable. Returns true if there was one; the caller can then retry.
   bool CloseLeftOpen(const BeginCalls& begun);
