@@ -34,7 +34,10 @@ absl::StatusOr<std::unique_ptr<ControlLink>> ControlLink::Join(const comm::Rende
   options.rendezvous.prefix = absl::StrCat(rendezvous.prefix, "/", options.name);
   options.timeout = timeout;
   options.cancel = cancel;
-  ASSIGN_OR_RETURN(std::unique_ptr<comm::ProcessGroup> group, comm::CreateGroupOf("gloo", options));
+  // Sockets whose bytes move on the waiting thread. Gloo's thread polls without a pause while it finds
+  // its connection locked, and so keeps a core from the very thread that holds the lock.
+  ASSIGN_OR_RETURN(std::unique_ptr<comm::ProcessGroup> group,
+                   comm::CreateGroupOf("local_socket", options));
   return std::unique_ptr<ControlLink>(new ControlLink(std::move(group)));
 }
 

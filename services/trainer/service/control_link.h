@@ -1,7 +1,7 @@
-// ControlLink: the connection between the leader and one other rank, over a Gloo group of just
-// these two, or a group over TLS if links between hosts are encrypted. Each pair has its own group,
-// so that an error names the rank it comes from and the links to the others keep working for their
-// reports.
+// ControlLink: the connection between the leader and one other rank, over sockets of just these two:
+// the host's own, or between hosts TCP, or TLS if links between hosts are encrypted. Each pair has its
+// own group, so that an error names the rank it comes from and the links to the others keep working
+// for their reports.
 //
 // Threads: the collective thread of its rank. Errors are the group's: UNAVAILABLE as soon as the
 // peer's process has ended, DEADLINE_EXCEEDED after the timeout.
