@@ -57,9 +57,11 @@ absl::Status RunRl(const RlOptions& options) {
   ASSIGN_OR_RETURN(driver::RunFolder folder, driver::RunFolder::Create(config));
   RETURN_IF_ERROR(episodes->Start(config.run_dir() + "/logs", driver::kEnvironmentWait,
                                   [&session] { return session.interrupted(); }));
-  RETURN_IF_ERROR(session.Explain(session.Open(
-      config,
-      {.local = run.local || config.trainer().endpoint().empty(), .rewarder = rewarder->get()})));
+  RETURN_IF_ERROR(session.Explain(
+      session.Open(config, {.local = run.local || config.trainer().endpoint().empty(),
+                            .served_folders = (*rewarder)->served_folders()})));
+  RETURN_IF_ERROR(session.Explain((*rewarder)->Connect(
+      session.address_of_served(), [&session] { return session.interrupted(); })));
   driver::Progress progress("bench rl", options.steps);
   std::map<std::string, std::vector<double>> phases;
   std::vector<double> step_seconds;
