@@ -251,6 +251,35 @@ TEST(Judge, AnInterruptEndsTheRetries) {
   EXPECT_EQ(server.num_requests(), 1);
 }
 
+TEST(Judge, AnInterruptEndsRequestsUnderWay) {
+  FakeJudge* held = nullptr;
+  FakeJudge server([&held](const auto&) {
+    held->Hold();
+    return FakeJudge::Completion("Score: 5");
+  });
+  held = &server;
+  std::atomic<bool> interrupted{false};
+  // Longer than the test may take.
+  JudgeOptions options = Options(Config(server), absl::Hours(1));
+  options.interrupted = [&interrupted] { return interrupted.load(); };
+  options.concurrency = 2;
+  Judge judge(std::move(options));
+  std::thread user([&] {
+    server.AwaitRequests(2);
+    interrupted = true;
+  });
+  const std::vector<JudgedText> texts = {
+      {.completion = "a"}, {.completion = "b"}, {.completion = "a"}, {.completion = "c"}};
+  for (const absl::StatusOr<double>& reward : judge.Score(texts)) {
+    EXPECT_THAT(reward.status(), StatusIs(absl::StatusCode::kCancelled, ::testing::_));
+  }
+  user.join();
+  EXPECT_EQ(server.num_requests(), 2);
+
+  EXPECT_THAT(judge.Check(absl::Hours(1), [&] { return server.num_requests() == 3; }),
+              StatusIs(absl::StatusCode::kCancelled, ::testing::_));
+}
+
 TEST(Judge, JudgementsOutliveTheProcess) {
   const TempFolder folder;
   FakeJudge server([](const auto&) { return FakeJudge::Completion("Score: 5"); });
