@@ -186,6 +186,7 @@ absl::StatusOr<driver::RunIdentity> IdentityOf(const std::string& command,
   if (inputs.rewarder != nullptr) {
     RETURN_IF_ERROR(driver::AddRewardInputs(inputs.config.reward(), out.inputs));
   }
+  RETURN_IF_ERROR(driver::AddTeacherInputs(inputs.config, out.inputs));
   out.allow_changed = {options.allow_changed.begin(), options.allow_changed.end()};
   return out;
 }
