@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 
 namespace tandem::rollout {
@@ -98,8 +99,7 @@ std::optional<int32_t> BlockManager::Allocate() {
   } else if (!reusable_.empty()) {
     id = reusable_.front();
     reusable_.pop_front();
-    published_.erase(blocks_[id].key);
-    blocks_[id].published = false;
+    Unpublish(blocks_[id]);
   } else {
     return std::nullopt;
   }
@@ -121,6 +121,52 @@ void BlockManager::Release(int32_t id) {
   } else {
     block.reusable = reusable_.insert(reusable_.end(), id);
   }
+}
+
+void BlockManager::Unpublish(Block& block) {
+  (block.tail.empty() ? published_ : tails_).erase(block.key);
+  block.tail.clear();
+  block.published = false;
+}
+
+void BlockManager::DropTail(const BlockHash& parent) {
+  for (int64_t group = 0; group < num_groups(); ++group) {
+    const auto found = tails_.find(Key{parent, group});
+    if (found == tails_.end()) continue;  // evicted
+    const int32_t id = found->second;
+    reusable_.erase(blocks_[id].reusable);
+    Unpublish(blocks_[id]);
+    free_.push_back(id);
+  }
+}
+
+void BlockManager::KeepTail(absl::Span<const int32_t> blocks, const BlockHash& parent,
+                            absl::Span<const int32_t> tokens) {
+  DropTail(parent);
+  for (int64_t group = 0; group < num_groups(); ++group) {
+    Block& block = blocks_[blocks[group]];
+    block.published = true;
+    block.tail.assign(tokens.begin(), tokens.end());
+    block.key = Key{parent, group};
+    tails_[block.key] = blocks[group];
+  }
+}
+
+Tail BlockManager::TakeTail(const BlockHash& parent, absl::Span<const int32_t> next) {
+  Tail tail;
+  for (int64_t group = 0; group < num_groups(); ++group) {
+    const auto found = tails_.find(Key{parent, group});
+    if (found == tails_.end()) return {};
+    const std::vector<int32_t>& tokens = blocks_[found->second].tail;
+    if (!absl::c_equal(next.subspan(0, tokens.size()), tokens)) return {};
+    tail.blocks.push_back(found->second);
+    tail.num_tokens = static_cast<int64_t>(tokens.size());
+  }
+  for (const int32_t id : tail.blocks) {
+    Take(id);
+    Unpublish(blocks_[id]);
+  }
+  return tail;
 }
 
 void BlockManager::Publish(int32_t id, const BlockHash& hash, int64_t group) {
