@@ -96,12 +96,12 @@ std::optional<int32_t> BlockManager::Allocate() {
   if (!free_.empty()) {
     id = free_.back();
     free_.pop_back();
-  } else if (!reusable_.empty()) {
-    id = reusable_.front();
-    reusable_.pop_front();
-    Unpublish(blocks_[id]);
   } else {
-    return std::nullopt;
+    std::list<int32_t>& unused = unused_tails_.empty() ? reusable_ : unused_tails_;
+    if (unused.empty()) return std::nullopt;
+    id = unused.front();
+    unused.pop_front();
+    Unpublish(blocks_[id]);
   }
   blocks_[id].references = 1;
   return id;
@@ -109,7 +109,7 @@ std::optional<int32_t> BlockManager::Allocate() {
 
 void BlockManager::Take(int32_t id) {
   Block& block = blocks_[id];
-  if (block.references++ == 0) reusable_.erase(block.reusable);
+  if (block.references++ == 0) ListOf(block).erase(block.unused);
 }
 
 void BlockManager::Release(int32_t id) {
@@ -119,7 +119,8 @@ void BlockManager::Release(int32_t id) {
   if (!block.published) {
     free_.push_back(id);
   } else {
-    block.reusable = reusable_.insert(reusable_.end(), id);
+    std::list<int32_t>& unused = ListOf(block);
+    block.unused = unused.insert(unused.end(), id);
   }
 }
 
@@ -134,7 +135,7 @@ void BlockManager::DropTail(const BlockHash& parent) {
     const auto found = tails_.find(Key{parent, group});
     if (found == tails_.end()) continue;  // evicted
     const int32_t id = found->second;
-    reusable_.erase(blocks_[id].reusable);
+    unused_tails_.erase(blocks_[id].unused);
     Unpublish(blocks_[id]);
     free_.push_back(id);
   }

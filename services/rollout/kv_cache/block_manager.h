@@ -65,6 +65,7 @@ struct PrefixMatch {
 // A block without references is free. A free published block keeps its contents until it is
 // evicted, least recently used first. So does a tail: the block of a finished sequence's last tokens,
 // which are fewer than a block. The next turn of an episode continues the sequence and takes it over.
+// Tails are evicted before full blocks: most sequences are not continued.
 //
 // Every block can serve any cache group (cache_groups.h). Published blocks are looked up by hash
 // and group. A group with a window needs the blocks that the window covers, the others all blocks.
@@ -78,7 +79,9 @@ class BlockManager {
   int64_t block_size() const { return block_size_; }
   int64_t num_groups() const { return static_cast<int64_t>(windows_.size()); }
   // Blocks that Allocate() can return, including evictable cached blocks.
-  int64_t num_free() const { return static_cast<int64_t>(free_.size() + reusable_.size()); }
+  int64_t num_free() const {
+    return static_cast<int64_t>(free_.size() + unused_tails_.size() + reusable_.size());
+  }
   // Block positions of a table for `num_tokens` tokens.
   int64_t BlocksFor(int64_t num_tokens) const {
     return (num_tokens + block_size_ - 1) / block_size_;
@@ -134,10 +137,14 @@ class BlockManager {
     bool published = false;     // full, or of a tail
     std::vector<int32_t> tail;  // the tokens of a tail; empty: full
     Key key;                    // of a tail: the hash of the blocks before it, and the group
-    std::list<int32_t>::iterator reusable;  // valid if published and unreferenced
+    std::list<int32_t>::iterator unused;  // in its list; valid if published and unreferenced
   };
 
   void Take(int32_t block);
+  // The list of a published, unreferenced block.
+  std::list<int32_t>& ListOf(const Block& block) {
+    return block.tail.empty() ? reusable_ : unused_tails_;
+  }
   // Forgets the contents of a published block.
   void Unpublish(Block& block);
   // The same for the tail of this parent, whose blocks become free.
@@ -147,10 +154,12 @@ class BlockManager {
   const std::vector<int64_t> windows_;
   BlockHash root_;
   std::vector<Block> blocks_;
-  std::vector<int32_t> free_;    // without contents
-  std::list<int32_t> reusable_;  // published, unreferenced; least recently used first
+  std::vector<int32_t> free_;  // without contents
+  // Published, unreferenced; least recently used first.
+  std::list<int32_t> unused_tails_;
+  std::list<int32_t> reusable_;  // full
   absl::flat_hash_map<Key, int32_t> published_;
-  absl::flat_hash_map<Key, int32_t> tails_;  // unreferenced
+  absl::flat_hash_map<Key, int32_t> tails_;
 };
 
 }  // namespace tandem::rollout
