@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <utility>
 
-#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 
 namespace tandem::rollout {
@@ -125,14 +124,13 @@ void BlockManager::Release(int32_t id) {
 }
 
 void BlockManager::Unpublish(Block& block) {
-  (block.tail.empty() ? published_ : tails_).erase(block.key);
-  block.tail.clear();
-  block.published = false;
+  (block.is_tail ? tails_ : published_).erase(block.key);
+  block.published = block.is_tail = false;
 }
 
-void BlockManager::DropTail(const BlockHash& parent) {
+void BlockManager::DropTail(const BlockHash& hash) {
   for (int64_t group = 0; group < num_groups(); ++group) {
-    const auto found = tails_.find(Key{parent, group});
+    const auto found = tails_.find(Key{hash, group});
     if (found == tails_.end()) continue;  // evicted
     const int32_t id = found->second;
     unused_tails_.erase(blocks_[id].unused);
@@ -143,31 +141,39 @@ void BlockManager::DropTail(const BlockHash& parent) {
 
 void BlockManager::KeepTail(absl::Span<const int32_t> blocks, const BlockHash& parent,
                             absl::Span<const int32_t> tokens) {
-  DropTail(parent);
+  const BlockHash hash = ChainHash(parent, tokens);
+  DropTail(hash);
   for (int64_t group = 0; group < num_groups(); ++group) {
     Block& block = blocks_[blocks[group]];
-    block.published = true;
-    block.tail.assign(tokens.begin(), tokens.end());
-    block.key = Key{parent, group};
+    block.published = block.is_tail = true;
+    block.key = Key{hash, group};
     tails_[block.key] = blocks[group];
   }
 }
 
-Tail BlockManager::TakeTail(const BlockHash& parent, absl::Span<const int32_t> next) {
-  Tail tail;
+std::vector<int32_t> BlockManager::FindTail(const BlockHash& hash) const {
+  std::vector<int32_t> blocks;
   for (int64_t group = 0; group < num_groups(); ++group) {
-    const auto found = tails_.find(Key{parent, group});
+    const auto found = tails_.find(Key{hash, group});
     if (found == tails_.end()) return {};
-    const std::vector<int32_t>& tokens = blocks_[found->second].tail;
-    if (!absl::c_equal(next.subspan(0, tokens.size()), tokens)) return {};
-    tail.blocks.push_back(found->second);
-    tail.num_tokens = static_cast<int64_t>(tokens.size());
+    blocks.push_back(found->second);
   }
-  for (const int32_t id : tail.blocks) {
-    Take(id);
-    Unpublish(blocks_[id]);
+  return blocks;
+}
+
+Tail BlockManager::TakeTail(const BlockHash& parent, absl::Span<const int32_t> next) {
+  if (tails_.empty()) return {};
+  for (auto count = std::min<int64_t>(block_size_ - 1, static_cast<int64_t>(next.size()));
+       count > 0; --count) {
+    Tail tail{.blocks = FindTail(ChainHash(parent, next.first(count))), .num_tokens = count};
+    if (tail.blocks.empty()) continue;
+    for (const int32_t id : tail.blocks) {
+      Take(id);
+      Unpublish(blocks_[id]);
+    }
+    return tail;
   }
-  return tail;
+  return {};
 }
 
 void BlockManager::Publish(int32_t id, const BlockHash& hash, int64_t group) {

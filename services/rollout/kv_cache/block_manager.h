@@ -118,12 +118,12 @@ class BlockManager {
 
   // Keeps the computed contents of blocks, one for each group, whose only reference the caller is about
   // to release. `parent`: the hash of the blocks before them; `tokens`: those they hold, fewer than a
-  // block. Replaces an earlier tail of the same parent.
+  // block. Replaces an equal tail.
   void KeepTail(absl::Span<const int32_t> blocks, const BlockHash& parent,
                 absl::Span<const int32_t> tokens);
 
-  // Takes the tail of this parent, if all its tokens are the first of `next`. The caller has the only
-  // reference to its blocks, and may write behind their tokens.
+  // Takes the longest tail of this parent all of whose tokens are the first of `next`. The caller has the
+  // only reference to its blocks, and may write behind their tokens.
   Tail TakeTail(const BlockHash& parent, absl::Span<const int32_t> next);
 
   // Publishes a full, computed block of a group, which must not be written again. If another block
@@ -134,21 +134,23 @@ class BlockManager {
   using Key = std::pair<BlockHash, int64_t>;  // the hash and the group
   struct Block {
     int32_t references = 0;
-    bool published = false;     // full, or of a tail
-    std::vector<int32_t> tail;  // the tokens of a tail; empty: full
-    Key key;                    // of a tail: the hash of the blocks before it, and the group
+    bool published = false;
+    bool is_tail = false;  // otherwise full
+    Key key;
     std::list<int32_t>::iterator unused;  // in its list; valid if published and unreferenced
   };
 
   void Take(int32_t block);
   // The list of a published, unreferenced block.
   std::list<int32_t>& ListOf(const Block& block) {
-    return block.tail.empty() ? reusable_ : unused_tails_;
+    return block.is_tail ? unused_tails_ : reusable_;
   }
   // Forgets the contents of a published block.
   void Unpublish(Block& block);
-  // The same for the tail of this parent, whose blocks become free.
-  void DropTail(const BlockHash& parent);
+  // The same for a tail, whose blocks become free.
+  void DropTail(const BlockHash& hash);
+  // The blocks of a tail, one for each group; empty if one is missing.
+  std::vector<int32_t> FindTail(const BlockHash& hash) const;
 
   const int64_t block_size_;
   const std::vector<int64_t> windows_;

@@ -135,8 +135,8 @@ TEST(BlockManagerTest, ATailIsTakenOnceByTokensThatContinueIt) {
   EXPECT_TRUE(blocks.TakeTail(parent, Tokens(5, 4)).blocks.empty());
 }
 
-TEST(BlockManagerTest, ATailGoesWhenItsBlockIsNeededOrAnotherTakesItsPlace) {
-  BlockManager blocks(2, 4);
+TEST(BlockManagerTest, TailsOfOneParentAreKeptUntilTheirBlocksAreNeeded) {
+  BlockManager blocks(3, 4);
   const auto keep = [&](int32_t first) {
     const int32_t block = *blocks.Allocate();
     blocks.KeepTail({block}, blocks.root(), Tokens(3, first));
@@ -144,13 +144,26 @@ TEST(BlockManagerTest, ATailGoesWhenItsBlockIsNeededOrAnotherTakesItsPlace) {
   };
   keep(0);
   keep(10);
-  EXPECT_EQ(blocks.num_free(), 2);
+  keep(10);  // equal tails are kept once
+  EXPECT_EQ(blocks.num_free(), 3);
+  const int32_t free = *blocks.Allocate();
+  const Tail tail = blocks.TakeTail(blocks.root(), Tokens(4, 10));
+  ASSERT_EQ(tail.blocks.size(), 1u);
+  const int32_t needed = *blocks.Allocate();
+  EXPECT_NE(free, needed);
+  EXPECT_NE(tail.blocks[0], needed);
   EXPECT_TRUE(blocks.TakeTail(blocks.root(), Tokens(4, 0)).blocks.empty());
-  const int32_t first = *blocks.Allocate();
-  const int32_t second = *blocks.Allocate();
-  EXPECT_NE(first, second);
-  EXPECT_TRUE(blocks.TakeTail(blocks.root(), Tokens(4, 10)).blocks.empty());
   EXPECT_EQ(blocks.num_free(), 0);
+}
+
+TEST(BlockManagerTest, FullBlocksOutliveTails) {
+  BlockManager blocks(2, 4);
+  Fill(blocks, Tokens(4));
+  const int32_t block = *blocks.Allocate();
+  blocks.KeepTail({block}, blocks.root(), Tokens(3, 10));
+  blocks.Release(block);
+  EXPECT_EQ(*blocks.Allocate(), block);
+  EXPECT_EQ(blocks.MatchPrefix(Tokens(4), 4).blocks.size(), 1u);
 }
 
 TEST(BlockManagerTest, ATailNeedsTheBlocksOfAllGroups) {
