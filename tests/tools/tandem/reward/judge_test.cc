@@ -119,7 +119,8 @@ TEST(JudgeCall, ReadsWhenToAskAgain) {
       return Refusal(503, {{"Retry-After", header}});
     });
     ASSERT_OK_AND_ASSIGN(const http::Url url, http::ParseUrl(server.url()));
-    const JudgeAnswer answer = AskJudge({.url = url}, "{}", absl::Now() + absl::Seconds(60));
+    const JudgeAnswer answer =
+        AskJudge({.url = url}, "{}", absl::Now() + absl::Seconds(60), nullptr);
     EXPECT_TRUE(answer.may_retry);
     ASSERT_TRUE(answer.retry_after.has_value()) << header;
     EXPECT_GE(*answer.retry_after, at_least);
@@ -127,8 +128,8 @@ TEST(JudgeCall, ReadsWhenToAskAgain) {
   }
   FakeJudge server([](const auto&) { return Refusal(503, {{"Retry-After", "soon"}}); });
   ASSERT_OK_AND_ASSIGN(const http::Url url, http::ParseUrl(server.url()));
-  EXPECT_FALSE(
-      AskJudge({.url = url}, "{}", absl::Now() + absl::Seconds(60)).retry_after.has_value());
+  EXPECT_FALSE(AskJudge({.url = url}, "{}", absl::Now() + absl::Seconds(60), nullptr)
+                   .retry_after.has_value());
 }
 
 TEST(Judge, AFailedJudgementIsAnErrorAndNoScore) {
