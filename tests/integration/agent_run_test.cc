@@ -347,7 +347,7 @@ TEST_F(AgentRun, SessionsOfARolloutThatDiesArePlayedAgain) {
   const ProgramResult run = RunAndKill(args, folder_ / "run", kill);
 
   ASSERT_EQ(run.exit_code, 0) << run.err;
-  EXPECT_THAT(run.err, HasSubstr("rollout-0 was killed"));
+  EXPECT_THAT(run.err, HasSubstr("rollout-0 killed by SIGKILL"));
   ExpectStepsOfWholeEpisodes(Metrics(), Rows(), 3);
 }
 
