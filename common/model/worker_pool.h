@@ -61,9 +61,11 @@ class WorkerPool {
   std::vector<std::thread> workers_;
 };
 
-// During its lifetime, loops that the constructing thread starts run in the pool, and ATen's
-// operations in that thread alone: ATen's threads would spin on the pool's cores. Null: all in
-// ATen's threads.
+// During its lifetime, loops that the constructing thread starts run in the pool, and ATen's loops in
+// that thread alone: ATen's threads would spin on the pool's cores. Not so the matrix products that
+// ATen gives to MKL: they start MKL's own threads, and both then wait for each other's cores. A step
+// multiplies with kernels/gemm.h instead, in the pool (see absorbed_heads.cc). Null: all in ATen's
+// threads.
 class UseWorkerPool {
  public:
   explicit UseWorkerPool(WorkerPool* pool);

@@ -16,15 +16,22 @@
 #include "common/rpc/child_process.h"
 #include "common/rpc/process.h"
 #include "tests/support/addition_data.h"
+#include "tests/support/interrupted_run.h"
 #include "tests/support/program.h"
+#include "tests/support/run_processes.h"
 
 namespace tandem {
 namespace {
 
 using ::nlohmann::json;
+using ::tandem::testing::Eventually;
 using ::tandem::testing::JsonLines;
+using ::tandem::testing::Kill;
+using ::tandem::testing::Moment;
+using ::tandem::testing::ProcessesOf;
 using ::tandem::testing::ProgramResult;
 using ::tandem::testing::ReadWhole;
+using ::tandem::testing::RunAndKill;
 using ::tandem::testing::RunProgram;
 using ::tandem::testing::TempFolder;
 using ::tandem::testing::TinyRun;
@@ -285,6 +292,63 @@ TEST_F(AgentRun, AnEvaluationPlaysAgentsToo) {
   }
   EXPECT_EQ(Witness().size(), 6u);
   EXPECT_NEAR(json::parse(eval.out)["reward"].get<double>(), sum / 100 / 6, 1e-6);
+}
+
+// Each of `steps` steps has whole episodes of its own prompts, as often as the metrics say.
+void ExpectStepsOfWholeEpisodes(const std::vector<json>& metrics, const std::vector<json>& rows,
+                                int steps) {
+  ASSERT_EQ(metrics.size(), static_cast<size_t>(steps));
+  std::set<int64_t> data_rows;
+  for (int step = 1; step <= steps; ++step) {
+    EXPECT_EQ(metrics[step - 1]["training/global_step"], step);
+    double sampled = 0, samples = 0;
+    for (const json& row : rows) {
+      if (row["step"] != step) continue;
+      ++samples;
+      data_rows.insert(row["row"].get<int64_t>());
+      int calls = 0;
+      for (const json& segment : row["segments"]) {
+        if (segment["kind"] != "sampled") continue;
+        ++calls;
+        sampled += static_cast<double>(segment["ids"].size());
+      }
+      EXPECT_EQ(calls, 3) << row;
+    }
+    EXPECT_EQ(samples, 16 - 4 * metrics[step - 1].value("environment/dropped_groups", 0.0));
+    EXPECT_NEAR(metrics[step - 1]["response_length/mean"].get<double>() * samples, sampled, 1e-6);
+    EXPECT_EQ(metrics[step - 1]["training/rollout_probs_diff_max"], 0.0);
+  }
+  EXPECT_EQ(static_cast<double>(data_rows.size()) * 4, static_cast<double>(rows.size()));
+}
+
+TEST_F(AgentRun, ADriverThatIsKilledAmongAgentsResumes) {
+  setenv("CALM", "1", 1);
+  std::vector<std::string> args =
+      Args({"environment.command=" + command(), "reward.name=environment", "trainer.total_steps=3",
+            "trainer.save_freq=1", "trainer.keep_last=2"});
+  const Kill kill{"driver", Moment::kGeneration, 1, 400};
+  EXPECT_NE(RunAndKill(args, folder_ / "run", kill).exit_code, 0);
+  EXPECT_TRUE(Eventually([&] { return ProcessesOf("python3", folder_ / "agent.py").empty(); }, 60));
+
+  args.push_back("--resume");
+  const ProgramResult resumed = RunProgram("tandem", args, 800);
+
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_THAT(resumed.err, HasSubstr("resuming after step 1"));
+  ExpectStepsOfWholeEpisodes(Metrics(), Rows(), 3);
+}
+
+TEST_F(AgentRun, SessionsOfARolloutThatDiesArePlayedAgain) {
+  setenv("CALM", "1", 1);
+  const std::vector<std::string> args =
+      Args({"environment.command=" + command(), "reward.name=environment", "trainer.total_steps=3",
+            "trainer.update_policy=available"});
+  const Kill kill{"rollout-0", Moment::kGeneration, 1, 400};
+  const ProgramResult run = RunAndKill(args, folder_ / "run", kill);
+
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.err, HasSubstr("rollout-0 killed by SIGKILL"));
+  ExpectStepsOfWholeEpisodes(Metrics(), Rows(), 3);
 }
 
 TEST_F(AgentRun, WhatCannotRunIsFoundBeforeAnythingStarts) {

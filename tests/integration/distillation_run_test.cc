@@ -136,6 +136,17 @@ TEST_F(DistillationRun, TheLikeliestTokensOfATeacherAreLearnt) {
   EXPECT_GT(metrics[7]["timing_s/teacher"], 0);
 }
 
+TEST_F(DistillationRun, ATeachersFolderNeedsLocalProcesses) {
+  std::vector<std::string> args =
+      Args("train", {"run_dir=" + (folder_ / "run"), "teacher.path=" + TestData(kModel),
+                     "trainer.endpoint=127.0.0.1:1", "rollout.endpoints=['127.0.0.1:1']"});
+  std::erase(args, "--local");
+  const ProgramResult result = RunProgram("tandem", args);
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err,
+              AllOf(HasSubstr("teacher.endpoint: expected HOST:PORT"), HasSubstr("--local")));
+}
+
 TEST_F(DistillationRun, ATeacherOfOtherTokensIsRefusedBeforeAnythingStarts) {
   SKIP_WITHOUT_DATA("models/tinystories-656k/config.json");
   const ProgramResult result =

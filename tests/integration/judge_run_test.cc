@@ -141,5 +141,54 @@ TEST_F(JudgeRun, ARewardModelWithoutARolloutNamesTheKey) {
   EXPECT_THAT(run.err, HasSubstr("reward.model.endpoint: expected HOST:PORT"));
 }
 
+TEST_F(JudgeRun, TheCommandRewardAsksAJudge) {
+  FakeJudge judge([](const FakeJudge::Request& request) {
+    if (absl::StrContains(request.text, "broken")) return http::Response{.code = 400};
+    return FakeJudge::Completion(absl::StrContains(request.text, "good") ? "Score: 9" : "Score: 1");
+  });
+  const std::string config = folder_.Write(
+      "judge.yaml", absl::StrCat("reward: {judge: {url: '", judge.url(), "', model: m}}"));
+  const auto run = [&](const std::string& rows, const std::vector<std::string>& more = {}) {
+    std::vector<std::string> args = {"reward",
+                                     "--name",
+                                     "judge",
+                                     "--config",
+                                     config,
+                                     "--input",
+                                     folder_.Write("rows.jsonl", rows)};
+    args.insert(args.end(), more.begin(), more.end());
+    return RunProgram("tandem", args);
+  };
+  const std::string good = R"({"prompt": "q", "completion": "good"})";
+  const std::string bad = R"({"prompt": [{"role": "user", "content": "q"}], "completion": "x"})";
+
+  const ProgramResult both = run(good + "\n" + bad + "\n", {"--set", "reward.judge.scale=1"});
+  EXPECT_EQ(both.exit_code, 0) << both.err;
+  EXPECT_EQ(both.out, "{\"reward\":9.0}\n{\"reward\":1.0}\n");
+
+  const ProgramResult failed = run(R"({"prompt": "q", "completion": "broken"})"
+                                   "\n" +
+                                   good + "\n");
+  EXPECT_EQ(failed.exit_code, 1);
+  EXPECT_THAT(failed.err, HasSubstr("1 of 2 judgements failed"));
+  const std::vector<json> lines = JsonLines(failed.out);
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_TRUE(lines[0]["reward"].is_null());
+  EXPECT_THAT(lines[0]["error"].get<std::string>(), HasSubstr("HTTP 400"));
+  EXPECT_EQ(lines[1]["reward"], 0.9);
+
+  const ProgramResult ids = run(R"({"prompt": [1, 2], "completion": "x"})");
+  EXPECT_EQ(ids.exit_code, 1);
+  EXPECT_THAT(ids.err, HasSubstr("rows.jsonl:1: prompt: expected text or messages"));
+  EXPECT_EQ(run(good, {"--pattern", "x"}).exit_code, 2);
+  EXPECT_EQ(RunProgram("tandem", {"reward", "--name", "judge", "--input", config}).exit_code, 2);
+  EXPECT_EQ(
+      RunProgram("tandem", {"reward", "--name", "gsm8k", "--config", config, "--input", config})
+          .exit_code,
+      2);
+  EXPECT_THAT(RunProgram("tandem", {"reward", "--name", "model", "--input", config}).err,
+              HasSubstr("tandem eval --reward model"));
+}
+
 }  // namespace
 }  // namespace tandem

@@ -186,6 +186,9 @@ void Engine::Step() {
   if (!computed.ok()) {
     telemetry::LogError("a step failed", {{"error", computed.ToString()}});
     for (const PlannedSequence& planned : plan.sequences) {
+      planned.sequence->may_publish = false;  // its blocks may lack what the step was to copy
+    }
+    for (const PlannedSequence& planned : plan.sequences) {
       FinishRequest(*static_cast<SampleState*>(planned.sequence)->request, computed);
     }
     return;

@@ -95,13 +95,12 @@ std::optional<int32_t> BlockManager::Allocate() {
   if (!free_.empty()) {
     id = free_.back();
     free_.pop_back();
-  } else if (!reusable_.empty()) {
-    id = reusable_.front();
-    reusable_.pop_front();
-    published_.erase(blocks_[id].key);
-    blocks_[id].published = false;
   } else {
-    return std::nullopt;
+    std::list<int32_t>& unused = unused_tails_.empty() ? reusable_ : unused_tails_;
+    if (unused.empty()) return std::nullopt;
+    id = unused.front();
+    unused.pop_front();
+    Unpublish(blocks_[id]);
   }
   blocks_[id].references = 1;
   return id;
@@ -109,7 +108,7 @@ std::optional<int32_t> BlockManager::Allocate() {
 
 void BlockManager::Take(int32_t id) {
   Block& block = blocks_[id];
-  if (block.references++ == 0) reusable_.erase(block.reusable);
+  if (block.references++ == 0) ListOf(block).erase(block.unused);
 }
 
 void BlockManager::Release(int32_t id) {
@@ -119,8 +118,62 @@ void BlockManager::Release(int32_t id) {
   if (!block.published) {
     free_.push_back(id);
   } else {
-    block.reusable = reusable_.insert(reusable_.end(), id);
+    std::list<int32_t>& unused = ListOf(block);
+    block.unused = unused.insert(unused.end(), id);
   }
+}
+
+void BlockManager::Unpublish(Block& block) {
+  (block.is_tail ? tails_ : published_).erase(block.key);
+  block.published = block.is_tail = false;
+}
+
+void BlockManager::DropTail(const BlockHash& hash) {
+  for (int64_t group = 0; group < num_groups(); ++group) {
+    const auto found = tails_.find(Key{hash, group});
+    if (found == tails_.end()) continue;  // evicted
+    const int32_t id = found->second;
+    unused_tails_.erase(blocks_[id].unused);
+    Unpublish(blocks_[id]);
+    free_.push_back(id);
+  }
+}
+
+void BlockManager::KeepTail(absl::Span<const int32_t> blocks, const BlockHash& parent,
+                            absl::Span<const int32_t> tokens) {
+  const BlockHash hash = ChainHash(parent, tokens);
+  DropTail(hash);
+  for (int64_t group = 0; group < num_groups(); ++group) {
+    Block& block = blocks_[blocks[group]];
+    block.published = block.is_tail = true;
+    block.key = Key{hash, group};
+    tails_[block.key] = blocks[group];
+  }
+}
+
+std::vector<int32_t> BlockManager::FindTail(const BlockHash& hash) const {
+  std::vector<int32_t> blocks;
+  for (int64_t group = 0; group < num_groups(); ++group) {
+    const auto found = tails_.find(Key{hash, group});
+    if (found == tails_.end()) return {};
+    blocks.push_back(found->second);
+  }
+  return blocks;
+}
+
+Tail BlockManager::TakeTail(const BlockHash& parent, absl::Span<const int32_t> next) {
+  if (tails_.empty()) return {};
+  for (auto count = std::min<int64_t>(block_size_ - 1, static_cast<int64_t>(next.size()));
+       count > 0; --count) {
+    Tail tail{.blocks = FindTail(ChainHash(parent, next.first(count))), .num_tokens = count};
+    if (tail.blocks.empty()) continue;
+    for (const int32_t id : tail.blocks) {
+      Take(id);
+      Unpublish(blocks_[id]);
+    }
+    return tail;
+  }
+  return {};
 }
 
 void BlockManager::Publish(int32_t id, const BlockHash& hash, int64_t group) {

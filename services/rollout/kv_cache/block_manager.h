@@ -7,6 +7,7 @@
 //   PrefixMatch match = blocks.MatchPrefix(prompt, prompt.size() - 1);   // retained for the caller
 //   std::optional<int32_t> block = blocks.Allocate();
 //   blocks.Publish(*block, ChainHash(parent, tokens_of_block));    // once full and computed
+//   blocks.KeepTail({*block}, parent, tokens_of_block);            // or, at the end, if it is not full
 //   blocks.Release(*block);
 #ifndef TANDEM_SERVICES_ROLLOUT_KV_CACHE_BLOCK_MANAGER_H_
 #define TANDEM_SERVICES_ROLLOUT_KV_CACHE_BLOCK_MANAGER_H_
@@ -48,6 +49,13 @@ class BlockHashes {
   std::vector<BlockHash> hashes_;
 };
 
+// The block of a finished sequence's last tokens, one for each cache group, in a sequence that
+// continues it.
+struct Tail {
+  std::vector<int32_t> blocks;  // empty: none
+  int64_t num_tokens = 0;       // that they hold
+};
+
 // The cached beginning of a prompt.
 struct PrefixMatch {
   std::vector<int32_t> blocks;  // a block table (cache_groups.h)
@@ -55,7 +63,9 @@ struct PrefixMatch {
 };
 
 // A block without references is free. A free published block keeps its contents until it is
-// evicted, least recently used first.
+// evicted, least recently used first. So does a tail: the block of a finished sequence's last tokens,
+// which are fewer than a block. The next turn of an episode continues the sequence and takes it over.
+// Tails are evicted before full blocks: most sequences are not continued.
 //
 // Every block can serve any cache group (cache_groups.h). Published blocks are looked up by hash
 // and group. A group with a window needs the blocks that the window covers, the others all blocks.
@@ -69,7 +79,9 @@ class BlockManager {
   int64_t block_size() const { return block_size_; }
   int64_t num_groups() const { return static_cast<int64_t>(windows_.size()); }
   // Blocks that Allocate() can return, including evictable cached blocks.
-  int64_t num_free() const { return static_cast<int64_t>(free_.size() + reusable_.size()); }
+  int64_t num_free() const {
+    return static_cast<int64_t>(free_.size() + unused_tails_.size() + reusable_.size());
+  }
   // Block positions of a table for `num_tokens` tokens.
   int64_t BlocksFor(int64_t num_tokens) const {
     return (num_tokens + block_size_ - 1) / block_size_;
@@ -104,6 +116,16 @@ class BlockManager {
   void Release(int32_t block);
   bool IsShared(int32_t block) const { return blocks_[block].references > 1; }
 
+  // Keeps the computed contents of blocks, one for each group, whose only reference the caller is about
+  // to release. `parent`: the hash of the blocks before them; `tokens`: those they hold, fewer than a
+  // block. Replaces an equal tail.
+  void KeepTail(absl::Span<const int32_t> blocks, const BlockHash& parent,
+                absl::Span<const int32_t> tokens);
+
+  // Takes the longest tail of this parent all of whose tokens are the first of `next`. The caller has the
+  // only reference to its blocks, and may write behind their tokens.
+  Tail TakeTail(const BlockHash& parent, absl::Span<const int32_t> next);
+
   // Publishes a full, computed block of a group, which must not be written again. If another block
   // of the group already has the same hash, this one stays private.
   void Publish(int32_t block, const BlockHash& hash, int64_t group = 0);
@@ -113,19 +135,33 @@ class BlockManager {
   struct Block {
     int32_t references = 0;
     bool published = false;
+    bool is_tail = false;  // otherwise full
     Key key;
-    std::list<int32_t>::iterator reusable;  // valid if published and unreferenced
+    std::list<int32_t>::iterator unused;  // in its list; valid if published and unreferenced
   };
 
   void Take(int32_t block);
+  // The list of a published, unreferenced block.
+  std::list<int32_t>& ListOf(const Block& block) {
+    return block.is_tail ? unused_tails_ : reusable_;
+  }
+  // Forgets the contents of a published block.
+  void Unpublish(Block& block);
+  // The same for a tail, whose blocks become free.
+  void DropTail(const BlockHash& hash);
+  // The blocks of a tail, one for each group; empty if one is missing.
+  std::vector<int32_t> FindTail(const BlockHash& hash) const;
 
   const int64_t block_size_;
   const std::vector<int64_t> windows_;
   BlockHash root_;
   std::vector<Block> blocks_;
-  std::vector<int32_t> free_;    // without contents
-  std::list<int32_t> reusable_;  // published, unreferenced; least recently used first
+  std::vector<int32_t> free_;  // without contents
+  // Published, unreferenced; least recently used first.
+  std::list<int32_t> unused_tails_;
+  std::list<int32_t> reusable_;  // full
   absl::flat_hash_map<Key, int32_t> published_;
+  absl::flat_hash_map<Key, int32_t> tails_;
 };
 
 }  // namespace tandem::rollout

@@ -4,6 +4,8 @@
 #include <iterator>
 #include <utility>
 
+#include "absl/types/span.h"
+
 namespace tandem::rollout {
 
 void Scheduler::AddToClient(const Sequence& sequence) {
@@ -132,6 +134,7 @@ Scheduler::Admission Scheduler::AdmitSequence(Sequence* sequence, StepPlan& plan
     ReleaseBlocks(sequence);
     return Admission::kNoRoom;
   }
+  if (sequence->may_use_cache) TakeTail(*sequence);
   if (sequence->num_sampled() == 0) sequence->num_cached = sequence->num_computed;
   sequence->may_publish = true;
   stats_.num_cached_tokens += sequence->num_computed;
@@ -302,7 +305,10 @@ void Scheduler::Remove(Sequence* sequence) {
   const bool waited = waiting_.contains(sequence);
   if (waited) Dequeue(sequence);
   const bool ran = running_.erase(sequence) > 0;
-  if (ran) ReleaseBlocks(sequence);
+  if (ran) {
+    KeepTail(*sequence);
+    ReleaseBlocks(sequence);
+  }
   if (!waited && !ran) return;
   const auto client = clients_.find(sequence->client);
   if (--client->second.num_sequences == 0) clients_.erase(client);
@@ -326,6 +332,37 @@ void Scheduler::ReleaseBlocks(Sequence* sequence) {
   sequence->blocks.clear();
   sequence->num_computed = 0;
   sequence->num_hashed_blocks = 0;
+}
+
+BlockHash Scheduler::HashSoFar(Sequence& sequence) const {
+  if (sequence.num_hashed_blocks == 0) return blocks_.root();
+  return sequence.hashes.At(blocks_.root(), sequence.tokens, blocks_.block_size(),
+                            sequence.num_hashed_blocks - 1);
+}
+
+void Scheduler::KeepTail(Sequence& sequence) {
+  const int64_t groups = blocks_.num_groups();
+  const int64_t begin = sequence.num_hashed_blocks * blocks_.block_size();
+  const int64_t count = sequence.num_computed - begin;
+  if (!sequence.may_publish || count <= 0 || count >= blocks_.block_size()) return;
+  const auto blocks =
+      absl::MakeConstSpan(sequence.blocks).subspan(sequence.num_hashed_blocks * groups, groups);
+  // A fork that shares them will write into them.
+  for (const int32_t block : blocks) {
+    if (blocks_.IsShared(block)) return;
+  }
+  blocks_.KeepTail(blocks, HashSoFar(sequence),
+                   absl::MakeConstSpan(sequence.tokens).subspan(begin, count));
+}
+
+void Scheduler::TakeTail(Sequence& sequence) {
+  // Compute at least one token, as for MatchPrefix().
+  const auto next =
+      absl::MakeConstSpan(sequence.tokens)
+          .subspan(sequence.num_computed, sequence.num_tokens() - 1 - sequence.num_computed);
+  const Tail tail = blocks_.TakeTail(HashSoFar(sequence), next);
+  sequence.blocks.insert(sequence.blocks.end(), tail.blocks.begin(), tail.blocks.end());
+  sequence.num_computed += tail.num_tokens;
 }
 
 std::optional<BlockHash> Scheduler::NextBlockHash(Sequence& sequence) const {

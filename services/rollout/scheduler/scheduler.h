@@ -135,6 +135,13 @@ class Scheduler {
   std::optional<int32_t> AllocateFor(const Sequence* sequence, StepPlan& plan);
   void Preempt(Sequence* sequence, StepPlan& plan);
   void ReleaseBlocks(Sequence* sequence);
+  // Keeps the last tokens of a sequence that ends, for one that continues it; call before
+  // ReleaseBlocks().
+  void KeepTail(Sequence& sequence);
+  // Takes over the last tokens of a sequence that this one continues.
+  void TakeTail(Sequence& sequence);
+  // The hash of the sequence's full blocks, all of them hashed.
+  BlockHash HashSoFar(Sequence& sequence) const;
   // Releases the blocks that no later token of the sequence sees.
   void ReleaseUnseenBlocks(Sequence& sequence);
   std::optional<BlockHash> NextBlockHash(Sequence& sequence) const;

@@ -6,9 +6,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/io/json_text.h"
+#include "common/io/model_config.h"
+#include "common/model/model_spec.h"
 #include "common/status/status_macros.h"
 #include "nlohmann/json.hpp"
 #include "tools/tandem/bench/bench.h"
+#include "tools/tandem/commands/run_checks.h"
 #include "tools/tandem/commands/run_options.h"
 #include "tools/tandem/commands/session.h"
 #include "tools/tandem/commands/teacher_checks.h"
@@ -43,7 +46,11 @@ absl::Status RunRl(const RlOptions& options) {
   RETURN_IF_ERROR(
       (*rewarder)->Check(driver::kRewardServiceWait, [&session] { return session.interrupted(); }));
   ASSIGN_OR_RETURN(auto tokenizer, driver::LoadTokenizerIfAny(config.model().path()));
-  ASSIGN_OR_RETURN(const auto episodes, driver::Episodes::Create(config, tokenizer.get()));
+  ASSIGN_OR_RETURN(const io::ModelConfig model, io::ReadModelConfig(config.model().path()));
+  ASSIGN_OR_RETURN(const model::ModelSpec spec, model::ParseModelSpec(model.json, model.path));
+  ASSIGN_OR_RETURN(
+      const auto episodes,
+      driver::Episodes::Create(config, tokenizer.get(), commands::LongestSequence(config, spec)));
   RETURN_IF_ERROR(
       episodes->Check(driver::kEnvironmentWait, [&session] { return session.interrupted(); }));
   driver::RowNeeds needs = {.answer = driver::NeedsAnswer(config.reward()),
@@ -57,9 +64,11 @@ absl::Status RunRl(const RlOptions& options) {
   ASSIGN_OR_RETURN(driver::RunFolder folder, driver::RunFolder::Create(config));
   RETURN_IF_ERROR(episodes->Start(config.run_dir() + "/logs", driver::kEnvironmentWait,
                                   [&session] { return session.interrupted(); }));
-  RETURN_IF_ERROR(session.Explain(session.Open(
-      config,
-      {.local = run.local || config.trainer().endpoint().empty(), .rewarder = rewarder->get()})));
+  RETURN_IF_ERROR(session.Explain(
+      session.Open(config, {.local = run.local || config.trainer().endpoint().empty(),
+                            .served_folders = (*rewarder)->served_folders()})));
+  RETURN_IF_ERROR(session.Explain((*rewarder)->Connect(
+      session.address_of_served(), [&session] { return session.interrupted(); })));
   driver::Progress progress("bench rl", options.steps);
   std::map<std::string, std::vector<double>> phases;
   std::vector<double> step_seconds;

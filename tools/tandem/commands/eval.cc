@@ -81,10 +81,12 @@ absl::Status RunEval(const EvalOptions& options) {
                                                 config.rollout().endpoints_file().empty());
   session_options.needs_trainer = false;
   session_options.rollout_model = config.model().path();
-  session_options.rewarder = rewarder->get();
+  session_options.served_folders = (*rewarder)->served_folders();
   RETURN_IF_ERROR(episodes->Start(scratch.path(), driver::kEnvironmentWait,
                                   [&session] { return session.interrupted(); }));
   RETURN_IF_ERROR(session.Explain(session.Open(config, session_options)));
+  RETURN_IF_ERROR(session.Explain((*rewarder)->Connect(
+      session.address_of_served(), [&session] { return session.interrupted(); })));
   absl::StatusOr<driver::EvalResult> result =
       driver::Evaluate(config, source, session.fleet(), **rewarder,
                        /*while_waiting=*/nullptr, episodes.get());

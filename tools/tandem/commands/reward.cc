@@ -1,4 +1,4 @@
-// tandem reward: judges completions with a built-in reward or a Python function.
+// tandem reward: judges completions with a built-in reward, a Python function or a judge.
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
@@ -12,7 +12,10 @@
 #include "common/status/status_macros.h"
 #include "nlohmann/json.hpp"
 #include "tools/tandem/commands/command.h"
+#include "tools/tandem/commands/judge_rows.h"
+#include "tools/tandem/commands/run_options.h"
 #include "tools/tandem/dataset/row_keys.h"
+#include "tools/tandem/driver/reward_parts.h"
 #include "tools/tandem/reward/python_reward.h"
 #include "tools/tandem/reward/registry.h"
 
@@ -27,6 +30,8 @@ struct RewardOptions {
   std::string function;
   std::string python = "python3";
   double timeout_s = 60;
+  bool has_timeout = false;
+  RunOptions judge;  // configuration of the reward judge
 };
 
 constexpr char kAnswerKey[] = "answer";
@@ -95,10 +100,33 @@ absl::Status RunPython(const RewardOptions& options) {
   });
 }
 
+absl::Status RunJudge(const RewardOptions& options) {
+  if (!options.pattern.empty()) {
+    return Misuse(absl::InvalidArgumentError(
+        "--pattern is for --name regex; a judge's is --set reward.judge.pattern=..."));
+  }
+  RunOptions run = options.judge;
+  std::vector<std::string> flags = {absl::StrCat("reward.name=", driver::kJudgeReward)};
+  if (options.has_timeout) flags.push_back(absl::StrCat("reward.timeout_s=", options.timeout_s));
+  run.overrides.insert(run.overrides.begin(), flags.begin(), flags.end());
+  return JudgeRows(run, options.input);
+}
+
 absl::Status RunReward(const RewardOptions& options) {
   if (options.name.empty() == options.path.empty()) {
     return Misuse(absl::InvalidArgumentError(
-        "expected --name (a built-in reward) or --path (a Python file), one of the two"));
+        "expected --name (a built-in reward, or judge) or --path (a Python file), one of the two"));
+  }
+  if (options.name == driver::kModelReward) {
+    return Misuse(absl::InvalidArgumentError(
+        "--name model: expected a reward of texts, but a reward model scores what a policy "
+        "sampled; "
+        "try it with tandem eval --reward model --set reward.model.path=DIR"));
+  }
+  if (options.name == driver::kJudgeReward) return RunJudge(options);
+  if (!options.judge.config_files.empty() || !options.judge.overrides.empty()) {
+    return Misuse(absl::InvalidArgumentError(
+        "--config and --set configure --name judge; other rewards have flags"));
   }
   return options.path.empty() ? RunBuiltIn(options) : RunPython(options);
 }
@@ -107,23 +135,37 @@ absl::Status RunReward(const RewardOptions& options) {
 
 void AddReward(CLI::App& app, Runner& runner) {
   CLI::App* command = app.add_subcommand(
-      "reward", "Scores completions with a built-in reward or a Python function");
+      "reward", "Scores completions with a built-in reward, a Python function or a judge");
   auto options = std::make_shared<RewardOptions>();
   command->add_option("--name", options->name,
-                      absl::StrCat("One of ", absl::StrJoin(reward::RewardNames(), ", ")));
+                      absl::StrCat("One of ", absl::StrJoin(reward::RewardNames(), ", "), ", ",
+                                   driver::kJudgeReward));
   command->add_option("--path", options->path, "Python file, as reward.path");
   command->add_option("--function", options->function, "Function in --path, as reward.function");
   command->add_option("--python", options->python, "Interpreter, as reward.python")
       ->capture_default_str();
-  command->add_option("--timeout", options->timeout_s, "Seconds of a call, as reward.timeout_s")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+  const CLI::Option* const timeout =
+      command->add_option("--timeout", options->timeout_s, "Seconds of a call, as reward.timeout_s")
+          ->check(CLI::PositiveNumber)
+          ->capture_default_str();
   command
-      ->add_option("--input", options->input,
-                   R"(JSONL of {"completion", "answer", "finish_reason"}; /dev/stdin for a pipe)")
+      ->add_option(
+          "--input", options->input,
+          R"(JSONL of {"prompt", "completion", "answer", "finish_reason"}; /dev/stdin for a pipe)")
       ->required();
   command->add_option("--pattern", options->pattern, "Pattern of the reward regex");
-  command->callback([&runner, options] { runner = [options] { return RunReward(*options); }; });
+  command->add_option(
+      "--config", options->judge.config_files,
+      "With --name judge: YAML files with its section reward.judge, later ones win");
+  command
+      ->add_option(
+          "--set", options->judge.overrides,
+          "With --name judge: overrides a value: reward.judge.url=http://127.0.0.1:8000/v1")
+      ->allow_extra_args(false);
+  command->callback([&runner, options, timeout] {
+    options->has_timeout = timeout->count() > 0;
+    runner = [options] { return RunReward(*options); };
+  });
 }
 
 }  // namespace tandem::commands

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/config/load.h"
 #include "common/http/http_flags.h"
 #include "common/model/families/family_table.h"
@@ -28,6 +29,12 @@ void MakePathsAbsolute(config::v1::RunConfig& config) {
   make_absolute(config.mutable_model()->mutable_path());
   make_absolute(config.mutable_model()->mutable_family_file());
   if (config.has_critic()) make_absolute(config.mutable_critic()->mutable_model()->mutable_path());
+  if (config.has_teacher()) {
+    make_absolute(config.mutable_teacher()->mutable_path());
+    for (auto& teacher : *config.mutable_teacher()->mutable_teachers()) {
+      make_absolute(teacher.mutable_path());
+    }
+  }
   const auto make_reward_absolute = [&](auto& reward) {
     make_absolute(reward.mutable_path());
     if (reward.has_model()) make_absolute(reward.mutable_model()->mutable_path());
@@ -109,8 +116,8 @@ void AddResumeOption(CLI::App& command, RunOptions& options) {
                    "refused from then on");
   command
       .add_option("--allow-changed", options.allow_changed,
-                  "With --resume: inputs that may differ from the checkpoint's: config, tokenizer, "
-                  "chat_template, data, test_data")
+                  absl::StrCat("With --resume: inputs that may differ from the checkpoint's: ",
+                               absl::StrJoin(driver::InputKinds(), ", ")))
       ->delimiter(',')
       ->needs("--resume")
       ->check(CLI::IsMember(driver::InputKinds()));

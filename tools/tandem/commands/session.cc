@@ -53,21 +53,17 @@ absl::Status Session::Open(const config::v1::RunConfig& config, const SessionOpt
     }
     cluster_options.replica_ranks = options.replica_ranks;
     cluster_options.trace = options.trace;
-    if (options.rewarder != nullptr) {
-      for (const auto& model : options.rewarder->served_models()) {
-        cluster_options.served_folders.push_back({model.name, model.path});
-      }
-    }
+    cluster_options.served_folders = options.served_folders;
     ASSIGN_OR_RETURN(cluster_, driver::LocalCluster::Start(config, cluster_options));
     trainer_address = cluster_->trainer_address();
     replicas = cluster_->replicas();
     fleet_options.members = [this] { return cluster_->RestartEnded(); };
   } else {
-    if (options.rewarder != nullptr && !options.rewarder->served_models().empty()) {
-      const driver::Rewarder::ServedModel model = options.rewarder->served_models().front();
+    if (!options.served_folders.empty()) {
+      const driver::ServedFolder& folder = options.served_folders.front();
       return Misuse(absl::InvalidArgumentError(
-          absl::StrCat(model.key, ".model.endpoint: expected HOST:PORT of a rollout that serves ",
-                       model.path, " (tandem-rollout --model), or --local to serve it here")));
+          absl::StrCat(folder.key, ".endpoint: expected HOST:PORT of a rollout that serves ",
+                       folder.path, " (tandem-rollout --model), or --local to serve it here")));
     }
     if (options.needs_trainer && trainer_address.empty()) {
       return Misuse(absl::InvalidArgumentError(
@@ -97,9 +93,6 @@ absl::Status Session::Open(const config::v1::RunConfig& config, const SessionOpt
           << replica.id << " at " << replica.address;
     }
   }
-  if (options.rewarder != nullptr) {
-    RETURN_IF_ERROR(ConnectRewardModels(*options.rewarder));
-  }
   if (options.needs_trainer) {
     trainer_ =
         std::make_unique<driver::TrainerClient>(trainer_address, fleet_options.request_timeout,
@@ -113,14 +106,6 @@ absl::Status Session::Open(const config::v1::RunConfig& config, const SessionOpt
     // Generation ends with what it has; a training step is let finish.
     if (fleet_ != nullptr) fleet_->AbortAll();
   });
-  return absl::OkStatus();
-}
-
-absl::Status Session::ConnectRewardModels(driver::Rewarder& rewarder) {
-  for (const auto& model : rewarder.served_models()) {
-    RETURN_IF_ERROR(rewarder.Connect(model.name, cluster_->AddressOf(model.name),
-                                     [this] { return termination_.received() != 0; }));
-  }
   return absl::OkStatus();
 }
 

@@ -8,14 +8,15 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/rpc/termination_signal.h"
 #include "tandem/config/v1/run_config.pb.h"
 #include "tools/tandem/driver/endpoint_list.h"
 #include "tools/tandem/driver/local_cluster.h"
-#include "tools/tandem/driver/rewarder.h"
 #include "tools/tandem/driver/rollout_fleet.h"
+#include "tools/tandem/driver/served_folder.h"
 #include "tools/tandem/driver/trainer_client.h"
 
 namespace tandem::commands {
@@ -31,8 +32,8 @@ struct SessionOptions {
   std::string openai_listen;           // likewise
   std::vector<int64_t> replica_ranks;  // likewise
   bool trace = false;                  // likewise
-  // Its reward models are served here with `local`, and connected to; null: there are none.
-  driver::Rewarder* rewarder = nullptr;
+  // Served here with `local`; otherwise an error, which names the key.
+  std::vector<driver::ServedFolder> served_folders;
   // Receives a line for each replica that joins or leaves, from any thread.
   std::function<void(const std::string&)> note;
 };
@@ -57,6 +58,11 @@ class Session {
   };
   absl::Status Drive(DriveOptions options);
 
+  // Of the rollouts of SessionOptions::served_folders; must not outlive the session.
+  driver::AddressOfServed address_of_served() {
+    return [this](const std::string& name) { return cluster_->AddressOf(name); };
+  }
+
   driver::TrainerClient& trainer() { return *trainer_; }
   driver::RolloutFleet& fleet() { return *fleet_; }
   driver::RolloutFleet* fleet_or_null() { return fleet_.get(); }
@@ -78,7 +84,6 @@ class Session {
   }
 
  private:
-  absl::Status ConnectRewardModels(driver::Rewarder& rewarder);
   // Releases the trainer and, if this process is still its driver, the rollouts.
   void EndRun();
 

@@ -186,6 +186,7 @@ absl::StatusOr<driver::RunIdentity> IdentityOf(const std::string& command,
   if (inputs.rewarder != nullptr) {
     RETURN_IF_ERROR(driver::AddRewardInputs(inputs.config.reward(), out.inputs));
   }
+  RETURN_IF_ERROR(driver::AddTeacherInputs(inputs.config, out.inputs));
   out.allow_changed = {options.allow_changed.begin(), options.allow_changed.end()};
   return out;
 }
@@ -229,6 +230,17 @@ int64_t LongestScored(Kind kind, const RunInputs& inputs) {
     }
   }
   return static_cast<int64_t>(longest);
+}
+
+// The folders of teachers and reward models that have no endpoint.
+std::vector<driver::ServedFolder> ServedFolders(const RunInputs& inputs) {
+  std::vector<driver::ServedFolder> out;
+  if (inputs.rewarder != nullptr) out = inputs.rewarder->served_folders();
+  if (inputs.teachers == nullptr) return out;
+  for (driver::ServedFolder& folder : inputs.teachers->served_folders()) {
+    out.push_back(std::move(folder));
+  }
+  return out;
 }
 
 absl::Status RunTraining(Kind kind, const RunOptions& options, DryRunOptions dry_run) {
@@ -293,14 +305,17 @@ absl::Status RunTraining(Kind kind, const RunOptions& options, DryRunOptions dry
                .openai_listen = options.openai_listen,
                .replica_ranks = options.replica_ranks,
                .trace = options.trace,
-               .rewarder = inputs.rewarder.get(),
+               .served_folders = ServedFolders(inputs),
                .note = [&progress](const std::string& text) { progress.Note(text); }})));
+  if (inputs.rewarder != nullptr) {
+    RETURN_IF_ERROR(session.Explain(inputs.rewarder->Connect(
+        session.address_of_served(), [&session] { return session.interrupted(); })));
+  }
   if (inputs.teachers != nullptr) {
-    RETURN_IF_ERROR(session.Explain(inputs.teachers->Start(
-        {.local = options.local,
-         .longest_sequence = LongestScored(kind, inputs),
-         .interrupted = [&session] { return session.interrupted(); },
-         .note = [&progress](const std::string& text) { progress.Note(text); }})));
+    RETURN_IF_ERROR(session.Explain(
+        inputs.teachers->Connect({.address_of = session.address_of_served(),
+                                  .longest_sequence = LongestScored(kind, inputs),
+                                  .interrupted = [&session] { return session.interrupted(); }})));
   }
   RETURN_IF_ERROR(session.Explain(
       session.Drive({.run_id = start.run_id,

@@ -128,7 +128,7 @@ absl::Status CheckInputs(const RunIdentity& run, v1::DriverState& state,
   notes.push_back(
       absl::StrCat("resuming with changed inputs, as --allow-changed permits:\n  ", lines));
   if (state.has_ahead()) {
-    for (const char* kind : {kDataInput, kTokenizerInput, kChatTemplateInput}) {
+    for (const char* kind : {kDataInput, kTokenizerInput, kChatTemplateInput, kTeacherInput}) {
       if (changes.kinds.count(kind) == 0) continue;
       notes.push_back("dropping the checkpoint's samples for the next step");
       state.clear_ahead();

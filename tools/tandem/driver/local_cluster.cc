@@ -109,7 +109,7 @@ absl::Status LocalCluster::AwaitReady(Member& member, const std::string& health_
       member.address = *std::move(address);
       return absl::OkStatus();
     }
-    RETURN_IF_ERROR(AllRun(absl::ZeroDuration(), /*with_rollouts=*/true));
+    RETURN_IF_ERROR(AllRun(absl::ZeroDuration(), /*with_rollouts=*/true, /*with_served=*/true));
     if (options_.interrupted && options_.interrupted()) return absl::CancelledError("interrupted");
     if (absl::Now() >= deadline) {
       return absl::DeadlineExceededError(
@@ -175,8 +175,7 @@ std::vector<std::pair<std::string, std::string>> RankEnvironment(int64_t rank, i
 absl::StatusOr<LocalCluster::Member> LocalCluster::SpawnRollout(
     size_t replica, int64_t size, const std::vector<std::string>& gpus, const std::string& run_dir,
     std::vector<std::string> argv) {
-  const std::string name =
-      absl::StrCat(options_.name.empty() ? "rollout" : options_.name, "-", replica);
+  const std::string name = absl::StrCat("rollout-", replica);
   argv.insert(argv.end(), {"--set", absl::StrCat("rollout.tensor_model_parallel_size=", size)});
   std::vector<Member> ranks;
   int port = 0;
@@ -214,6 +213,7 @@ absl::StatusOr<std::vector<LocalCluster::Member>> LocalCluster::SpawnServed(
                "--set", "rollout.tensor_model_parallel_size=1", "--set", "rollout.max_model_len=0",
                "--set", "rollout.cpus=\"\"", "--set", absl::StrCat("rollout.threads=", threads)},
               std::move(environment), run_dir));
+    member.is_served = true;
     members.push_back(std::move(member));
   }
   return members;
@@ -228,8 +228,7 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(
     return absl::PermissionDeniedError(
         absl::StrCat("cannot create the folder ", run_dir, "/logs: ", error.message()));
   }
-  const std::string config_path =
-      absl::StrCat(run_dir, "/logs/", options.name.empty() ? "config" : options.name, ".yaml");
+  const std::string config_path = absl::StrCat(run_dir, "/logs/config.yaml");
   RETURN_IF_ERROR(io::WriteFileAtomically(config_path, config::ToYaml(config)));
 
   ASSIGN_OR_RETURN(const GpuPlacement gpus,
@@ -327,10 +326,12 @@ std::vector<RolloutFleet::Replica> LocalCluster::Up() const {
   return out;
 }
 
-std::string LocalCluster::AddressOf(const std::string& served_name) const {
+std::string LocalCluster::AddressOf(const std::string& served_name) {
   absl::MutexLock lock(&mu_);
-  for (const Member& member : members_) {
-    if (!member.is_rollout && member.process->name() == served_name) return member.address;
+  for (Member& member : members_) {
+    if (!member.is_served || member.process->name() != served_name) continue;
+    if (!is_stopping_) RestartIfEnded(member);
+    return member.address;
   }
   return "";
 }
@@ -403,10 +404,10 @@ void LocalCluster::RestartIfEnded(Member& rollout) {
 }
 
 absl::Status LocalCluster::Health(absl::Duration settle) {
-  return AllRun(settle, /*with_rollouts=*/!options_.restart_rollouts);
+  return AllRun(settle, /*with_rollouts=*/!options_.restart_rollouts, /*with_served=*/false);
 }
 
-absl::Status LocalCluster::AllRun(absl::Duration settle, bool with_rollouts) {
+absl::Status LocalCluster::AllRun(absl::Duration settle, bool with_rollouts, bool with_served) {
   // The loss of one process soon ends others. Name all that ended, those killed by a signal first,
   // because they are the likely cause.
   const absl::Time deadline = absl::Now() + settle;
@@ -418,7 +419,7 @@ absl::Status LocalCluster::AllRun(absl::Duration settle, bool with_rollouts) {
       absl::MutexLock lock(&mu_);
       std::vector<Member*> processes;
       for (Member& member : members_) {
-        if (member.is_rollout && !with_rollouts) continue;
+        if ((member.is_rollout && !with_rollouts) || (member.is_served && !with_served)) continue;
         processes.push_back(&member);
         for (Member& rank : member.followers) processes.push_back(&rank);
       }

@@ -17,28 +17,20 @@
 #include "common/rpc/child_process.h"
 #include "tandem/config/v1/run_config.pb.h"
 #include "tools/tandem/driver/rollout_fleet.h"
+#include "tools/tandem/driver/served_folder.h"
 
 namespace tandem::driver {
-
-// A folder to serve besides the policy, by a rollout of its own that no trainer updates.
-struct ServedFolder {
-  std::string name;  // of the process
-  std::string path;
-};
 
 struct LocalClusterOptions {
   bool with_trainer = true;
   bool with_rollouts = true;
-  // Names the rollouts NAME-0, NAME-1... and their configuration logs/NAME.yaml, for a second cluster
-  // in one run_dir; empty: rollout-0..., logs/config.yaml.
-  std::string name;
   // Commit this Hugging Face folder as version 0 instead of waiting for a trainer.
   std::string rollout_model;
   // Deadline for every process to answer health checks.
   absl::Duration start_timeout = absl::Minutes(5);
   // Polled while waiting; true ends the start with CANCELLED.
   std::function<bool()> interrupted;
-  // RestartEnded() restarts rollouts; Health() then reports no error for them.
+  // RestartEnded() restarts the policy's rollouts; Health() then reports no error for them.
   bool restart_rollouts = false;
   // HOST:PORT of this process's metrics; empty: none. The trainer's ranks serve theirs on the next
   // ports, then the rollouts.
@@ -59,7 +51,7 @@ struct LocalClusterOptions {
 // Thread-safe.
 class LocalCluster {
  public:
-  // Writes `run_dir`/logs/config.yaml (options.name: NAME.yaml; the configuration as given) and starts the processes; their
+  // Writes `run_dir`/logs/config.yaml (the configuration as given) and starts the processes; their
   // output goes to `run_dir`/logs. Returns when all are healthy. A process that ends or does not
   // come up in time is an error that names it, how it ended, and the last lines of its log.
   static absl::StatusOr<std::unique_ptr<LocalCluster>> Start(const config::v1::RunConfig& config,
@@ -71,9 +63,9 @@ class LocalCluster {
   // The rollouts that are up.
   std::vector<RolloutFleet::Replica> replicas() const;
 
-  // Address of a served folder's rollout; empty for an unknown name. One that ends is an error of
-  // Health().
-  std::string AddressOf(const std::string& served_name) const;
+  // Address of a served folder's rollout, which it restarts as RestartEnded() does if it has ended:
+  // empty until it is up again, and for an unknown name. Health() reports no error for it.
+  std::string AddressOf(const std::string& served_name);
 
   // Restarts rollouts that have ended, with a growing pause while they fail to come up, and returns
   // those that are up. Does not wait for them.
@@ -96,7 +88,8 @@ class LocalCluster {
     rpc::ChildProcessOptions start;  // to restart it with
     std::string log_path;
     std::string ready_path;
-    bool is_rollout = false;
+    bool is_rollout = false;  // of the policy
+    bool is_served = false;   // of a served folder
     // The other tensor-parallel ranks of a rollout; this member is rank 0.
     std::vector<Member> followers;
     std::string address;  // empty until it is up
@@ -108,7 +101,7 @@ class LocalCluster {
   absl::StatusOr<Member> Spawn(const std::string& name, std::vector<std::string> argv,
                                std::vector<std::pair<std::string, std::string>> environment,
                                const std::string& run_dir);
-  absl::Status AllRun(absl::Duration settle, bool with_rollouts);
+  absl::Status AllRun(absl::Duration settle, bool with_rollouts, bool with_served);
   absl::Status AwaitReady(Member& member, const std::string& health_name, absl::Time deadline);
   std::vector<RolloutFleet::Replica> Up() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void RestartIfEnded(Member& rollout) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

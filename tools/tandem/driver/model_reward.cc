@@ -1,30 +1,20 @@
 #include "tools/tandem/driver/model_reward.h"
 
-#include <algorithm>
 #include <filesystem>
-#include <future>
 #include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/blocking_counter.h"
-#include "absl/time/clock.h"
 #include "common/config/summary.h"
 #include "common/io/model_config.h"
 #include "common/io/model_folder.h"
 #include "common/io/read_file.h"
 #include "common/model/reward_model_spec.h"
 #include "common/rewards/reward_range.h"
-#include "common/rpc/channel.h"
-#include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
-#include "tools/tandem/driver/poll_interval.h"
 
 namespace tandem::driver {
 namespace {
-
-// Calls of one group under way at a time: the engine batches them.
-constexpr size_t kWindow = 64;
 
 absl::StatusOr<bool> HasTokenizerOf(const std::string& policy, const std::string& model) {
   constexpr char kFile[] = "/tokenizer.json";
@@ -37,18 +27,7 @@ absl::StatusOr<bool> HasTokenizerOf(const std::string& policy, const std::string
   return of_policy == of_model;
 }
 
-bool IsBusyOrAway(const absl::Status& status) {
-  return absl::IsUnavailable(status) || absl::IsResourceExhausted(status);
-}
-
 }  // namespace
-
-struct ModelReward::Call {
-  rollout::v1::ScoreRequest request;
-  rollout::v1::ScoreResponse response;
-  std::unique_ptr<grpc::ClientContext> context;
-  absl::Status status = absl::UnavailableError("not called yet");
-};
 
 absl::StatusOr<std::unique_ptr<ModelReward>> ModelReward::Create(
     const config::v1::RunConfig& config, const config::v1::RewardModelConfig& model,
@@ -93,45 +72,42 @@ absl::Status ModelReward::ReadFolder(const config::v1::RunConfig& config, const 
 }
 
 absl::Status ModelReward::Check(absl::Duration timeout, const std::function<bool()>& interrupted) {
-  return endpoint_.empty() ? absl::OkStatus() : Connect(endpoint_, timeout, interrupted);
+  if (endpoint_.empty()) return absl::OkStatus();
+  return Connect(
+      absl::StrCat("the reward model at ", endpoint_), [endpoint = endpoint_] { return endpoint; },
+      timeout, interrupted);
 }
 
-absl::Status ModelReward::Connect(const std::string& address, absl::Duration timeout,
+absl::Status ModelReward::Connect(const std::string& name, std::function<std::string()> address,
+                                  absl::Duration timeout,
                                   const std::function<bool()>& interrupted) {
-  auto stub = rollout::v1::RolloutService::NewStub(rpc::MakeChannel(address));
-  const auto context = rpc::MakeContext(timeout, {.wait_for_ready = true});
-  rollout::v1::GetServerInfoResponse info;
-  auto call = std::async(std::launch::async, [&] {
-    return rpc::FromGrpcStatus(stub->GetServerInfo(context.get(), {}, &info));
+  auto client = std::make_unique<ScoreClient>(ScoreClient::Options{
+      .name = name,
+      .address = std::move(address),
+      .timeout = timeout_,
+      .timeout_key = "reward.timeout_s",
+      .interrupted = interrupted_,
   });
-  while (call.wait_for(absl::ToChronoMilliseconds(kPollInterval)) != std::future_status::ready) {
-    if (interrupted == nullptr || !interrupted()) continue;
-    context->TryCancel();
-    call.wait();
-    return absl::CancelledError("interrupted");
-  }
-  RETURN_IF_ERROR(call.get()) << "no rollout that serves a reward model answered at " << address
-                              << " within " << absl::FormatDuration(timeout);
+  ASSIGN_OR_RETURN(const rollout::v1::GetServerInfoResponse info,
+                   client->GetServerInfo(timeout, interrupted));
   if (!model::IsRewardArchitecture(info.architecture())) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "the rollout at ", address, " serves ", info.architecture(),
+        name, ": its rollout serves ", info.architecture(),
         ", expected a reward model (...ForSequenceClassification); correct the endpoint"));
   }
   if (tokenizer_ == nullptr && info.vocab_size() < policy_vocab_size_) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "the reward model at ", address, " has ", info.vocab_size(), " tokens, the policy ",
-        policy_vocab_size_,
+        name, " has ", info.vocab_size(), " tokens, the policy ", policy_vocab_size_,
         ": it has another tokenizer; state its folder too (model.path), so that texts are rendered "
         "for it"));
   }
   if (tokenizer_ == nullptr && info.max_model_len() < longest_) {
     return absl::FailedPreconditionError(
-        absl::StrCat("the reward model at ", address, " takes ", info.max_model_len(),
+        absl::StrCat(name, " takes ", info.max_model_len(),
                      " tokens, but data.max_prompt_length and the longest completion are ",
                      longest_, "; lower them, or raise rollout.max_model_len of the reward model"));
   }
-  address_ = address;
-  stub_ = std::move(stub);
+  client_ = std::move(client);
   return absl::OkStatus();
 }
 
@@ -160,65 +136,35 @@ absl::StatusOr<std::vector<uint32_t>> ModelReward::IdsOf(const Judged& judged) c
   return std::vector<uint32_t>(ids.begin(), ids.end());
 }
 
-void ModelReward::MakeCalls(std::vector<Call>& calls) const {
-  const absl::Time deadline = absl::Now() + timeout_;
-  while (true) {
-    std::vector<Call*> left;
-    for (Call& call : calls) {
-      if (IsBusyOrAway(call.status)) left.push_back(&call);
-    }
-    if (left.empty()) return;
-    for (size_t begin = 0; begin < left.size(); begin += kWindow) {
-      const size_t end = std::min(begin + kWindow, left.size());
-      absl::BlockingCounter counter(static_cast<int>(end - begin));
-      for (size_t i = begin; i < end; ++i) {
-        Call* const call = left[i];
-        call->context = rpc::MakeContext(
-            std::max<absl::Duration>(deadline - absl::Now(), absl::Milliseconds(1)));
-        call->response.Clear();
-        stub_->async()->Score(call->context.get(), &call->request, &call->response,
-                              [call, &counter](const grpc::Status& status) {
-                                call->status = rpc::FromGrpcStatus(status);
-                                counter.DecrementCount();
-                              });
-      }
-      counter.Wait();  // each call has a deadline
-    }
-    if (absl::Now() + kPollInterval >= deadline || (interrupted_ && interrupted_())) return;
-    const bool is_incomplete = std::any_of(
-        left.begin(), left.end(), [](const Call* call) { return IsBusyOrAway(call->status); });
-    if (is_incomplete) absl::SleepFor(kPollInterval);
-  }
-}
-
-Score ModelReward::ScoreOf(const Call& call) const {
+Score ModelReward::ScoreOf(const absl::StatusOr<rollout::v1::ScoreResponse>& response) const {
   Score score;
-  const std::string place = absl::StrCat("the reward model at ", address_, ": ");
-  if (!call.status.ok()) {
-    score.failure = absl::Status(call.status.code(), absl::StrCat(place, call.status.message()));
-  } else if (call.response.class_logits_size() != 1) {
-    score.failure = absl::InternalError(
-        absl::StrCat(place, "expected one logit, found ", call.response.class_logits_size()));
-  } else if (const double logit = call.response.class_logits(0); rewards::IsReward(logit)) {
+  if (!response.ok()) {
+    score.failure = response.status();
+  } else if (response->class_logits_size() != 1) {
+    score.failure = absl::InternalError(absl::StrCat(
+        client_->name(), ": expected one logit, found ", response->class_logits_size()));
+  } else if (const double logit = response->class_logits(0); rewards::IsReward(logit)) {
     score.reward = logit;
   } else {
-    score.failure = absl::InternalError(absl::StrCat(place, rewards::ExpectedReward(logit)));
+    score.failure =
+        absl::InternalError(absl::StrCat(client_->name(), ": ", rewards::ExpectedReward(logit)));
   }
   return score;
 }
 
 absl::StatusOr<std::vector<Score>> ModelReward::Judge(const std::vector<Judged>& completions) {
-  if (stub_ == nullptr) return absl::InternalError("the reward model is not connected yet");
-  std::vector<Call> calls(completions.size());
+  if (client_ == nullptr) return absl::InternalError("the reward model is not connected yet");
+  std::vector<rollout::v1::ScoreRequest> requests(completions.size());
   for (size_t i = 0; i < completions.size(); ++i) {
     const absl::StatusOr<std::vector<uint32_t>> ids = IdsOf(completions[i]);
     if (!ids.ok()) return StatusBuilder(ids.status()) << RowName(*completions[i].prompt);
-    calls[i].request.mutable_token_ids()->Add(ids->begin(), ids->end());
+    requests[i].mutable_token_ids()->Add(ids->begin(), ids->end());
   }
-  MakeCalls(calls);
-  if (interrupted_ && interrupted_()) return absl::CancelledError("interrupted");
   std::vector<Score> scores;
-  for (const Call& call : calls) scores.push_back(ScoreOf(call));
+  for (const auto& response : client_->Score(std::move(requests), ScoreClient::OnError::kGoOn)) {
+    scores.push_back(ScoreOf(response));
+  }
+  if (interrupted_ && interrupted_()) return absl::CancelledError("interrupted");
   return scores;
 }
 

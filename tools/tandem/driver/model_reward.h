@@ -13,8 +13,9 @@
 #include "absl/time/time.h"
 #include "common/tokenizer/tokenizer.h"
 #include "tandem/config/v1/run_config.pb.h"
-#include "tandem/rollout/v1/rollout_service.grpc.pb.h"
+#include "tandem/rollout/v1/rollout_service.pb.h"
 #include "tools/tandem/driver/reward_source.h"
+#include "tools/tandem/driver/score_client.h"
 
 namespace tandem::driver {
 
@@ -28,7 +29,8 @@ class ModelReward : public RewardSource {
  public:
   // Reads the folder that `model` names, if any, and connects nowhere. INVALID_ARGUMENT and
   // UNIMPLEMENTED for a folder that is no reward model with one label, FAILED_PRECONDITION if the run's
-  // prompts or episodes cannot be rendered for it.
+  // prompts or episodes cannot be rendered for it. Once `interrupted`, which may be null, is true, calls
+  // end with CANCELLED.
   static absl::StatusOr<std::unique_ptr<ModelReward>> Create(
       const config::v1::RunConfig& config, const config::v1::RewardModelConfig& model,
       std::function<bool()> interrupted);
@@ -36,24 +38,21 @@ class ModelReward : public RewardSource {
   // The folder to serve; empty: a rollout at the configured endpoint serves it.
   const std::string& path_to_serve() const { return path_to_serve_; }
 
-  // Checks that the rollout at `address` serves a reward model that fits the run, and uses it from now
-  // on. Waits up to `timeout` for it; CANCELLED soon after `interrupted` is true. Call before Judge().
-  absl::Status Connect(const std::string& address, absl::Duration timeout,
-                       const std::function<bool()>& interrupted);
+  // Checks that the rollout at `address` (see ScoreClient) serves a reward model that fits the run, and
+  // uses it from now on. `name`: of the reward model, for errors. Waits up to `timeout` for it; CANCELLED
+  // soon after `interrupted` is true. Call before Judge().
+  absl::Status Connect(const std::string& name, std::function<std::string()> address,
+                       absl::Duration timeout, const std::function<bool()>& interrupted);
 
   // Connects to the configured endpoint, if there is one.
   absl::Status Check(absl::Duration timeout, const std::function<bool()>& interrupted) override;
   absl::StatusOr<std::vector<Score>> Judge(const std::vector<Judged>& completions) override;
 
  private:
-  struct Call;
-
   ModelReward() = default;
   absl::Status ReadFolder(const config::v1::RunConfig& config, const std::string& path);
   absl::StatusOr<std::vector<uint32_t>> IdsOf(const Judged& judged) const;
-  // Makes the calls, at most kWindow at a time, and repeats those that find the rollout busy or away.
-  void MakeCalls(std::vector<Call>& calls) const;
-  Score ScoreOf(const Call& call) const;
+  Score ScoreOf(const absl::StatusOr<rollout::v1::ScoreResponse>& response) const;
 
   std::string endpoint_;       // configured; empty: none
   std::string path_to_serve_;  // empty: none
@@ -62,8 +61,7 @@ class ModelReward : public RewardSource {
   int64_t longest_ = 0;  // tokens of prompt and completion
   std::function<bool()> interrupted_;
   std::unique_ptr<tokenizer::Tokenizer> tokenizer_;  // null: the policy's ids are used
-  std::string address_;
-  std::unique_ptr<rollout::v1::RolloutService::Stub> stub_;  // null until Connect()
+  std::unique_ptr<ScoreClient> client_;              // null until Connect()
 };
 
 }  // namespace tandem::driver

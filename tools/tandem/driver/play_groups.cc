@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "common/status/status_macros.h"
 #include "tools/tandem/driver/group_run.h"
 #include "tools/tandem/driver/poll_interval.h"
@@ -15,6 +17,8 @@ namespace {
 
 // Threads that advance episodes; none waits for an environment.
 constexpr int64_t kMaxThreads = 8;
+// From the cancellation of a request to its end.
+constexpr absl::Duration kCancelTimeout = absl::Minutes(1);
 
 // The groups hold it too, for their last callback may outlast the wait.
 struct Inbox {
@@ -105,8 +109,14 @@ absl::StatusOr<std::vector<Group>> PlayGroups(std::vector<Prompt> prompts, Rollo
     inbox->mu.AssertHeld();
     return inbox->num_requests == 0;
   };
-  inbox->mu.Await(absl::Condition(&all_returned));
+  const bool have_returned =
+      inbox->mu.AwaitWithTimeout(absl::Condition(&all_returned), kCancelTimeout);
   RETURN_IF_ERROR(inbox->error);
+  if (!have_returned) {
+    return absl::DeadlineExceededError(absl::StrCat(
+        "expected the requests of episodes to end with them; ", inbox->num_requests, " still run ",
+        absl::FormatDuration(kCancelTimeout), " after they were cancelled"));
+  }
   return std::move(inbox->groups);
 }
 

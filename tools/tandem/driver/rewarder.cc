@@ -37,27 +37,31 @@ class WeightedRewarder : public Rewarder {
     return absl::OkStatus();
   }
 
-  std::vector<ServedModel> served_models() const override {
-    std::vector<ServedModel> out;
+  std::vector<ServedFolder> served_folders() const override {
+    std::vector<ServedFolder> out;
     for (size_t i = 0; i < parts_.size(); ++i) {
       const auto* const model = dynamic_cast<const ModelReward*>(parts_[i].source.get());
       if (model == nullptr || model->path_to_serve().empty()) continue;
-      out.push_back({NameOfPart(i), parts_[i].config.key, model->path_to_serve()});
+      out.push_back({NameOfPart(i), parts_[i].config.key + ".model", model->path_to_serve()});
     }
     return out;
   }
 
-  absl::Status Connect(const std::string& name, const std::string& address,
+  absl::Status Connect(const AddressOfServed& address_of,
                        const std::function<bool()>& interrupted) override {
     for (size_t i = 0; i < parts_.size(); ++i) {
       auto* const model = dynamic_cast<ModelReward*>(parts_[i].source.get());
-      if (model == nullptr || NameOfPart(i) != name) continue;
-      const absl::Status status = model->Connect(address, kRewardServiceWait, interrupted);
-      if (status.ok() || absl::IsCancelled(status)) return status;
+      if (model == nullptr || model->path_to_serve().empty()) continue;
+      const absl::Status status = model->Connect(
+          absl::StrCat("the reward model ", model->path_to_serve()),
+          [address_of, name = NameOfPart(i)] { return address_of(name); }, kRewardServiceWait,
+          interrupted);
+      if (status.ok()) continue;
+      if (absl::IsCancelled(status)) return status;
       return absl::Status(status.code(),
                           absl::StrCat(parts_[i].config.key, ": ", status.message()));
     }
-    return absl::NotFoundError(absl::StrCat("no reward model is named ", name));
+    return absl::OkStatus();
   }
 
   absl::Status Judge(std::vector<Group>& groups) override {

@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "tandem/config/v1/run_config.pb.h"
 #include "tools/tandem/driver/completion.h"
+#include "tools/tandem/driver/served_folder.h"
 
 namespace tandem::driver {
 
@@ -22,8 +23,8 @@ inline constexpr absl::Duration kRewardServiceWait = absl::Seconds(60);
 class Rewarder {
  public:
   // Starts no process and connects nowhere. What Python functions print is appended to `log_path`;
-  // empty: this process's stderr. Once `interrupted`, which may be null, is true, judges retry no
-  // more. INVALID_ARGUMENT for an unknown name, a bad pattern, `service` without an endpoint, `none`,
+  // empty: this process's stderr. Once `interrupted`, which may be null, is true, requests to judges
+  // and reward models end. INVALID_ARGUMENT for an unknown name, a bad pattern, `service` without an endpoint, `none`,
   // or what else is wrong with a reward; names the key.
   static absl::StatusOr<std::unique_ptr<Rewarder>> Create(
       const config::v1::RunConfig& config, const std::string& log_path = "",
@@ -38,18 +39,12 @@ class Rewarder {
     return absl::OkStatus();
   }
 
-  // A folder of a reward model that a rollout must serve.
-  struct ServedModel {
-    std::string name;  // of the rollout: "reward-model-0"
-    std::string key;   // of the configuration
-    std::string path;
-  };
-  // Those without an endpoint. Connect() each before Judge().
-  virtual std::vector<ServedModel> served_models() const { return {}; }
+  // The folders of reward models without an endpoint, each to be served by a rollout; Connect() before
+  // Judge().
+  virtual std::vector<ServedFolder> served_folders() const { return {}; }
 
-  // Uses the rollout at `address` for the served model of that name. Errors: those of
-  // ModelReward::Connect(), with the key.
-  virtual absl::Status Connect(const std::string& /*name*/, const std::string& /*address*/,
+  // Uses the rollouts that serve them. Errors: those of ModelReward::Connect(), with the key.
+  virtual absl::Status Connect(const AddressOfServed& /*address_of*/,
                                const std::function<bool()>& /*interrupted*/ = nullptr) {
     return absl::OkStatus();
   }

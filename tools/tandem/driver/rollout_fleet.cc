@@ -91,6 +91,7 @@ RolloutFleet::RolloutFleet(std::vector<Replica> replicas, Options options)
 
 RolloutFleet::~RolloutFleet() {
   monitor_.reset();
+  EndHeartbeats();
   std::vector<std::shared_ptr<Job>> waiting;
   {
     absl::MutexLock lock(&mu_);
@@ -218,10 +219,11 @@ std::shared_ptr<RolloutFleet::Link> RolloutFleet::Pick(const std::set<std::strin
 }
 
 void RolloutFleet::Place(const std::shared_ptr<Job>& job) {
-  std::shared_ptr<Link> link;
+  rollout::v1::RolloutService::Stub* stub = nullptr;  // of the job's link, which outlives the call
   absl::Status end;
   {
     absl::MutexLock lock(&mu_);
+    std::shared_ptr<Link> link;
     const absl::Time now = absl::Now();
     if (is_aborting_) {
       job->group.Abort();
@@ -250,13 +252,14 @@ void RolloutFleet::Place(const std::shared_ptr<Job>& job) {
       job->cost = job->group.cost();
       link->outstanding_tokens += job->cost;
       link->jobs.insert(job.get());
+      stub = link->stub.get();
     }
   }
-  if (link == nullptr) {
+  if (stub == nullptr) {
     Finish(job, std::move(end));
     return;
   }
-  GenerateCall::Start(*link->stub, *job->context, job->group, job->on_tokens,
+  GenerateCall::Start(*stub, *job->context, job->group, job->on_tokens,
                       [this, job](absl::Status status) { OnCallDone(job, std::move(status)); });
 }
 

@@ -48,7 +48,7 @@ class RolloutFleet {
   };
 
   RolloutFleet(std::vector<Replica> replicas, Options options);
-  // Cancels all requests and waits for them to end.
+  // Cancels all requests and heartbeats and waits for them to end.
   ~RolloutFleet();
   // Tells the replicas that the run has ended, so that another run can take them at once. Call it
   // while this driver holds the trainer's lease: afterwards the replicas may be its successor's.
@@ -134,9 +134,11 @@ class RolloutFleet {
 
  private:
   struct Heartbeat;
-  // Makes one for every replica.
+  // Makes one for every replica, which gRPC's threads must not own.
   std::vector<std::shared_ptr<Heartbeat>> MakeHeartbeats(absl::Duration timeout)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Cancels those under way and waits for their end.
+  void EndHeartbeats();
   struct Job;
   // A connection to a replica, and the jobs that run there.
   struct Link {
@@ -167,6 +169,10 @@ class RolloutFleet {
   std::map<std::string, std::shared_ptr<Link>> links_ ABSL_GUARDED_BY(mu_);  // by replica id
   std::set<std::shared_ptr<Job>> jobs_ ABSL_GUARDED_BY(mu_);                 // unfinished
   std::vector<std::shared_ptr<Job>> waiting_ ABSL_GUARDED_BY(mu_);           // for a replica
+  // Replaced or removed. gRPC's threads leave them to Tick() and the destructor: a thread of gRPC that
+  // destroys the last channel waits for itself. The same holds for heartbeats.
+  std::vector<std::shared_ptr<Link>> retired_links_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::shared_ptr<Heartbeat>> heartbeats_ ABSL_GUARDED_BY(mu_);  // sent, perhaps ended
   bool is_aborting_ ABSL_GUARDED_BY(mu_) = false;
   int64_t retried_requests_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t kept_tokens_ ABSL_GUARDED_BY(mu_) = 0;

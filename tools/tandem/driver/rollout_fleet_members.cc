@@ -1,4 +1,5 @@
 // RolloutFleet's membership: replicas that join and leave, and the weight updates to them.
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -31,6 +32,7 @@ void RolloutFleet::OnChange() {
       if (link == nullptr || !(link->replica == replica.address)) {
         if (link != nullptr) {
           for (Job* job : link->jobs) job->context->TryCancel();
+          retired_links_.push_back(std::move(link));
         }
         link = std::make_shared<Link>();
         link->replica = replica.address;
@@ -44,7 +46,9 @@ void RolloutFleet::OnChange() {
     }
     for (const std::string& id : gone) {
       membership_.Forget(id);
-      links_.erase(id);
+      const auto link = links_.find(id);
+      retired_links_.push_back(std::move(link->second));
+      links_.erase(link);
     }
     notes = membership_.TakeNotes();
     waited.swap(waiting_);
@@ -64,6 +68,13 @@ void RolloutFleet::Tick() {
     membership_.SetMembers(members, now);
   }
   OnChange();
+  std::vector<std::shared_ptr<Link>> unused;
+  absl::MutexLock lock(&mu_);
+  const auto first_unused =
+      std::partition(retired_links_.begin(), retired_links_.end(),
+                     [](const std::shared_ptr<Link>& link) { return !link->jobs.empty(); });
+  unused.assign(first_unused, retired_links_.end());
+  retired_links_.erase(first_unused, retired_links_.end());
 }
 
 void RolloutFleet::SetTrainer(int64_t incarnation, const std::string& run_id) {
@@ -76,6 +87,7 @@ void RolloutFleet::SetTrainer(int64_t incarnation, const std::string& run_id) {
 // A GetServerInfo call to a replica, which counts as a heartbeat of its trainer's driver.
 struct RolloutFleet::Heartbeat {
   std::shared_ptr<Link> link;
+  bool has_ended = false;  // guarded by the fleet's lock
   std::unique_ptr<grpc::ClientContext> context;
   rollout::v1::GetServerInfoRequest request;
   rollout::v1::GetServerInfoResponse response;
@@ -98,15 +110,37 @@ std::vector<std::shared_ptr<RolloutFleet::Heartbeat>> RolloutFleet::MakeHeartbea
 }
 
 void RolloutFleet::SendHeartbeats() {
-  std::vector<std::shared_ptr<Heartbeat>> heartbeats;
+  std::vector<std::shared_ptr<Heartbeat>> heartbeats, ended;
   {
     absl::MutexLock lock(&mu_);
     // If replicas may change, the monitor's polls are the heartbeats.
     if (trainer_incarnation_ == 0 || options_.replicas_may_change) return;
+    const auto first_ended = std::partition(
+        heartbeats_.begin(), heartbeats_.end(),
+        [](const std::shared_ptr<Heartbeat>& heartbeat) { return !heartbeat->has_ended; });
+    ended.assign(first_ended, heartbeats_.end());
+    heartbeats_.erase(first_ended, heartbeats_.end());
     heartbeats = MakeHeartbeats(kInfoTimeout);
+    heartbeats_.insert(heartbeats_.end(), heartbeats.begin(), heartbeats.end());
   }
-  // Each owns itself until its response or deadline.
-  for (const auto& heartbeat : heartbeats) heartbeat->Send([heartbeat](const grpc::Status&) {});
+  for (const auto& heartbeat : heartbeats) {
+    heartbeat->Send([this, sent = heartbeat.get()](const grpc::Status&) {
+      absl::MutexLock lock(&mu_);
+      sent->has_ended = true;
+    });
+  }
+}
+
+void RolloutFleet::EndHeartbeats() {
+  absl::MutexLock lock(&mu_);
+  for (const auto& heartbeat : heartbeats_) heartbeat->context->TryCancel();
+  const auto all_ended = [this] {
+    mu_.AssertHeld();
+    return std::all_of(heartbeats_.begin(), heartbeats_.end(),
+                       [](const auto& heartbeat) { return heartbeat->has_ended; });
+  };
+  // Each is cancelled and has a deadline, so this wait ends.
+  mu_.Await(absl::Condition(&all_ended));
 }
 
 void RolloutFleet::EndRun() {

@@ -4,11 +4,14 @@
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/config/teacher.h"
 #include "common/hash/hasher.h"
+#include "common/io/model_folder.h"
 #include "common/io/read_file.h"
 #include "common/status/status_macros.h"
 #include "tools/tandem/driver/reward_parts.h"
@@ -78,7 +81,7 @@ absl::Status AddTokenizer(const std::string& folder, RunInputs& inputs) {
 
 std::vector<std::string> InputKinds() {
   return {kConfigInput, kFamilyFileInput, kTokenizerInput, kChatTemplateInput,
-          kDataInput,   kTestDataInput,   kRewardInput};
+          kDataInput,   kTestDataInput,   kRewardInput,    kTeacherInput};
 }
 
 absl::StatusOr<RunInputs> DigestModelInputs(const config::v1::RunConfig& config) {
@@ -118,6 +121,28 @@ absl::Status AddRewardInputs(const config::v1::RewardConfig& config, RunInputs& 
   return absl::OkStatus();
 }
 
+absl::Status AddTeacherInputs(const config::v1::RunConfig& config, RunInputs& inputs) {
+  const std::vector<config::TeacherSource> teachers = config::TeachersOf(config);
+  if (teachers.empty()) Add(kTeacherInput, "", "", inputs);
+  if (std::all_of(teachers.begin(), teachers.end(),
+                  [](const config::TeacherSource& teacher) { return teacher.path.empty(); })) {
+    return absl::OkStatus();
+  }
+  for (const config::TeacherSource& teacher : teachers) {
+    if (teacher.path.empty()) {
+      Add(kTeacherInput, teacher.endpoint, "", inputs);
+      continue;
+    }
+    RETURN_IF_ERROR(AddFile(kTeacherInput, teacher.path + "/config.json", inputs));
+    absl::StatusOr<io::ModelFolder> folder = io::ModelFolder::Open(teacher.path);
+    RETURN_IF_ERROR(folder.status()) << teacher.key << ".path";
+    std::set<std::string> files;
+    for (const std::string& name : folder->names()) files.insert(folder->FileOf(name));
+    for (const std::string& file : files) RETURN_IF_ERROR(AddFile(kTeacherInput, file, inputs));
+  }
+  return absl::OkStatus();
+}
+
 InputChanges CompareInputs(const RunInputs& expected, const RunInputs& found) {
   using Files = std::vector<const v1::InputDigest*>;
   std::map<std::string, std::pair<Files, Files>> kinds;
@@ -126,8 +151,8 @@ InputChanges CompareInputs(const RunInputs& expected, const RunInputs& found) {
   InputChanges out;
   for (const auto& [kind, files] : kinds) {
     const auto& [was, is] = files;
-    const bool may_lack =
-        kind == kTestDataInput || kind == kRewardInput || kind == kFamilyFileInput;
+    const bool may_lack = kind == kTestDataInput || kind == kRewardInput ||
+                          kind == kFamilyFileInput || kind == kTeacherInput;
     if (may_lack && (was.empty() || is.empty())) continue;
     for (size_t i = 0; i < std::max(was.size(), is.size()); ++i) {
       const std::string before = i < was.size() ? was[i]->digest() : "";

@@ -1,5 +1,6 @@
 // The inputs of a run besides its weights: the model's configuration, family file, tokenizer and
-// chat template, the data, and the files of its rewards. A checkpoint stores their digests, to detect a resume with other inputs.
+// chat template, the data, the files of its rewards, and its teachers' folders. A checkpoint stores
+// their digests, to detect a resume with other inputs.
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_RUN_INPUTS_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_RUN_INPUTS_H_
 
@@ -22,6 +23,7 @@ inline constexpr char kChatTemplateInput[] = "chat_template";
 inline constexpr char kDataInput[] = "data";
 inline constexpr char kTestDataInput[] = "test_data";
 inline constexpr char kRewardInput[] = "reward";
+inline constexpr char kTeacherInput[] = "teacher";
 std::vector<std::string> InputKinds();
 
 using RunInputs = std::vector<v1::InputDigest>;
@@ -39,6 +41,11 @@ void AddDataInputs(const char* kind, const std::vector<DataFile>& files, RunInpu
 // if there are none. Only for runs that compute rewards.
 absl::Status AddRewardInputs(const config::v1::RewardConfig& config, RunInputs& inputs);
 
+// Adds the digests of the teachers' folders: config.json and the weights, which are read whole. A teacher
+// at an endpoint is no input, unless others are folders; a run without a teacher adds an entry without a
+// digest.
+absl::Status AddTeacherInputs(const config::v1::RunConfig& config, RunInputs& inputs);
+
 // Differences between a run's inputs and those of a checkpoint.
 struct InputChanges {
   std::set<std::string> kinds;
@@ -46,8 +53,8 @@ struct InputChanges {
 };
 
 // A kind is equal if its files have the same content in the same order; their paths do not matter.
-// Compares test_data, reward and family_file only if both have them: evaluations may be turned on
-// and off, and older releases saved no digests of the latter two.
+// Compares test_data, reward, family_file and teacher only if both have them: evaluations may be turned
+// on and off, and older releases saved no digests of the others.
 InputChanges CompareInputs(const RunInputs& expected, const RunInputs& found);
 
 }  // namespace tandem::driver

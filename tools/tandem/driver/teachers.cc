@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
-#include "common/config/load.h"
+#include "common/model/reward_model_spec.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/trace.h"
 #include "tools/tandem/driver/episode_sequences.h"
@@ -80,15 +80,15 @@ std::string NameOf(const config::TeacherSource& source) {
                              : absl::StrCat("the teacher ", source.path);
 }
 
-// A rollout of one rank that serves the teacher's folder.
-config::v1::RunConfig TeacherRollout(const config::v1::RunConfig& run, const std::string& path) {
-  config::v1::RunConfig out = run;
-  *out.mutable_teacher() = config::DefaultRunConfig().teacher();
-  out.mutable_model()->set_path(path);
-  out.mutable_model()->set_random_init(false);
-  out.mutable_rollout()->set_replicas(1);
-  out.mutable_rollout()->set_tensor_model_parallel_size(1);
-  return out;
+std::string ServedName(size_t index) { return absl::StrCat("teacher-", index); }
+
+rollout::v1::ScoreRequest RequestOf(const std::vector<uint32_t>& ids, double temperature,
+                                    int32_t num_top_logprobs) {
+  rollout::v1::ScoreRequest request;
+  request.mutable_token_ids()->Add(ids.begin(), ids.end());
+  request.set_temperature(temperature);
+  request.set_num_top_logprobs(num_top_logprobs);
+  return request;
 }
 
 }  // namespace
@@ -112,7 +112,7 @@ class Teachers::ScopedCall {
 Teachers::Teachers(const config::v1::RunConfig& config, const Policy& policy)
     : config_(config), vocab_size_(policy.vocab_size) {
   for (config::TeacherSource& source : config::TeachersOf(config)) {
-    teachers_.push_back({std::move(source), nullptr, nullptr});
+    teachers_.push_back({std::move(source), nullptr});
   }
 }
 
@@ -161,66 +161,56 @@ absl::Status Teachers::CheckRows(const PromptSource& rows) const {
   return absl::OkStatus();
 }
 
-absl::Status Teachers::StartLocal(size_t index, const StartOptions& options) {
-  Teacher& teacher = teachers_[index];
-  if (!options.local) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(teacher.source.key,
-                     ".path: needs --local, which starts the teacher; without "
-                     "it give ",
-                     teacher.source.key,
-                     ".endpoint, HOST:PORT of a rollout that serves the folder "
-                     "(tandem-rollout --model DIR)"));
+std::vector<ServedFolder> Teachers::served_folders() const {
+  std::vector<ServedFolder> out;
+  for (size_t i = 0; i < teachers_.size(); ++i) {
+    const config::TeacherSource& source = teachers_[i].source;
+    if (!source.path.empty()) out.push_back({ServedName(i), source.key, source.path});
   }
-  LocalClusterOptions cluster;
-  cluster.with_trainer = false;
-  cluster.rollout_model = teacher.source.path;
-  cluster.start_timeout = options.timeout;
-  cluster.interrupted = options.interrupted;
-  cluster.restart_rollouts = true;
-  cluster.name = teachers_.size() == 1 ? "teacher" : absl::StrCat("teacher-", index);
-  cluster.note = options.note;
-  absl::StatusOr<std::unique_ptr<LocalCluster>> started =
-      LocalCluster::Start(TeacherRollout(config_, teacher.source.path), cluster);
-  RETURN_IF_ERROR(started.status()) << teacher.source.key << ".path";
-  teacher.cluster = *std::move(started);
-  return absl::OkStatus();
+  return out;
 }
 
-absl::Status Teachers::CheckServer(const Teacher& teacher, const StartOptions& options) const {
-  const std::string key = teacher.source.key + (teacher.cluster == nullptr ? ".endpoint" : ".path");
+absl::Status Teachers::CheckServer(const Teacher& teacher, const ConnectOptions& options) const {
+  const std::string name = NameOf(teacher.source);
+  const std::string key =
+      teacher.source.key + (teacher.source.path.empty() ? ".endpoint" : ".path");
   const absl::StatusOr<rollout::v1::GetServerInfoResponse> info =
-      teacher.client->GetServerInfo(options.timeout);
+      teacher.client->GetServerInfo(options.timeout, options.interrupted);
   RETURN_IF_ERROR(info.status()) << key;
+  if (model::IsRewardArchitecture(info->architecture())) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s: expected a language model, found the reward model %s at %s", key,
+                        info->architecture(), name));
+  }
   if (info->vocab_size() != vocab_size_) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "%s: expected a model with the policy's vocabulary of %d tokens, found %d at %s", key,
-        vocab_size_, info->vocab_size(), NameOf(teacher.source)));
+        vocab_size_, info->vocab_size(), name));
   }
   if (info->max_model_len() < options.longest_sequence) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "%s: expected a teacher that takes the run's longest sequence, %d tokens; %s takes %d (its "
         "positions, rollout.max_model_len or its cache)",
-        key, options.longest_sequence, NameOf(teacher.source), info->max_model_len()));
+        key, options.longest_sequence, name, info->max_model_len()));
   }
   return absl::OkStatus();
 }
 
-absl::Status Teachers::Start(const StartOptions& options) {
+absl::Status Teachers::Connect(const ConnectOptions& options) {
   for (size_t i = 0; i < teachers_.size(); ++i) {
     Teacher& teacher = teachers_[i];
-    if (!teacher.source.path.empty()) {
-      RETURN_IF_ERROR(StartLocal(i, options));
-    }
-    TeacherClient::Options client;
+    ScoreClient::Options client;
     client.name = NameOf(teacher.source);
     client.timeout = absl::Seconds(config_.teacher().timeout_s());
+    client.timeout_key = "teacher.timeout_s";
     client.interrupted = options.interrupted;
-    client.address = [cluster = teacher.cluster.get(), endpoint = teacher.source.endpoint] {
-      if (cluster == nullptr) return endpoint;
-      const std::vector<RolloutFleet::Replica> up = cluster->RestartEnded();
-      return up.empty() ? std::string() : up.front().address;
-    };
+    if (teacher.source.path.empty()) {
+      client.address = [endpoint = teacher.source.endpoint] { return endpoint; };
+    } else {
+      client.address = [address_of = options.address_of, name = ServedName(i)] {
+        return address_of(name);
+      };
+    }
     teacher.client = std::make_unique<TeacherClient>(std::move(client));
     RETURN_IF_ERROR(CheckServer(teacher, options));
   }
@@ -228,7 +218,7 @@ absl::Status Teachers::Start(const StartOptions& options) {
 }
 
 absl::StatusOr<std::vector<rollout::v1::ScoreResponse>> Teachers::ScoreEach(
-    const std::vector<const Prompt*>& prompts, std::vector<TeacherClient::Request> requests) {
+    const std::vector<const Prompt*>& prompts, std::vector<rollout::v1::ScoreRequest> requests) {
   const ScopedCall call(*this);
   std::map<size_t, std::vector<size_t>> by_teacher;
   for (size_t i = 0; i < requests.size(); ++i) {
@@ -238,7 +228,7 @@ absl::StatusOr<std::vector<rollout::v1::ScoreResponse>> Teachers::ScoreEach(
   }
   std::vector<rollout::v1::ScoreResponse> out(requests.size());
   for (const auto& [teacher, indices] : by_teacher) {
-    std::vector<TeacherClient::Request> of_teacher;
+    std::vector<rollout::v1::ScoreRequest> of_teacher;
     for (const size_t i : indices) of_teacher.push_back(std::move(requests[i]));
     absl::StatusOr<std::vector<rollout::v1::ScoreResponse>> responses =
         teachers_[teacher].client->Score(of_teacher);
@@ -253,12 +243,12 @@ absl::Status Teachers::Score(std::vector<Group>& groups) {
   const double temperature =
       config_.rollout().temperature() > 0 ? config_.rollout().temperature() : 1.0;
   std::vector<const Prompt*> prompts;
-  std::vector<TeacherClient::Request> requests;
+  std::vector<rollout::v1::ScoreRequest> requests;
   for (const Group& group : groups) {
     for (const Completion& completion : group.completions) {
       for (const EpisodeSequence& sequence : SequencesOf(group.prompt.token_ids, completion)) {
         prompts.push_back(&group.prompt);
-        requests.push_back({IdsOf(sequence), temperature, 0});
+        requests.push_back(RequestOf(IdsOf(sequence), temperature, 0));
       }
     }
   }
@@ -285,8 +275,10 @@ absl::Status Teachers::Score(std::vector<Group>& groups) {
 absl::Status Teachers::ScoreTop(const std::vector<const Prompt*>& prompts,
                                 std::vector<common::v1::Sample>& samples) {
   const auto top_k = static_cast<int32_t>(config_.teacher().top_k());
-  std::vector<TeacherClient::Request> requests;
-  for (const common::v1::Sample& sample : samples) requests.push_back({IdsOf(sample), 1.0, top_k});
+  std::vector<rollout::v1::ScoreRequest> requests;
+  for (const common::v1::Sample& sample : samples) {
+    requests.push_back(RequestOf(IdsOf(sample), 1.0, top_k));
+  }
   ASSIGN_OR_RETURN(const std::vector<rollout::v1::ScoreResponse> responses,
                    ScoreEach(prompts, std::move(requests)));
   for (size_t i = 0; i < samples.size(); ++i) TakeTop(responses[i], top_k, samples[i]);

@@ -3,7 +3,7 @@
 //
 //   ASSIGN_OR_RETURN(std::unique_ptr<Teachers> teachers, Teachers::Create(config, policy));
 //   RETURN_IF_ERROR(teachers->CheckRows(prompts));
-//   RETURN_IF_ERROR(teachers->Start(options));
+//   RETURN_IF_ERROR(teachers->Connect(options));
 //   RETURN_IF_ERROR(teachers->Score(groups));
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_TEACHERS_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_TEACHERS_H_
@@ -24,13 +24,13 @@
 #include "tandem/common/v1/sample.pb.h"
 #include "tandem/config/v1/run_config.pb.h"
 #include "tools/tandem/driver/completion.h"
-#include "tools/tandem/driver/local_cluster.h"
 #include "tools/tandem/driver/prompt_source.h"
+#include "tools/tandem/driver/served_folder.h"
 #include "tools/tandem/driver/teacher_client.h"
 
 namespace tandem::driver {
 
-// Score() and ScoreTop() are thread-safe after Start().
+// Score() and ScoreTop() are thread-safe after Connect().
 class Teachers {
  public:
   struct Policy {
@@ -38,7 +38,7 @@ class Teachers {
     const tokenizer::Tokenizer* tokenizer = nullptr;  // null: its folder has none
   };
 
-  // Reads the teachers' folders; starts and connects nothing. Returns null if the configuration has
+  // Reads the teachers' folders; connects nowhere. Returns null if the configuration has
   // no teacher. INVALID_ARGUMENT if a folder's model has another vocabulary than the policy: another
   // size, or, if both have a tokenizer, other tokens; or if teacher.top_k is larger.
   static absl::StatusOr<std::unique_ptr<Teachers>> Create(const config::v1::RunConfig& config,
@@ -48,16 +48,19 @@ class Teachers {
   // tokens would not fit in a message.
   absl::Status CheckRows(const PromptSource& rows) const;
 
-  struct StartOptions {
-    bool local = false;            // start the teachers that are folders
+  // The folders of teachers without an endpoint, each to be served by a rollout.
+  std::vector<ServedFolder> served_folders() const;
+
+  struct ConnectOptions {
+    AddressOfServed address_of;    // of the rollouts that serve served_folders()
     int64_t longest_sequence = 0;  // tokens of the longest sequence that will be scored
     std::function<bool()> interrupted;
-    std::function<void(const std::string&)> note;  // receives messages about restarts
-    absl::Duration timeout = absl::Minutes(5);     // for a teacher to come up
+    absl::Duration timeout = absl::Minutes(5);  // for a teacher to answer
   };
-  // Starts the folders' teachers and waits for the others. INVALID_ARGUMENT if a teacher has another
-  // vocabulary or takes only shorter sequences; UNAVAILABLE or DEADLINE_EXCEEDED without an answer.
-  absl::Status Start(const StartOptions& options);
+  // Waits for every teacher. INVALID_ARGUMENT if one serves a reward model, has another vocabulary or
+  // takes only shorter sequences; UNAVAILABLE or DEADLINE_EXCEEDED without an answer; CANCELLED after an
+  // interrupt, which also ends later calls.
+  absl::Status Connect(const ConnectOptions& options);
 
   // Sets teacher_logprobs of every completion, at rollout.temperature. Errors: TeacherClient::Score().
   absl::Status Score(std::vector<Group>& groups);
@@ -73,20 +76,18 @@ class Teachers {
  private:
   struct Teacher {
     config::TeacherSource source;
-    std::unique_ptr<LocalCluster> cluster;  // null: the teacher runs elsewhere
-    std::unique_ptr<TeacherClient> client;
+    std::unique_ptr<TeacherClient> client;  // null until Connect()
   };
   // Counts the time in which calls are under way.
   class ScopedCall;
 
   Teachers(const config::v1::RunConfig& config, const Policy& policy);
-  absl::Status StartLocal(size_t index, const StartOptions& options);
-  absl::Status CheckServer(const Teacher& teacher, const StartOptions& options) const;
+  absl::Status CheckServer(const Teacher& teacher, const ConnectOptions& options) const;
   // INVALID_ARGUMENT without one.
   absl::StatusOr<size_t> TeacherOf(const Prompt& prompt) const;
   // Scores with each row's teacher; the responses are in the order of the requests.
   absl::StatusOr<std::vector<rollout::v1::ScoreResponse>> ScoreEach(
-      const std::vector<const Prompt*>& prompts, std::vector<TeacherClient::Request> requests);
+      const std::vector<const Prompt*>& prompts, std::vector<rollout::v1::ScoreRequest> requests);
 
   const config::v1::RunConfig config_;
   const int64_t vocab_size_;

@@ -75,7 +75,8 @@ absl::Status Judge::Check(absl::Duration patience, const std::function<bool()>& 
   const absl::Time until = absl::Now() + patience;
   while (true) {
     if (interrupted && interrupted()) return absl::CancelledError("interrupted");
-    const JudgeAnswer answer = AskJudge(options_.endpoint, body, absl::Now() + options_.timeout);
+    const JudgeAnswer answer =
+        AskJudge(options_.endpoint, body, absl::Now() + options_.timeout, interrupted);
     if (answer.text.ok()) return absl::OkStatus();
     const absl::Duration pause =
         std::min(answer.retry_after.value_or(options_.first_pause), kLongestPause);
@@ -123,7 +124,8 @@ absl::StatusOr<double> Judge::Ask(const std::string& body, const std::string& ke
   absl::Duration pause = options_.first_pause;
   for (int64_t left = options_.retries;; --left) {
     if (interrupted()) return absl::CancelledError("interrupted");
-    JudgeAnswer answer = AskJudge(options_.endpoint, body, absl::Now() + options_.timeout);
+    JudgeAnswer answer =
+        AskJudge(options_.endpoint, body, absl::Now() + options_.timeout, options_.interrupted);
     if (answer.text.ok()) {
       if (const std::optional<double> reward = RewardIn(*answer.text); reward.has_value()) {
         KeepInCache(key, *answer.text);

@@ -62,10 +62,11 @@ class Judge {
 
   // Asks for a judgement of a fixed text, which must be answered, with or without a score, and reads
   // the cache's file. Asks again for up to `patience` while the judge cannot be reached or is busy;
-  // CANCELLED soon after `interrupted`, which may be null, is true, but for a request under way.
+  // CANCELLED soon after `interrupted`, which may be null, is true.
   absl::Status Check(absl::Duration patience, const std::function<bool()>& interrupted);
 
-  // Returns the reward of each text, or why there is none after all retries. Equal requests are made
+  // Returns the reward of each text, or why there is none after all retries; CANCELLED soon after
+  // options.interrupted is true. Equal requests are made
   // once, also by several callers. Bytes that are no UTF-8 go out as U+FFFD.
   std::vector<absl::StatusOr<double>> Score(absl::Span<const JudgedText> texts);
 

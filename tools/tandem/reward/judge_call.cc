@@ -76,19 +76,22 @@ bool IsPassing(int code) {
 
 }  // namespace
 
-JudgeAnswer AskJudge(const JudgeEndpoint& judge, const std::string& body, absl::Time deadline) {
+JudgeAnswer AskJudge(const JudgeEndpoint& judge, const std::string& body, absl::Time deadline,
+                     const std::function<bool()>& cancelled) {
   http::PostRequest request{.url = judge.url, .body = body};
   request.headers.emplace_back("Accept", "application/json");
   if (!judge.api_key.empty()) {
     request.headers.emplace_back("Authorization", absl::StrCat("Bearer ", judge.api_key));
   }
-  const absl::StatusOr<http::Response> response = http::Post(std::move(request), deadline);
+  const absl::StatusOr<http::Response> response =
+      http::Post(std::move(request), deadline, cancelled);
   const std::string place = absl::StrCat("the judge at ", judge.url.ToString());
   if (!response.ok()) {
     // A certificate that is not accepted will not be accepted later.
     return {.text = absl::Status(response.status().code(),
                                  absl::StrCat(place, ": ", response.status().message())),
-            .may_retry = !absl::IsUnauthenticated(response.status())};
+            .may_retry = !absl::IsUnauthenticated(response.status()) &&
+                         !absl::IsCancelled(response.status())};
   }
   if (response->code != 200) {
     const bool is_passing = IsPassing(response->code);

@@ -92,6 +92,10 @@ extern std::vector<rollout::v1::RecordedCall> calls;
 extern int64_t incarnation;
 }  // namespace tandem::driver::recorded_episode_example
 
+namespace tandem::driver::score_client_example {
+extern std::vector<rollout::v1::ScoreRequest> requests;
+}  // namespace tandem::driver::score_client_example
+
 namespace tandem::driver::skipped_steps_example {
 using namespace driver_names;
 extern std::function<void(const std::string&)> note;
@@ -105,14 +109,14 @@ extern std::function<void(absl::Status)> on_error;
 }  // namespace tandem::driver::task_pool_example
 
 namespace tandem::driver::teacher_client_example {
-extern std::vector<TeacherClient::Request> requests;
+extern std::vector<rollout::v1::ScoreRequest> requests;
 }  // namespace tandem::driver::teacher_client_example
 
 namespace tandem::driver::teachers_example {
 using namespace driver_names;
 extern Teachers::Policy policy;
 extern PromptSource prompts;
-extern Teachers::StartOptions options;
+extern Teachers::ConnectOptions options;
 extern std::vector<Group> groups;
 }  // namespace tandem::driver::teachers_example
 

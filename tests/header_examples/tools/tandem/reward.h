@@ -2,6 +2,7 @@
 #ifndef TANDEM_TESTS_HEADER_EXAMPLES_TOOLS_TANDEM_REWARD_H_
 #define TANDEM_TESTS_HEADER_EXAMPLES_TOOLS_TANDEM_REWARD_H_
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,7 @@ extern header_examples::AnyFunction Score;
 namespace tandem::reward::judge_call_example {
 extern JudgeEndpoint endpoint;
 extern std::string body;
+extern std::function<bool()> interrupted;
 extern header_examples::AnyFunction WaitAndRetry;
 }  // namespace tandem::reward::judge_call_example
 

@@ -204,6 +204,23 @@ TEST_P(ExactGenerationTest, SamplesOfAGroupDiffer) {
   EXPECT_EQ(different.size(), 16u);
 }
 
+TEST_P(ExactGenerationTest, ATurnThatComesBackComputesOnlyWhatIsNew) {
+  StartRandom(Options(), GroupedSpec());
+  GenerationRequest request = RandomRequest();
+  request.prompt_ids = Prompt(37, 1, 700);
+  request.n = 1;
+  request.max_tokens = 9;
+  for (int turn = 0; turn < 6; ++turn) {
+    const SampleChunk sample = Generate(request);
+    ExpectTrainersLogProbs(request, sample);
+    const auto computed = static_cast<int64_t>(request.prompt_ids.size()) - 4;
+    if (turn > 0) EXPECT_EQ(sample.num_cached_tokens, computed);
+    request.prompt_ids.insert(request.prompt_ids.end(), sample.token_ids.begin(),
+                              sample.token_ids.end());
+    for (int32_t id : {7, 8, 9}) request.prompt_ids.push_back(id);
+  }
+}
+
 TEST_P(ExactGenerationTest, APromptInTheCacheIsComputedAnewUnderNewWeights) {
   StartRandom(Options(), GroupedSpec());
   GenerationRequest request = RandomRequest();

@@ -115,6 +115,75 @@ TEST(BlockManagerTest, TheLeastRecentlyUsedContentsGoFirst) {
   blocks.Release(second);
 }
 
+TEST(BlockManagerTest, ATailIsTakenOnceByTokensThatContinueIt) {
+  BlockManager blocks(4, 4);
+  const BlockHash parent = ChainHash(blocks.root(), Tokens(4));
+  const int32_t block = *blocks.Allocate();
+  blocks.KeepTail({block}, parent, Tokens(3, 4));
+  blocks.Release(block);
+  EXPECT_EQ(blocks.num_free(), 4);
+  EXPECT_TRUE(blocks.TakeTail(parent, Tokens(2, 4)).blocks.empty());
+  EXPECT_TRUE(blocks.TakeTail(parent, Tokens(5, 5)).blocks.empty());
+  EXPECT_TRUE(blocks.TakeTail(blocks.root(), Tokens(5, 4)).blocks.empty());
+
+  const Tail tail = blocks.TakeTail(parent, Tokens(5, 4));
+
+  EXPECT_EQ(tail.blocks, std::vector<int32_t>{block});
+  EXPECT_EQ(tail.num_tokens, 3);
+  EXPECT_EQ(blocks.num_free(), 3);
+  EXPECT_FALSE(blocks.IsShared(block));
+  EXPECT_TRUE(blocks.TakeTail(parent, Tokens(5, 4)).blocks.empty());
+}
+
+TEST(BlockManagerTest, TailsOfOneParentAreKeptUntilTheirBlocksAreNeeded) {
+  BlockManager blocks(3, 4);
+  const auto keep = [&](int32_t first) {
+    const int32_t block = *blocks.Allocate();
+    blocks.KeepTail({block}, blocks.root(), Tokens(3, first));
+    blocks.Release(block);
+  };
+  keep(0);
+  keep(10);
+  keep(10);  // equal tails are kept once
+  EXPECT_EQ(blocks.num_free(), 3);
+  const int32_t free = *blocks.Allocate();
+  const Tail tail = blocks.TakeTail(blocks.root(), Tokens(4, 10));
+  ASSERT_EQ(tail.blocks.size(), 1u);
+  const int32_t needed = *blocks.Allocate();
+  EXPECT_NE(free, needed);
+  EXPECT_NE(tail.blocks[0], needed);
+  EXPECT_TRUE(blocks.TakeTail(blocks.root(), Tokens(4, 0)).blocks.empty());
+  EXPECT_EQ(blocks.num_free(), 0);
+}
+
+TEST(BlockManagerTest, FullBlocksOutliveTails) {
+  BlockManager blocks(2, 4);
+  Fill(blocks, Tokens(4));
+  const int32_t block = *blocks.Allocate();
+  blocks.KeepTail({block}, blocks.root(), Tokens(3, 10));
+  blocks.Release(block);
+  EXPECT_EQ(*blocks.Allocate(), block);
+  EXPECT_EQ(blocks.MatchPrefix(Tokens(4), 4).blocks.size(), 1u);
+}
+
+TEST(BlockManagerTest, ATailNeedsTheBlocksOfAllGroups) {
+  BlockManager blocks(2, 4, {0, 6});
+  const int32_t a = *blocks.Allocate();
+  const int32_t b = *blocks.Allocate();
+  blocks.KeepTail({a, b}, blocks.root(), Tokens(2));
+  blocks.Release(b);
+  blocks.Release(a);
+  EXPECT_EQ(*blocks.Allocate(), b);  // the one that was released first
+  EXPECT_TRUE(blocks.TakeTail(blocks.root(), Tokens(3)).blocks.empty());
+  blocks.Release(b);
+  const int32_t again = *blocks.Allocate();
+  const int32_t other = *blocks.Allocate();
+  blocks.KeepTail({again, other}, blocks.root(), Tokens(2));
+  blocks.Release(again);
+  blocks.Release(other);
+  EXPECT_EQ(blocks.TakeTail(blocks.root(), Tokens(3)).blocks.size(), 2u);
+}
+
 TEST(BlockManagerTest, EqualContentsAreKnownOnce) {
   BlockManager blocks(4, 4);
   Fill(blocks, Tokens(4));

@@ -39,6 +39,14 @@ class SchedulerTest : public ::testing::Test {
     s.num_prompt_tokens = num_prompt_tokens;
     return &s;
   }
+  // The next turn of an episode: all its tokens, and `count` new ones.
+  Sequence* Continue(const Sequence& turn, int64_t count) {
+    Sequence* s = Make(0);
+    s->tokens = turn.tokens;
+    for (int64_t i = 0; i < count; ++i) s->tokens.push_back(50 + static_cast<int32_t>(i));
+    s->num_prompt_tokens = s->num_tokens();
+    return s;
+  }
   Sequence* Add(int64_t num_prompt_tokens, int32_t first_token = -1) {
     Sequence* s = Make(num_prompt_tokens, first_token);
     scheduler_->Add(s);
@@ -380,6 +388,121 @@ TEST_F(SchedulerTest, AKnownPromptIsFoundAlthoughItsBlocksHaveLeftTheWindow) {
     EXPECT_EQ(b->num_cached, 20);
     Step();
   }
+}
+
+TEST_F(SchedulerTest, ASequenceThatContinuesAnEndedOneComputesOnlyWhatIsNew) {
+  for (const std::vector<int64_t>& windows :
+       std::vector<std::vector<int64_t>>{{0}, {6}, {0, 6}, {0, 1, 9}}) {
+    Start(100, {}, windows);
+    Sequence* turn = Add(6);
+    for (int i = 0; i < 5; ++i) Step();
+    scheduler_->Remove(turn);  // 10 of its 11 tokens are computed: two blocks and half of one
+    EXPECT_EQ(blocks_->num_free(), 100);
+
+    Sequence* next = Continue(*turn, 2);
+    scheduler_->Add(next);
+
+    EXPECT_THAT(Step(), ElementsAre(std::pair(next, 3)));
+    EXPECT_EQ(next->num_cached, 10);
+    EXPECT_EQ(scheduler_->stats().num_cached_tokens, 10);
+    scheduler_->Remove(next);
+    EXPECT_EQ(blocks_->num_free(), 100);
+  }
+}
+
+TEST_F(SchedulerTest, OneSequenceTakesOverTheLastBlock) {
+  Start(100, {});
+  Sequence* turn = Add(6);
+  for (int i = 0; i < 5; ++i) Step();
+  scheduler_->Remove(turn);
+  Sequence* a = Continue(*turn, 2);
+  Sequence* b = Continue(*turn, 2);
+  scheduler_->Add(a);
+  scheduler_->Add(b);
+  EXPECT_THAT(Step(), ElementsAre(std::pair(a, 3), std::pair(b, 5)));
+  EXPECT_EQ(b->num_cached, 8);
+}
+
+TEST_F(SchedulerTest, OtherTokensDoNotFindTheLastBlock) {
+  Start(100, {});
+  Sequence* turn = Add(6);
+  for (int i = 0; i < 5; ++i) Step();
+  scheduler_->Remove(turn);
+  Sequence* other = Continue(*turn, 2);
+  other->tokens[9] = 99;
+  scheduler_->Add(other);
+  EXPECT_THAT(Step(), ElementsAre(std::pair(other, 5)));
+}
+
+TEST_F(SchedulerTest, OlderWeightsLeaveNoLastBlock) {
+  Start(100, {});
+  Sequence* kept = Add(6);
+  Sequence* ended = Add(6);
+  for (int i = 0; i < 5; ++i) Step();
+  scheduler_->Remove(ended);
+  kept->may_publish = false;
+  blocks_->SetRoot(RootHash("m", 2, ""));
+  scheduler_->Remove(kept);
+  for (const Sequence* turn : {kept, ended}) {
+    Sequence* next = Continue(*turn, 1);
+    scheduler_->Add(next);
+    EXPECT_THAT(Step(), ElementsAre(std::pair(next, 12)));
+    scheduler_->Remove(next);
+  }
+}
+
+TEST_F(SchedulerTest, AForkThatEndsLeavesTheSharedBlockToTheOther) {
+  Start(100, {});
+  Sequence* a = Add(6);
+  Step();
+  Sequence* b = Make(6);
+  b->arrival = a->arrival;
+  b->index = 1;
+  b->tokens = a->tokens;
+  scheduler_->Fork(*a, b);
+  scheduler_->Remove(a);
+  Sequence* next = Continue(*a, 1);
+  scheduler_->Add(next);
+  EXPECT_THAT(Step(), ElementsAre(std::pair(b, 1), std::pair(next, 4)));
+}
+
+TEST_F(SchedulerTest, EpisodesReturnUnderAnyLoad) {
+  int64_t num_cached = 0;
+  const std::vector<int64_t> kWindows[] = {{0}, {6}, {0, 6}, {0, 1, 9}};
+  for (uint32_t seed = 0; seed < 120; ++seed) {
+    std::mt19937 random(seed);
+    sequences_.clear();
+    const SchedulerOptions options{.max_num_seqs = 1 + seed % 7,
+                                   .max_num_batched_tokens = 1 + seed % 13};
+    const std::vector<int64_t>& windows = kWindows[seed % std::size(kWindows)];
+    const int64_t num_blocks =
+        1 + seed % 20 +
+        model::MaxBlocksAtOnce(windows, 26, options.max_num_batched_tokens, kBlockSize);
+    Start(num_blocks, options, windows);
+    std::map<Sequence*, int> turns_left;
+    for (int i = 0; i < 8; ++i) {
+      Sequence* s = Make(1 + random() % 6, /*first_token=*/random() % 2 == 0 ? 5 : -1);
+      scheduler_->Add(s);
+      turns_left[s] = 3;
+    }
+    int steps = 0;
+    while (!turns_left.empty()) {
+      ASSERT_LT(++steps, 5000) << "seed " << seed;
+      ASSERT_FALSE(Step().empty()) << "seed " << seed;
+      for (const auto& [s, left] : std::map<Sequence*, int>(turns_left)) {
+        if (s->num_sampled() < 3) continue;
+        scheduler_->Remove(s);
+        turns_left.erase(s);
+        if (left == 0) continue;
+        Sequence* next = Continue(*s, 1 + random() % 2);
+        scheduler_->Add(next);
+        turns_left[next] = left - 1;
+      }
+    }
+    EXPECT_EQ(blocks_->num_free(), num_blocks);
+    num_cached += scheduler_->stats().num_cached_tokens;
+  }
+  EXPECT_GT(num_cached, 0);
 }
 
 TEST_F(SchedulerTest, EveryRequestEndsUnderAnyLoad) {

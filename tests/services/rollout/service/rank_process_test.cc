@@ -52,6 +52,30 @@ TEST_F(RankProcessTest, ServesAsOneRankAndSaysWhereItsRanksAre) {
   }
 }
 
+// Its logits are those of transformers.
+TEST_F(RankProcessTest, ServesARewardModel) {
+  const char* const source = std::getenv("TANDEM_SOURCE");
+  const std::string folder = absl::StrCat(source == nullptr ? "." : source,
+                                          "/tests/services/rollout/engine/reward_models");
+  const nlohmann::json golden =
+      nlohmann::json::parse(testing::ReadWhole(folder + "/golden.json"))["llama"];
+  model_ = folder + "/llama";
+  Start(2, 60);
+  for (size_t i = 0; i < golden["sequences"].size(); ++i) {
+    v1::ScoreRequest request;
+    for (const nlohmann::json& id : golden["sequences"][i]) request.add_token_ids(id);
+    v1::ScoreResponse response;
+    const auto context = rpc::MakeContext(kTimeout);
+    ASSERT_OK(rpc::FromGrpcStatus(stub_->Score(context.get(), request, &response)));
+    ASSERT_EQ(response.class_logits_size(), 1);
+    EXPECT_NEAR(response.class_logits(0), golden["logits"][i].get<double>(), 1e-5) << i;
+    EXPECT_EQ(response.logprobs_size(), 0);
+  }
+  std::vector<uint32_t> ids;
+  EXPECT_THAT(Generate(1, ids),
+              testing::StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("reward model")));
+}
+
 struct Fault {
   const char* name;
   int signal;

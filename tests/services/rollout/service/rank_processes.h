@@ -46,7 +46,7 @@ class RankProcessTest : public ::testing::Test {
       options.name = absl::StrCat("rank ", rank);
       options.argv = {testing::BinaryPath("tandem-rollout"),
                       "--model",
-                      testing::TestData(kStories),
+                      model_,
                       "--listen",
                       "127.0.0.1:0",
                       "--ready-file",
@@ -114,6 +114,7 @@ class RankProcessTest : public ::testing::Test {
   }
 
   const testing::TempFolder folder_;
+  std::string model_ = testing::TestData(kStories);  // to serve
   std::vector<std::unique_ptr<rpc::ChildProcess>> ranks_;
   std::string address_;
   std::unique_ptr<v1::RolloutService::Stub> stub_;

@@ -443,8 +443,8 @@ TEST(Cli, ABenchmarkMayBeShort) {
   EXPECT_EQ(batch.exit_code, 0) << batch.err;
   EXPECT_EQ(groups.exit_code, 0) << groups.err;
   ASSERT_EQ(episodes.exit_code, 0) << episodes.err;
-  // The second turn's prompt of 25 tokens finds the block of 16 that the first one filled.
-  EXPECT_EQ(nlohmann::json::parse(episodes.out)["cached_prompt_ratio"], 16.0 / 25.0);
+  // The second turn's prompt of 25 tokens finds what the first one computed: all but the last of its 24.
+  EXPECT_EQ(nlohmann::json::parse(episodes.out)["cached_prompt_ratio"], 23.0 / 25.0);
 }
 
 TEST(Cli, RewardAnswersEachLine) {

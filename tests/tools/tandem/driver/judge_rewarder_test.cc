@@ -235,7 +235,7 @@ class ModelRewarderTest : public ::testing::Test {
 TEST_F(ModelRewarderTest, SendsTheIdsThatWereSampled) {
   ASSERT_OK_AND_ASSIGN(auto rewarder, Rewarder::Create(config_));
   ASSERT_OK(rewarder->Check(absl::Seconds(30)));
-  EXPECT_THAT(rewarder->served_models(), ::testing::IsEmpty());
+  EXPECT_THAT(rewarder->served_folders(), ::testing::IsEmpty());
   server_.SetBusy(3);
   std::vector<Group> groups = Groups(1);
   ASSERT_OK(rewarder->Judge(groups));

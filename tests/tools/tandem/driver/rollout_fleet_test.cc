@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <future>
 #include <limits>
 #include <map>
@@ -14,6 +15,7 @@
 
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "common/rpc/server.h"
 #include "tests/fakes/fake_generator.h"
 #include "tests/support/run_processes.h"
 #include "tests/support/status_matchers.h"
@@ -181,6 +183,44 @@ TEST_F(RolloutFleetTest, HeartbeatsReachEveryReplica) {
   fleet_->SetTrainer(7);
   fleet_->SendHeartbeats();
   EXPECT_TRUE(Eventually([&] { return one.heard_of == 7 && two.heard_of == 7; }, kPatience));
+}
+
+// Its GetServerInfo lasts until the call is cancelled.
+class SilentRollout final : public rollout::v1::RolloutService::Service {
+ public:
+  SilentRollout() {
+    auto server = rpc::Server::Start({.listen = "127.0.0.1:0", .role = "rollout"}, {this});
+    EXPECT_OK(server.status());
+    server_ = *std::move(server);
+  }
+  grpc::Status GetServerInfo(grpc::ServerContext* context, const rollout::v1::GetServerInfoRequest*,
+                             rollout::v1::GetServerInfoResponse*) override {
+    was_called = true;
+    EXPECT_TRUE(Eventually([context] { return context->IsCancelled(); }, kPatience));
+    was_cancelled = true;
+    return grpc::Status::OK;
+  }
+  const std::string& address() const { return server_->address(); }
+
+  std::atomic<bool> was_called = false;
+  std::atomic<bool> was_cancelled = false;
+
+ private:
+  std::unique_ptr<rpc::Server> server_;
+};
+
+// gRPC's thread that destroyed the last channel would wait for itself, and the process abort.
+TEST_F(RolloutFleetTest, HeartbeatsUnderWayEndWithTheFleet) {
+  SilentRollout silent;
+  replicas_ = {{"rollout-0", silent.address()}};
+  Start(/*replicas_may_change=*/false);
+  fleet_->SetTrainer(7);
+  fleet_->SendHeartbeats();
+  ASSERT_TRUE(Eventually([&] { return silent.was_called.load(); }, kPatience));
+
+  fleet_.reset();
+
+  EXPECT_TRUE(Eventually([&] { return silent.was_cancelled.load(); }, kPatience));
 }
 
 TEST_F(RolloutFleetTest, AReportedVersionOutOfRangeIsAnErrorThatNamesTheReplica) {

@@ -3,9 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+
 #include "common/config/load.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_folder.h"
+#include "tests/support/tiny_model.h"
 #include "tools/tandem/driver/driver_state.h"
 
 namespace tandem::driver {
@@ -122,6 +126,41 @@ TEST_F(RunInputsTest, IncludeEachPythonReward) {
   folder_.Write("b.py", "three");
   EXPECT_THAT(CompareInputs(before, digest()).lines,
               ElementsAre(AllOf(HasSubstr("reward"), HasSubstr("b.py"))));
+}
+
+TEST_F(RunInputsTest, IncludeTheFoldersOfTeachers) {
+  const auto digest = [this] {
+    RunInputs inputs;
+    EXPECT_OK(AddTeacherInputs(config_, inputs));
+    return inputs;
+  };
+  const RunInputs without = digest();
+  config_.mutable_teacher()->set_endpoint("there:5000");
+  EXPECT_THAT(digest(), IsEmpty());
+  config_.mutable_teacher()->clear_endpoint();
+  const std::string path = testing::WriteTinyModel(folder_);
+  const std::string header = R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})";
+  std::string length(8, '\0');
+  length[0] = static_cast<char>(header.size());
+  folder_.Write("model/model.safetensors", length + header + "1234");
+  config_.mutable_teacher()->set_path(path);
+  const RunInputs before = digest();
+  EXPECT_THAT(CompareInputs(without, before).kinds, ElementsAre("teacher"));
+  EXPECT_THAT(CompareInputs(before, without).kinds, ElementsAre("teacher"));
+  EXPECT_THAT(CompareInputs(before, digest()).kinds, IsEmpty());
+
+  std::filesystem::rename(path, folder_ / "moved");
+  config_.mutable_teacher()->set_path(folder_ / "moved");
+  EXPECT_THAT(CompareInputs(before, digest()).kinds, IsEmpty());
+  // One weight is another.
+  {
+    std::fstream weights(folder_ / "moved/model.safetensors",
+                         std::ios::in | std::ios::out | std::ios::binary);
+    weights.seekp(-1, std::ios::end);
+    weights.put('?');
+  }
+  EXPECT_THAT(CompareInputs(before, digest()).lines,
+              ElementsAre(AllOf(HasSubstr("teacher: "), HasSubstr("moved/model.safetensors"))));
 }
 
 TEST_F(RunInputsTest, TakeACheckpointThatHasNoDigestsOfRewardAndFamilyFile) {

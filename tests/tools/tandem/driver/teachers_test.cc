@@ -41,6 +41,8 @@ class FakeTeacher final : public v1::RolloutService::Service {
                              v1::GetServerInfoResponse* response) override {
     response->set_vocab_size(15);
     response->set_max_model_len(64);
+    absl::MutexLock lock(&mu_);
+    response->set_architecture(architecture_);
     return grpc::Status::OK;
   }
 
@@ -63,6 +65,10 @@ class FakeTeacher final : public v1::RolloutService::Service {
     absl::MutexLock lock(&mu_);
     answer_ = std::move(answer);
   }
+  void ServeArchitecture(const std::string& architecture) {
+    absl::MutexLock lock(&mu_);
+    architecture_ = architecture;
+  }
   std::vector<v1::ScoreRequest> requests() {
     absl::MutexLock lock(&mu_);
     return requests_;
@@ -71,6 +77,7 @@ class FakeTeacher final : public v1::RolloutService::Service {
 
  private:
   absl::Mutex mu_;
+  std::string architecture_ ABSL_GUARDED_BY(mu_) = "LlamaForCausalLM";
   std::vector<v1::ScoreRequest> requests_ ABSL_GUARDED_BY(mu_);
   std::function<grpc::Status(int, v1::ScoreResponse&)> answer_ ABSL_GUARDED_BY(mu_);
   std::unique_ptr<rpc::Server> server_;
@@ -100,18 +107,18 @@ class TeachersTest : public ::testing::Test {
     config_.set_run_dir(folder_ / "run");
   }
 
-  absl::StatusOr<std::unique_ptr<Teachers>> Started() {
+  absl::StatusOr<std::unique_ptr<Teachers>> Connected() {
     auto teachers = Teachers::Create(config_, {.vocab_size = 15});
     if (!teachers.ok()) return teachers.status();
-    const absl::Status started =
-        (*teachers)->Start({.longest_sequence = 64, .timeout = absl::Seconds(30)});
-    if (!started.ok()) return started;
+    const absl::Status connected =
+        (*teachers)->Connect({.longest_sequence = 64, .timeout = absl::Seconds(30)});
+    if (!connected.ok()) return connected;
     return teachers;
   }
 
   // Scores one group with the configuration's teacher.
   absl::Status ScoreOne() {
-    auto teachers = Started();
+    auto teachers = Connected();
     if (!teachers.ok()) return teachers.status();
     groups_ = {OneGroup()};
     return (*teachers)->Score(groups_);
@@ -147,7 +154,7 @@ TEST_F(TeachersTest, ScoresEverySequenceOfAnEpisodeWhole) {
   Group group = OneGroup();
   group.completions = {episode};
   std::vector<Group> groups = {group};
-  ASSERT_OK_AND_ASSIGN(const auto teachers, Started());
+  ASSERT_OK_AND_ASSIGN(const auto teachers, Connected());
 
   ASSERT_OK(teachers->Score(groups));
 
@@ -170,7 +177,7 @@ TEST_F(TeachersTest, ScoresAnEpisodeThatBeginsWithItsOwnPrompt) {
   Group group = OneGroup();
   group.completions = {episode};
   std::vector<Group> groups = {group};
-  ASSERT_OK_AND_ASSIGN(const auto teachers, Started());
+  ASSERT_OK_AND_ASSIGN(const auto teachers, Connected());
 
   ASSERT_OK(teachers->Score(groups));
 
@@ -225,7 +232,10 @@ TEST_F(TeachersTest, AnInterruptEndsTheWait) {
   });
   auto teachers = Teachers::Create(config_, {.vocab_size = 15});
   ASSERT_OK(teachers.status());
-  ASSERT_OK((*teachers)->Start({.longest_sequence = 64, .interrupted = [] { return true; }}));
+  bool is_interrupted = false;
+  ASSERT_OK((*teachers)->Connect(
+      {.longest_sequence = 64, .interrupted = [&is_interrupted] { return is_interrupted; }}));
+  is_interrupted = true;
   std::vector<Group> groups = {OneGroup()};
   EXPECT_THAT((*teachers)->Score(groups),
               StatusIs(absl::StatusCode::kCancelled, HasSubstr("interrupted")));
@@ -244,7 +254,7 @@ TEST_F(TeachersTest, EachDataSourceHasItsTeacher) {
     added.set_data_source(source);
     added.set_endpoint(address);
   }
-  ASSERT_OK_AND_ASSIGN(const auto teachers, Started());
+  ASSERT_OK_AND_ASSIGN(const auto teachers, Connected());
 
   std::vector<Group> groups = {OneGroup("code"), OneGroup("math")};
   ASSERT_OK(teachers->Score(groups));
@@ -271,7 +281,7 @@ TEST_F(TeachersTest, EachDataSourceHasItsTeacher) {
 
 TEST_F(TeachersTest, GivesSampledTokensOfGivenSequencesTheLikeliestTokens) {
   config_.mutable_teacher()->set_top_k(2);
-  ASSERT_OK_AND_ASSIGN(const auto teachers, Started());
+  ASSERT_OK_AND_ASSIGN(const auto teachers, Connected());
   std::vector<common::v1::Sample> samples(2);
   const auto add = [](common::v1::Sample& sample, common::v1::SegmentKind kind,
                       std::vector<uint32_t> ids) {
@@ -299,7 +309,7 @@ TEST_F(TeachersTest, RefusesATeacherOfAnotherVocabularyOrOfShorterSequences) {
   const auto start = [this](int64_t vocab_size, int64_t longest) {
     auto teachers = Teachers::Create(config_, {.vocab_size = vocab_size});
     EXPECT_OK(teachers.status());
-    return (*teachers)->Start({.longest_sequence = longest, .timeout = absl::Seconds(30)});
+    return (*teachers)->Connect({.longest_sequence = longest, .timeout = absl::Seconds(30)});
   };
   EXPECT_THAT(start(16, 64),
               StatusIs(absl::StatusCode::kInvalidArgument,
@@ -309,6 +319,9 @@ TEST_F(TeachersTest, RefusesATeacherOfAnotherVocabularyOrOfShorterSequences) {
   EXPECT_THAT(start(15, 65), StatusIs(absl::StatusCode::kInvalidArgument,
                                       AllOf(HasSubstr("65 tokens"), HasSubstr("takes 64"))));
   EXPECT_OK(start(15, 64));
+  teacher_.ServeArchitecture("LlamaForSequenceClassification");
+  EXPECT_THAT(start(15, 64),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("expected a language model")));
 }
 
 TEST_F(TeachersTest, RefusesAFolderOfAnotherVocabularyBeforeAnythingStarts) {
@@ -347,12 +360,32 @@ TEST_F(TeachersTest, RefusesAFolderOfAnotherVocabularyBeforeAnythingStarts) {
   EXPECT_THAT(create(15).message(), HasSubstr("teacher.path"));
 }
 
-TEST_F(TeachersTest, AFolderNeedsLocalProcesses) {
+TEST_F(TeachersTest, AFolderIsServedByARolloutThatMayMove) {
   config_.mutable_teacher()->clear_endpoint();
   config_.mutable_teacher()->set_path(testing::WriteTinyModel(folder_));
-  EXPECT_THAT(Started().status(), StatusIs(absl::StatusCode::kInvalidArgument,
-                                           AllOf(HasSubstr("teacher.path: needs --local"),
-                                                 HasSubstr("teacher.endpoint"))));
+  ASSERT_OK_AND_ASSIGN(const auto teachers, Teachers::Create(config_, {.vocab_size = 15}));
+  const std::vector<ServedFolder> served = teachers->served_folders();
+  ASSERT_EQ(served.size(), 1u);
+  EXPECT_EQ(served[0].name, "teacher-0");
+  EXPECT_EQ(served[0].key, "teacher");
+  EXPECT_EQ(served[0].path, config_.teacher().path());
+  FakeTeacher moved;
+  std::string address = teacher_.address();
+  ASSERT_OK(teachers->Connect({.address_of =
+                                   [&address](const std::string& name) {
+                                     EXPECT_EQ(name, "teacher-0");
+                                     return address;
+                                   },
+                               .longest_sequence = 64}));
+  teacher_.Answer(
+      [](int, v1::ScoreResponse&) { return grpc::Status(grpc::StatusCode::UNAVAILABLE, "stops"); });
+  address = moved.address();
+
+  std::vector<Group> groups = {OneGroup()};
+  ASSERT_OK(teachers->Score(groups));
+
+  EXPECT_THAT(groups[0].completions[1].teacher_logprobs, ElementsAre(-5));
+  EXPECT_EQ(moved.requests().size(), 2u);
 }
 
 TEST(NoTeachers, AreNone) {

@@ -119,7 +119,8 @@ TEST(JudgeCall, ReadsWhenToAskAgain) {
       return Refusal(503, {{"Retry-After", header}});
     });
     ASSERT_OK_AND_ASSIGN(const http::Url url, http::ParseUrl(server.url()));
-    const JudgeAnswer answer = AskJudge({.url = url}, "{}", absl::Now() + absl::Seconds(60));
+    const JudgeAnswer answer =
+        AskJudge({.url = url}, "{}", absl::Now() + absl::Seconds(60), nullptr);
     EXPECT_TRUE(answer.may_retry);
     ASSERT_TRUE(answer.retry_after.has_value()) << header;
     EXPECT_GE(*answer.retry_after, at_least);
@@ -127,8 +128,8 @@ TEST(JudgeCall, ReadsWhenToAskAgain) {
   }
   FakeJudge server([](const auto&) { return Refusal(503, {{"Retry-After", "soon"}}); });
   ASSERT_OK_AND_ASSIGN(const http::Url url, http::ParseUrl(server.url()));
-  EXPECT_FALSE(
-      AskJudge({.url = url}, "{}", absl::Now() + absl::Seconds(60)).retry_after.has_value());
+  EXPECT_FALSE(AskJudge({.url = url}, "{}", absl::Now() + absl::Seconds(60), nullptr)
+                   .retry_after.has_value());
 }
 
 TEST(Judge, AFailedJudgementIsAnErrorAndNoScore) {
@@ -249,6 +250,35 @@ TEST(Judge, AnInterruptEndsTheRetries) {
   Judge judge(std::move(options));
   EXPECT_THAT(ScoreOf(judge, "x").status(), StatusIs(absl::StatusCode::kCancelled, ::testing::_));
   EXPECT_EQ(server.num_requests(), 1);
+}
+
+TEST(Judge, AnInterruptEndsRequestsUnderWay) {
+  FakeJudge* held = nullptr;
+  FakeJudge server([&held](const auto&) {
+    held->Hold();
+    return FakeJudge::Completion("Score: 5");
+  });
+  held = &server;
+  std::atomic<bool> interrupted{false};
+  // Longer than the test may take.
+  JudgeOptions options = Options(Config(server), absl::Hours(1));
+  options.interrupted = [&interrupted] { return interrupted.load(); };
+  options.concurrency = 2;
+  Judge judge(std::move(options));
+  std::thread user([&] {
+    server.AwaitRequests(2);
+    interrupted = true;
+  });
+  const std::vector<JudgedText> texts = {
+      {.completion = "a"}, {.completion = "b"}, {.completion = "a"}, {.completion = "c"}};
+  for (const absl::StatusOr<double>& reward : judge.Score(texts)) {
+    EXPECT_THAT(reward.status(), StatusIs(absl::StatusCode::kCancelled, ::testing::_));
+  }
+  user.join();
+  EXPECT_EQ(server.num_requests(), 2);
+
+  EXPECT_THAT(judge.Check(absl::Hours(1), [&] { return server.num_requests() == 3; }),
+              StatusIs(absl::StatusCode::kCancelled, ::testing::_));
 }
 
 TEST(Judge, JudgementsOutliveTheProcess) {
