@@ -132,6 +132,11 @@ Scheduler::Admission Scheduler::AdmitSequence(Sequence* sequence, StepPlan& plan
     ReleaseBlocks(sequence);
     return Admission::kNoRoom;
   }
+  // It waits in the queue for its first image, without blocks.
+  if (NumReadyPending(*sequence) == 0) {
+    ReleaseBlocks(sequence);
+    return Admission::kPassedOver;
+  }
   if (sequence->num_sampled() == 0) sequence->num_cached = sequence->num_computed;
   sequence->may_publish = true;
   stats_.num_cached_tokens += sequence->num_computed;
@@ -142,7 +147,8 @@ Scheduler::Admission Scheduler::AdmitSequence(Sequence* sequence, StepPlan& plan
 }
 
 bool Scheduler::PlanSequence(Sequence* sequence, int64_t limit, StepPlan& plan) {
-  const int64_t num_tokens = std::min(limit, sequence->num_pending());
+  const int64_t num_tokens = std::min(limit, NumReadyPending(*sequence));
+  if (num_tokens == 0) return true;
   if (!Reserve(sequence, num_tokens, plan)) return false;
   if (const auto next = NextBlockHash(*sequence); next.has_value()) filling_.insert(*next);
   plan.sequences.push_back({sequence, num_tokens});
@@ -336,6 +342,12 @@ std::optional<BlockHash> Scheduler::NextBlockHash(Sequence& sequence) const {
   }
   return sequence.hashes.At(blocks_.root(), sequence.tokens, block_size,
                             sequence.num_hashed_blocks);
+}
+
+int64_t Scheduler::NumReadyPending(const Sequence& sequence) const {
+  const int64_t pending = sequence.num_pending();
+  if (sequence.places == nullptr || !num_ready_) return pending;
+  return std::clamp<int64_t>(num_ready_(sequence) - sequence.num_computed, 0, pending);
 }
 
 int64_t Scheduler::NumSlots() const {

@@ -7,6 +7,7 @@
 #include <tuple>
 #include <vector>
 
+#include "common/model/image_places.h"
 #include "services/rollout/kv_cache/block_manager.h"
 
 namespace tandem::rollout {
@@ -21,6 +22,9 @@ struct Sequence {
 
   std::vector<int32_t> tokens;  // the prompt, then the sampled tokens
   int64_t num_prompt_tokens = 0;
+  // Where the prompt's images lie in it, and its positions; outlives the sequence. Null: no images,
+  // and a token's position is its place.
+  const model::ImagePlaces* places = nullptr;
 
   // Samples that it stands for: n until the prompt is computed and the group is forked, then 1.
   int32_t num_samples = 1;
