@@ -102,6 +102,7 @@ struct EngineInfo {
   int64_t num_kv_blocks = 0;
   int64_t num_free_kv_blocks = 0;
   int64_t num_generated_tokens = 0;
+  int64_t num_encoded_images = 0;
   SchedulerStats scheduler;
 };
 

@@ -4,7 +4,7 @@
 //   encoder.BeginStep();
 //   const StepPlan& plan = scheduler.Plan();
 //   item.image_rows = encoder.RowsOf(images, first_token, end);
-//   encoder.EncodeWanted(params, [](const Sequence& sequence, absl::Status status) { ... });
+//   encoder.EncodeWanted(params, fail);
 #ifndef TANDEM_SERVICES_ROLLOUT_IMAGES_IMAGE_ENCODER_H_
 #define TANDEM_SERVICES_ROLLOUT_IMAGES_IMAGE_ENCODER_H_
 
