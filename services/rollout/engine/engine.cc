@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/images/image_digest.h"
 #include "common/model/reward_model_spec.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
@@ -148,6 +149,17 @@ absl::StatusOr<std::shared_ptr<const RequestImages>> Engine::ReadImages(
         "rollout.tensor_model_parallel_size to 1");
   }
   return ReadRequestImages(*model_.spec().vision, *pixels_, std::move(files), prompt_ids);
+}
+
+std::optional<int32_t> Engine::image_token_id() const {
+  if (!pixels_.has_value()) return std::nullopt;
+  return placeholder_ids_.front();
+}
+
+absl::StatusOr<int64_t> Engine::CountImageRows(const ImageFile& file, const std::string& place) {
+  if (!pixels_.has_value()) return options_.image_preparer.status();
+  ASSIGN_OR_RETURN(const auto image, pixels_->Get(images::ImageDigest(*file), *file, place));
+  return model::NumImageRows(*model_.spec().vision, image->grid);
 }
 
 absl::Status Engine::CheckPlaceholders(const GenerationRequest& spec) const {

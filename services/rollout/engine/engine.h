@@ -126,6 +126,12 @@ class Engine {
   absl::StatusOr<std::shared_ptr<const RequestImages>> ReadImages(
       std::vector<ImageFile> files, absl::Span<const int32_t> prompt_ids);
 
+  // The placeholder of the model's images; nullopt if it takes none.
+  std::optional<int32_t> image_token_id() const;
+  // Number of placeholders of an image that ReadImages() will get. Decodes it, on the caller's thread.
+  // INVALID_ARGUMENT begins with `place`.
+  absl::StatusOr<int64_t> CountImageRows(const ImageFile& file, const std::string& place);
+
   // Queues a request and returns a handle for Cancel(). Immediate errors: INVALID_ARGUMENT names
   // the field; FAILED_PRECONDITION while nothing is committed, or the weights are released;
   // RESOURCE_EXHAUSTED if the queue is full; UNAVAILABLE while draining, or if other ranks are
