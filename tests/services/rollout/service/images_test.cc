@@ -104,7 +104,8 @@ TEST_P(ServiceImagesTest, BadInputIsNamedAndHarmsNobody) {
   text.set_text("what is this?");
   *text.mutable_images() = cut.images();
   std::map<int32_t, Sample> samples;
-  EXPECT_THAT(Generate(text, samples), StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(Generate(text, samples),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("images: a text")));
 
   EXPECT_OK(Score(ScoreOf(row), &response));
 }
