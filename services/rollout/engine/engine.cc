@@ -143,11 +143,6 @@ absl::StatusOr<std::shared_ptr<const RequestImages>> Engine::ReadImages(
   if (!pixels_.has_value()) {
     return rpc::InvalidField("images", options_.image_preparer.status().message());
   }
-  if (options_.ranks != nullptr) {
-    return absl::UnimplementedError(
-        "images: a rollout of several tensor-parallel ranks takes none; set "
-        "rollout.tensor_model_parallel_size to 1");
-  }
   return ReadRequestImages(*model_.spec().vision, *pixels_, std::move(files), prompt_ids);
 }
 

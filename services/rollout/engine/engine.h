@@ -121,8 +121,7 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   // Reads the images of a prompt, for a request; null without images. Decodes on the caller's thread,
-  // which may take a second. INVALID_ARGUMENT names "images" or the token, as ReadRequestImages();
-  // UNIMPLEMENTED if several ranks compute the model.
+  // which may take a second. INVALID_ARGUMENT names "images" or the token, as ReadRequestImages().
   absl::StatusOr<std::shared_ptr<const RequestImages>> ReadImages(
       std::vector<ImageFile> files, absl::Span<const int32_t> prompt_ids);
 

@@ -21,16 +21,6 @@
 namespace tandem::rollout {
 namespace {
 
-// The position of a token by time (0), height (1) or width (2).
-int64_t PositionOf(const Sequence& sequence, int64_t token, size_t axis) {
-  const model::ImagePlaces* const places = sequence.places;
-  if (places == nullptr) return token;
-  const std::vector<int64_t>& of_prompt = places->positions[axis];
-  const auto num_prompt_tokens = static_cast<int64_t>(of_prompt.size());
-  return token < num_prompt_tokens ? of_prompt[token]
-                                   : places->next_position + token - num_prompt_tokens;
-}
-
 // Appends the rows of the batch at which the item's placeholders lie; its first token is at `row`.
 void AddImageTokens(const RunItem& item, int64_t row, std::vector<int64_t>& rows) {
   const std::vector<int64_t>& tokens = item.sequence->places->tokens;
@@ -149,7 +139,7 @@ StepOutput ModelRunner::RunUnchecked(const model::ParameterProvider& params,
     for (int64_t i = 0; i < item.num_tokens; ++i, ++row) {
       for (size_t axis = 0; axis < num_axes; ++axis) {
         position[static_cast<int64_t>(axis) * num_tokens + row] =
-            PositionOf(sequence, sequence.num_computed + i, axis);
+            sequence.PositionOf(sequence.num_computed + i, axis);
       }
       ids[row] = sequence.tokens[sequence.num_computed + i];
     }

@@ -44,6 +44,15 @@ struct Sequence {
   int64_t num_hashed_blocks = 0;
   BlockHashes hashes;
 
+  // The position of a token by time (axis 0), height (1) or width (2).
+  int64_t PositionOf(int64_t token, size_t axis) const {
+    if (places == nullptr) return token;
+    const std::vector<int64_t>& of_prompt = places->positions[axis];
+    const auto num_placed = static_cast<int64_t>(of_prompt.size());
+    return token < num_placed ? of_prompt[static_cast<size_t>(token)]
+                              : places->next_position + token - num_placed;
+  }
+
   int64_t num_tokens() const { return static_cast<int64_t>(tokens.size()); }
   int64_t num_pending() const { return num_tokens() - num_computed; }
   int64_t num_sampled() const { return num_tokens() - num_prompt_tokens; }
