@@ -60,7 +60,7 @@ class ChatImagesTest : public RolloutServiceTest {
 
 TEST_F(ChatImagesTest, AChatIsThePromptOfItsExpandedIds) {
   const HttpAnswer answer = Ask({Text("a"), Image("a.png"), Text("b"), Image("c.png")});
-  ASSERT_EQ(answer.status, 200) << answer.body;
+  ASSERT_EQ(answer.code, 200) << answer.body;
   const json choice = json::parse(answer.body)["choices"][0];
 
   v1::GenerateRequest request = Request({3, 38}, 8);
@@ -83,13 +83,13 @@ TEST_F(ChatImagesTest, AChatIsThePromptOfItsExpandedIds) {
 
 TEST_F(ChatImagesTest, AMessageOfTextIsStillOne) {
   const HttpAnswer answer = Ask({Text("a"), Text("b")});
-  ASSERT_EQ(answer.status, 200) << answer.body;
+  ASSERT_EQ(answer.code, 200) << answer.body;
   EXPECT_EQ(json::parse(answer.body)["usage"]["prompt_tokens"], 3);
 }
 
 TEST_F(ChatImagesTest, NamesThePartThatItRefuses) {
   const auto message = [](const HttpAnswer& answer) {
-    EXPECT_EQ(answer.status, 400) << answer.body;
+    EXPECT_EQ(answer.code, 400) << answer.body;
     return json::parse(answer.body)["error"]["message"].get<std::string>();
   };
   EXPECT_THAT(message(Ask({Part("https://a.org/b.png")})),
@@ -106,7 +106,7 @@ TEST_F(ChatImagesTest, NamesThePartThatItRefuses) {
   EXPECT_THAT(message(Ask({json{{"type", "input_audio"}, {"input_audio", json::object()}}})),
               HasSubstr("input_audio"));
   EXPECT_THAT(message(Ask("a<|image_pad|>", "/v1/completions")), HasSubstr("images: token 1"));
-  EXPECT_EQ(Ask({Image("a.png")}).status, 200);
+  EXPECT_EQ(Ask({Image("a.png")}).code, 200);
 }
 
 }  // namespace
