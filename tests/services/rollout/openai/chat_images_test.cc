@@ -69,8 +69,8 @@ TEST_F(ChatImagesTest, AChatIsThePromptOfItsExpandedIds) {
   ids.Add(39);
   ids.Add(4);
   ids.Add(38);
-  // 9 x 11 pixels become 16 x 16, 2 x 2 merged patches.
-  for (int i = 0; i < 4; ++i) ids.Add(36);
+  // 9 x 11 pixels become 16 x 24: 2 x 3 merged patches.
+  for (int i = 0; i < 6; ++i) ids.Add(36);
   ids.Add(39);
   ids.Add(31);  // "="
   for (const char* name : {"a.png", "c.png"}) request.add_images()->set_data(FileOf(name));
@@ -92,21 +92,22 @@ TEST_F(ChatImagesTest, NamesThePartThatItRefuses) {
     EXPECT_EQ(answer.code, 400) << answer.body;
     return json::parse(answer.body)["error"]["message"].get<std::string>();
   };
-  EXPECT_THAT(message(Ask({Part("https://a.org/b.png")})),
+  EXPECT_THAT(message(Ask(json::array({Part("https://a.org/b.png")}))),
               AllOf(HasSubstr("messages[0].content[0]"), HasSubstr("not fetched")));
   EXPECT_THAT(message(Ask({Text("a"), Part(path_ + "/a.png")})),
               AllOf(HasSubstr("messages[0].content[1]"), HasSubstr("expected a data URL")));
-  EXPECT_THAT(message(Ask({Part("data:image/png;base64,!!")})),
+  EXPECT_THAT(message(Ask(json::array({Part("data:image/png;base64,!!")}))),
               AllOf(HasSubstr("messages[0].content[0]"), HasSubstr("not base64")));
   const std::string cut = absl::Base64Escape(FileOf("a.png").substr(0, 150));
-  EXPECT_THAT(message(Ask({Part("data:image/png;base64," + cut)})),
+  EXPECT_THAT(message(Ask(json::array({Part("data:image/png;base64," + cut)}))),
               AllOf(HasSubstr("messages[0].content[0]"), HasSubstr("PNG")));
-  EXPECT_THAT(message(Ask({Text("<|image_pad|>")})),
+  EXPECT_THAT(message(Ask(json::array({Text("<|image_pad|>")}))),
               AllOf(HasSubstr("messages[0].content[0]"), HasSubstr("an image without a source")));
-  EXPECT_THAT(message(Ask({json{{"type", "input_audio"}, {"input_audio", json::object()}}})),
-              HasSubstr("input_audio"));
+  EXPECT_THAT(
+      message(Ask(json::array({{{"type", "input_audio"}, {"input_audio", json::object()}}}))),
+      HasSubstr("input_audio"));
   EXPECT_THAT(message(Ask("a<|image_pad|>", "/v1/completions")), HasSubstr("images: token 1"));
-  EXPECT_EQ(Ask({Image("a.png")}).code, 200);
+  EXPECT_EQ(Ask(json::array({Image("a.png")})).code, 200);
 }
 
 }  // namespace

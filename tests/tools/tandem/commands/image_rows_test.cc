@@ -19,6 +19,7 @@ namespace {
 using nlohmann::json;
 using ::tandem::testing::ProgramResult;
 using ::tandem::testing::RunProgram;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 class ImageRowsTest : public ::testing::Test {
@@ -101,7 +102,7 @@ TEST_F(ImageRowsTest, AnErrorNamesTheRowAndTheImage) {
   const ProgramResult cut =
       Run({"score", "--side", "rollout"}, {good, {{"ids", row["ids"]}, {"images", {"cut.png"}}}});
   EXPECT_EQ(cut.exit_code, 1);
-  EXPECT_THAT(cut.err, HasSubstr("sequence 2 of the input: images[0]: PNG"));
+  EXPECT_THAT(cut.err, AllOf(HasSubstr("images[0]: PNG"), HasSubstr("sequence 2 of the input")));
   EXPECT_EQ(testing::JsonLines(cut.out).size(), 0U);  // of the batch that fails
 }
 
