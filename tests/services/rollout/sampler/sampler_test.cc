@@ -117,7 +117,8 @@ TEST(SamplerTest, ForbiddenIdsLeaveTheOthersTheirShares) {
       // Of all tokens.
       const SampledToken same = [&] {
         double before = 0;
-        const std::vector<double> p = Reference(logits, {.temperature = params.temperature});
+        const std::vector<double> p =
+            Reference(logits, FilterParams{.temperature = params.temperature});
         for (int32_t id = 0; id < token.id; ++id) before += p[static_cast<size_t>(id)];
         return SampleOne(logits, {.temperature = params.temperature},
                          before + p[static_cast<size_t>(token.id)] / 2);
