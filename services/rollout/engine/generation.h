@@ -109,9 +109,9 @@ struct GenerationCallbacks {
 
 struct ScoreRequest {
   std::vector<int32_t> token_ids;
-  std::shared_ptr<const RequestImages> images;  // of token_ids, by Engine::ReadImages(); null: none
   double temperature = 1.0;
-  int32_t num_top_logprobs = 0;  // top tokens per position; at temperature 1 only
+  int32_t num_top_logprobs = 0;                 // top tokens per position; at temperature 1 only
+  std::shared_ptr<const RequestImages> images;  // of token_ids, by Engine::ReadImages(); null: none
 };
 
 struct ScoreResult {
