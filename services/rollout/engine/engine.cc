@@ -72,7 +72,11 @@ Engine::Engine(const EngineOptions& options, const model::Transformer& model,
       scheduler_(options.scheduler, blocks_) {
   if (model.spec().vision.has_value() && options.image_preparer.ok()) {
     pixels_.emplace(*options.image_preparer);
-    encoder_.emplace(model, *pixels_, options.image_encoder);
+    ImageEncoderOptions of_encoder = options.image_encoder;
+    if (of_encoder.max_patches_per_step == 0) {
+      of_encoder.max_patches_per_step = options.scheduler.max_num_batched_tokens;
+    }
+    encoder_.emplace(model, *pixels_, of_encoder);
     scheduler_.SetNumReady([this](const Sequence& sequence) {
       const auto& sample = static_cast<const SampleState&>(sequence);
       return encoder_->NumReady(sample, *sample.request->spec.images);

@@ -78,7 +78,8 @@ bool ImageEncoder::EncodeWanted(const model::ParameterProvider& params,
 absl::StatusOr<at::Tensor> ImageEncoder::Encode(const model::ParameterProvider& params,
                                                 const RequestImage& image) const {
   const telemetry::ScopedSpan span("encode image", {{"rows", image.num_rows}});
-  ASSIGN_OR_RETURN(const auto prepared, pixels_.Get(image.digest, *image.file, "image"));
+  ASSIGN_OR_RETURN(const auto prepared,
+                   pixels_.Get(image.digest, *image.file, "image", PixelCache::Turn::kTake));
   try {
     const c10::InferenceMode inference;
     return model::EncodeImages(model_, params, model::PatchesOf({prepared.get()}));

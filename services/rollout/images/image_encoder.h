@@ -27,8 +27,9 @@ namespace tandem::rollout {
 struct ImageEncoderOptions {
   // Rows that are kept. 4,096 rows of a width of 3,584 in bfloat16 take 29 MB.
   int64_t max_row_bytes = int64_t{256} << 20;
-  // Patches that a step encodes: decoding waits for no more, or for one image.
-  int64_t max_patches_per_step = 4096;
+  // Patches that a step encodes: decoding waits for no more, or for one image. 0: as many as the step
+  // may have tokens.
+  int64_t max_patches_per_step = 0;
 };
 
 // One thread, the engine's. The arguments of the constructor must outlive the encoder.

@@ -1,6 +1,6 @@
 #include "services/rollout/images/pixel_cache.h"
 
-#include "common/status/status_macros.h"
+#include "common/status/exceptions.h"
 
 namespace tandem::rollout {
 namespace {
@@ -11,20 +11,16 @@ int64_t BytesOf(const model::PreparedImage& image) {
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<const model::PreparedImage>> PixelCache::Get(
-    const std::string& digest, absl::string_view file, const std::string& place) {
-  {
-    absl::MutexLock lock(&mu_);
-    if (const auto found = places_.find(digest); found != places_.end()) {
-      entries_.splice(entries_.end(), entries_, found->second);
-      return found->second->second;
-    }
-  }
-  ASSIGN_OR_RETURN(model::PreparedImage prepared, preparer_.Prepare(file, place));
-  const auto image = std::make_shared<const model::PreparedImage>(std::move(prepared));
+PixelCache::Image PixelCache::Find(const std::string& digest) {
+  const auto found = places_.find(digest);
+  if (found == places_.end()) return nullptr;
+  entries_.splice(entries_.end(), entries_, found->second);
+  return found->second->second;
+}
+
+void PixelCache::Keep(const std::string& digest, const Image& image) {
   const int64_t bytes = BytesOf(*image);
-  absl::MutexLock lock(&mu_);
-  if (bytes > max_bytes_ || places_.contains(digest)) return image;
+  if (bytes > max_bytes_ || places_.contains(digest)) return;
   while (num_bytes_ + bytes > max_bytes_) {
     num_bytes_ -= BytesOf(*entries_.front().second);
     places_.erase(entries_.front().first);
@@ -32,6 +28,28 @@ absl::StatusOr<std::shared_ptr<const model::PreparedImage>> PixelCache::Get(
   }
   num_bytes_ += bytes;
   places_[digest] = entries_.insert(entries_.end(), {digest, image});
+}
+
+absl::StatusOr<std::shared_ptr<const model::PreparedImage>> PixelCache::Get(
+    const std::string& digest, absl::string_view file, const std::string& place, Turn turn) {
+  {
+    absl::MutexLock lock(&mu_);
+    const auto may_decode = [this, turn] {
+      mu_.AssertHeld();
+      return turn == Turn::kTake || num_decoding_ < kMaxDecoding;
+    };
+    // Bounded: each of those before it decodes one image within the limits.
+    mu_.Await(absl::Condition(&may_decode));
+    if (Image image = Find(digest); image != nullptr) return image;
+    ++num_decoding_;
+  }
+  absl::StatusOr<model::PreparedImage> prepared =
+      Catch([&] { return preparer_.Prepare(file, place); });
+  absl::MutexLock lock(&mu_);
+  --num_decoding_;
+  if (!prepared.ok()) return prepared.status();
+  const auto image = std::make_shared<const model::PreparedImage>(*std::move(prepared));
+  Keep(digest, image);
   return image;
 }
 

@@ -34,11 +34,19 @@ class PixelCache {
   explicit PixelCache(model::ImagePreparer preparer, int64_t max_bytes = kDefaultBytes)
       : preparer_(std::move(preparer)), max_bytes_(max_bytes) {}
 
-  // The image of `file`, whose digest is `digest`. Decodes on the caller's thread if it is not there; two
-  // callers may then both do so. Errors: those of ImagePreparer::Prepare(), which begin with `place`.
+  // Images that are decoded at once, for callers that wait for their turn: decoding the largest takes
+  // up to 1 GB.
+  static constexpr int kMaxDecoding = 2;
+
+  // What the caller does while as many images are decoded.
+  enum class Turn { kWait, kTake };
+
+  // The image of `file`, whose digest is `digest`. Decodes on the caller's thread if it is not there.
+  // Errors: those of ImagePreparer::Prepare(), which begin with `place`.
   absl::StatusOr<std::shared_ptr<const model::PreparedImage>> Get(const std::string& digest,
                                                                   absl::string_view file,
-                                                                  const std::string& place);
+                                                                  const std::string& place,
+                                                                  Turn turn = Turn::kWait);
 
   int64_t num_bytes() const;
 
@@ -46,12 +54,17 @@ class PixelCache {
   using Image = std::shared_ptr<const model::PreparedImage>;
   using Entries = std::list<std::pair<std::string, Image>>;  // least recently used first
 
+  // Null if it is not there.
+  Image Find(const std::string& digest) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Keep(const std::string& digest, const Image& image) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
   const model::ImagePreparer preparer_;
   const int64_t max_bytes_;
   mutable absl::Mutex mu_;
   Entries entries_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<std::string, Entries::iterator> places_ ABSL_GUARDED_BY(mu_);  // by digest
   int64_t num_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  int num_decoding_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 }  // namespace tandem::rollout

@@ -232,7 +232,7 @@ TEST_P(ImagesTest, GreedyTokensAreTheLikeliestOfTheScoredSequence) {
     const size_t first = row.ids.size() - 1;
     ASSERT_OK_AND_ASSIGN(
         const ScoreResult scored,
-        Score({.token_ids = all, .images = Read(row.files, all), .num_top_logprobs = 3}));
+        Score({.token_ids = all, .num_top_logprobs = 3, .images = Read(row.files, all)}));
     for (size_t i = 0; i < sample.token_ids.size(); ++i) {
       // A placeholder is never sampled.
       const auto& top = scored.top_logprobs[first + i];
