@@ -99,19 +99,17 @@ absl::StatusOr<ModelSpec> ParseModelSpecWithVision(const nlohmann::json& object,
 }
 
 absl::StatusOr<ModelSpec> ParseModelSpec(const nlohmann::json& config, const std::string& place) {
-  ASSIGN_OR_RETURN(ModelSpec spec, ParseModelSpecWithVision(config, place));
-  if (spec.vision.has_value()) {
-    return absl::UnimplementedError(absl::StrCat(
-        place, ": ", spec.architecture,
-        " has a vision tower; the services take text alone: take a language model, such as the one "
-        "that this model was made from"));
-  }
-  return spec;
+  return ParseModelSpecWithVision(config, place);
 }
 
 absl::StatusOr<ModelSpec> ParseValueModelSpec(nlohmann::json config, const std::string& place) {
   ReplaceClassifier("ForTokenClassification", config);
   ASSIGN_OR_RETURN(ModelSpec spec, ParseModelSpec(config, place));
+  if (spec.vision.has_value()) {
+    return absl::UnimplementedError(
+        absl::StrCat(place, ": ", spec.architecture,
+                     " has a vision tower; a value model is made of a language model without one"));
+  }
   return ValueModelSpec(std::move(spec));
 }
 

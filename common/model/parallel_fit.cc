@@ -165,6 +165,12 @@ absl::Status CheckValueDims(const ModelSpec& spec, const std::string& device) {
 absl::Status CheckRolloutDevice(const ModelSpec& spec, const std::string& device) {
   // A rollout with auto computes such a model on the CPU.
   if (device.empty() || device == "auto" || device == "cpu") return absl::OkStatus();
+  if (spec.vision.has_value()) {
+    return absl::UnimplementedError(absl::StrCat(
+        "rollout.device: ", device,
+        ": the model has a vision tower, which a rollout on a GPU does not support; use "
+        "rollout.device=cpu"));
+  }
   const auto layer = std::find_if(spec.layers.begin(), spec.layers.end(),
                                   [](const LayerSpec& l) { return l.experts.has_value(); });
   RETURN_IF_ERROR(CheckValueDims(spec, device));

@@ -33,7 +33,7 @@ absl::Status CheckExpertParallel(const ModelSpec& spec, const UnitLimits& limits
 
 // Checks whether a rollout on `device`, "cpu", "auto" (or empty) or a GPU, can compute the model:
 // UNIMPLEMENTED for experts on a GPU, whose forward pass waits for the host at every router, and for
-// sliding windows there.
+// sliding windows and vision towers there.
 absl::Status CheckRolloutDevice(const ModelSpec& spec, const std::string& device);
 
 }  // namespace tandem::model

@@ -52,6 +52,11 @@ absl::StatusOr<ModelSpec> ParseRewardModelSpec(nlohmann::json config, const std:
     return SeveralLabels(absl::StrCat(place, ": id2label"), static_cast<int64_t>(labels->size()));
   }
   ASSIGN_OR_RETURN(ModelSpec spec, ParseModelSpec(config, place));
+  if (spec.vision.has_value()) {
+    return absl::UnimplementedError(
+        absl::StrCat(place, ": ", architecture,
+                     " has a vision tower; reward models without one are supported"));
+  }
   spec = ValueModelSpec(std::move(spec));
   spec.head_bias = false;
   spec.architecture = std::move(architecture);

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/images/image_digest.h"
 #include "common/model/reward_model_spec.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
@@ -25,6 +26,16 @@ std::vector<int32_t> StopIds(const GenerationRequest& request, const std::vector
   if (!request.ignore_eos) ids.insert(ids.end(), eos.begin(), eos.end());
   std::sort(ids.begin(), ids.end());
   return ids;
+}
+
+std::vector<int32_t> PlaceholdersOf(const model::ModelSpec& spec) {
+  if (!spec.vision.has_value()) return {};
+  return {static_cast<int32_t>(spec.vision->image_token_id),
+          static_cast<int32_t>(spec.vision->video_token_id)};
+}
+
+int64_t ImageBytesOf(const ActiveRequest& request) {
+  return request.spec.images == nullptr ? 0 : request.spec.images->file_bytes();
 }
 
 }  // namespace
@@ -54,10 +65,23 @@ Engine::Engine(const EngineOptions& options, const model::Transformer& model,
       routed_values_per_token_(
           limits_.routed_layout.ok() ? limits_.routed_layout->values_per_token() : 0),
       weights_(model.table(), options.dtype, options.device, options.staged_on),
+      placeholder_ids_(PlaceholdersOf(model.spec())),
       runner_(std::move(runner)),
       blocks_(runner_->cache().options().num_blocks, options.block_size,
               runner_->cache().groups().windows),
       scheduler_(options.scheduler, blocks_) {
+  if (model.spec().vision.has_value() && options.image_preparer.ok()) {
+    pixels_.emplace(*options.image_preparer);
+    ImageEncoderOptions of_encoder = options.image_encoder;
+    if (of_encoder.max_patches_per_step == 0) {
+      of_encoder.max_patches_per_step = options.scheduler.max_num_batched_tokens;
+    }
+    encoder_.emplace(model, *pixels_, of_encoder);
+    scheduler_.SetNumReady([this](const Sequence& sequence) {
+      const auto& sample = static_cast<const SampleState&>(sequence);
+      return encoder_->NumReady(sample, *sample.request->spec.images);
+    });
+  }
   UpdateInfo();
 }
 
@@ -97,6 +121,16 @@ absl::StatusOr<int64_t> Engine::Accept(std::unique_ptr<ActiveRequest> request) {
             absl::StrCat("the queue holds ", num_requests_, " requests, its limit; retry later")),
         "QUEUE_FULL", {{"retry_after_seconds", "1"}});
   }
+  const int64_t image_bytes = ImageBytesOf(*request);
+  // One request of any size passes: its message was within the server's limit.
+  if (image_bytes > 0 && image_bytes_ > 0 &&
+      image_bytes_ + image_bytes > options_.max_image_bytes) {
+    return rpc::WithReason(absl::ResourceExhaustedError(absl::StrCat(
+                               "the queue holds ", image_bytes_, " bytes of images, of at most ",
+                               options_.max_image_bytes, "; retry later")),
+                           "QUEUE_FULL", {{"retry_after_seconds", "1"}});
+  }
+  image_bytes_ += image_bytes;
   ++num_requests_;
   const int64_t arrival = next_arrival_++;
   request->arrival = arrival;
@@ -107,8 +141,45 @@ absl::StatusOr<int64_t> Engine::Accept(std::unique_ptr<ActiveRequest> request) {
   return arrival;
 }
 
+absl::StatusOr<std::shared_ptr<const RequestImages>> Engine::ReadImages(
+    std::vector<ImageFile> files, absl::Span<const int32_t> prompt_ids) {
+  if (files.empty()) return nullptr;
+  if (!pixels_.has_value()) {
+    return rpc::InvalidField("images", options_.image_preparer.status().message());
+  }
+  return ReadRequestImages(*model_.spec().vision, *pixels_, std::move(files), prompt_ids);
+}
+
+std::optional<int32_t> Engine::image_token_id() const {
+  if (!pixels_.has_value()) return std::nullopt;
+  return placeholder_ids_.front();
+}
+
+absl::StatusOr<int64_t> Engine::CountImageRows(const ImageFile& file, const std::string& place) {
+  if (!pixels_.has_value()) return options_.image_preparer.status();
+  ASSIGN_OR_RETURN(const auto image, pixels_->Get(images::ImageDigest(*file), *file, place));
+  return model::NumImageRows(*model_.spec().vision, image->grid);
+}
+
+absl::Status Engine::CheckPlaceholders(const GenerationRequest& spec) const {
+  if (spec.images != nullptr || placeholder_ids_.empty()) return absl::OkStatus();
+  for (size_t i = 0; i < spec.prompt_ids.size(); ++i) {
+    if (std::find(placeholder_ids_.begin(), placeholder_ids_.end(), spec.prompt_ids[i]) ==
+        placeholder_ids_.end()) {
+      continue;
+    }
+    return rpc::InvalidField(
+        "images",
+        absl::StrCat("token ", i, ": id ", spec.prompt_ids[i],
+                     " stands for a row of an image or a video; expected its image, found "
+                     "none"));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<int64_t> Engine::Submit(GenerationRequest spec, GenerationCallbacks callbacks) {
   RETURN_IF_ERROR(CheckRequest(spec, limits_));
+  RETURN_IF_ERROR(CheckPlaceholders(spec));
   RETURN_IF_ERROR(CheckBegun(spec, limits_));
   auto request = std::make_unique<ActiveRequest>();
   const int64_t room = limits_.max_model_len - static_cast<int64_t>(spec.prompt_ids.size());
@@ -145,7 +216,9 @@ absl::StatusOr<int64_t> Engine::Score(ScoreRequest spec,
   request->on_score = std::move(done);
   request->num_queued_tokens = static_cast<int64_t>(spec.token_ids.size());
   request->spec.prompt_ids = std::move(spec.token_ids);
+  request->spec.images = std::move(spec.images);
   request->spec.num_top_logprobs = spec.num_top_logprobs;
+  RETURN_IF_ERROR(CheckPlaceholders(request->spec));
   return Accept(std::move(request));
 }
 

@@ -15,6 +15,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -29,6 +30,9 @@
 #include "services/rollout/engine/generation.h"
 #include "services/rollout/engine/limits.h"
 #include "services/rollout/engine/sample_state.h"
+#include "services/rollout/images/image_encoder.h"
+#include "services/rollout/images/pixel_cache.h"
+#include "services/rollout/images/request_images.h"
 #include "services/rollout/kv_cache/block_manager.h"
 #include "services/rollout/ranks/rank_leader.h"
 #include "services/rollout/receive/arena_pair.h"
@@ -63,6 +67,11 @@ struct EngineOptions {
   SchedulerOptions scheduler;
   int64_t max_model_len = 0;  // 0: the model's
   int64_t max_num_requests = 16384;
+  // Of the model's folder; an error says why the model takes no images.
+  absl::StatusOr<model::ImagePreparer> image_preparer =
+      absl::InvalidArgumentError("the model has no vision tower: it takes text alone");
+  ImageEncoderOptions image_encoder;
+  int64_t max_image_bytes = int64_t{1} << 30;  // of the files that requests hold
   InFlightPolicy in_flight = InFlightPolicy::kKeepRecompute;
   // End-of-sequence ids of config.json and generation_config.json.
   std::vector<int32_t> eos_token_ids;
@@ -93,6 +102,7 @@ struct EngineInfo {
   int64_t num_kv_blocks = 0;
   int64_t num_free_kv_blocks = 0;
   int64_t num_generated_tokens = 0;
+  int64_t num_encoded_images = 0;
   SchedulerStats scheduler;
 };
 
@@ -109,6 +119,17 @@ class Engine {
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
+
+  // Reads the images of a prompt, for a request; null without images. Decodes on the caller's thread,
+  // which may take a second. INVALID_ARGUMENT names "images" or the token, as ReadRequestImages().
+  absl::StatusOr<std::shared_ptr<const RequestImages>> ReadImages(
+      std::vector<ImageFile> files, absl::Span<const int32_t> prompt_ids);
+
+  // The placeholder of the model's images; nullopt if it takes none.
+  std::optional<int32_t> image_token_id() const;
+  // Number of placeholders of an image that ReadImages() will get. Decodes it, on the caller's thread.
+  // INVALID_ARGUMENT begins with `place`.
+  absl::StatusOr<int64_t> CountImageRows(const ImageFile& file, const std::string& place);
 
   // Queues a request and returns a handle for Cancel(). Immediate errors: INVALID_ARGUMENT names
   // the field; FAILED_PRECONDITION while nothing is committed, or the weights are released;
@@ -170,6 +191,8 @@ class Engine {
   using Command = std::function<void()>;
   // Queues a command for the engine thread.
   void Post(Command command);
+  // INVALID_ARGUMENT for placeholders without images.
+  absl::Status CheckPlaceholders(const GenerationRequest& spec) const;
   // Counts the request as accepted and queues it.
   absl::StatusOr<int64_t> Accept(std::unique_ptr<ActiveRequest> request);
 
@@ -179,6 +202,8 @@ class Engine {
   bool RunCommands();
   bool CanStep() const;
   void Step();
+  // Encodes images that the last plan lacked. False if there was nothing to do.
+  bool EncodeImages();
   void CollectClass(SampleState& sample, std::vector<float> logits);
   void CollectScore(SampleState& sample, const std::vector<float>& logprobs,
                     const std::vector<std::vector<TokenLogprob>>& top_logprobs);
@@ -225,11 +250,14 @@ class Engine {
   RequestLimits limits_;
   const int64_t routed_values_per_token_;  // model::RoutedLayout; 0 without
   ArenaPair weights_;
+  std::optional<PixelCache> pixels_;            // if the model takes images
+  const std::vector<int32_t> placeholder_ids_;  // which are never sampled; empty without a tower
 
   // Owned by the engine thread.
   std::unique_ptr<ModelRunner> runner_;
   BlockManager blocks_;
   Scheduler scheduler_;
+  std::optional<ImageEncoder> encoder_;                         // if the model takes images
   std::map<int64_t, std::unique_ptr<ActiveRequest>> requests_;  // by arrival
   std::vector<std::unique_ptr<ActiveRequest>> finished_;        // kept until the step is over
   // Lists of the current step; reused, so later steps allocate nothing.
@@ -262,6 +290,7 @@ class Engine {
   bool draining_ ABSL_GUARDED_BY(mu_) = false;
   int64_t next_arrival_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t num_requests_ ABSL_GUARDED_BY(mu_) = 0;  // accepted and not done
+  int64_t image_bytes_ ABSL_GUARDED_BY(mu_) = 0;   // of these requests' files
   absl::Status refusal_ ABSL_GUARDED_BY(mu_);      // returned to new requests; see lost_
   EngineInfo info_ ABSL_GUARDED_BY(mu_);
 

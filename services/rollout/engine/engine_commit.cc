@@ -123,6 +123,8 @@ absl::Status Engine::FlipWeights(int64_t version, int64_t incarnation, CommitRes
   num_repairs_ = version == version_ ? num_repairs_ + 1 : 0;
   weights_.Flip(version);
   live_ = weights_.live_parameters();
+  // Rows of images were made with the older weights of the tower.
+  if (encoder_.has_value()) encoder_->Clear();
   version_ = version;
   incarnation_ = incarnation;
   released_.weights = false;

@@ -121,9 +121,18 @@ void Engine::ResumeRequest(ActiveRequest& request) {
   if (request.num_unfinished == 0) FinishRequest(request, absl::OkStatus());
 }
 
+bool Engine::EncodeImages() {
+  if (!encoder_.has_value()) return false;
+  return encoder_->EncodeWanted(*live_, [this](const Sequence& sequence, absl::Status status) {
+    FinishRequest(*static_cast<const SampleState&>(sequence).request, status);
+  });
+}
+
 void Engine::Step() {
+  if (encoder_.has_value()) encoder_->BeginStep();
   const StepPlan& plan = scheduler_.Plan();
   if (plan.sequences.empty()) {
+    if (EncodeImages()) return;
     // Limits and the cache's size rule it out; were it to happen, waiting would be for ever.
     FinishRequest(*requests_.begin()->second,
                   absl::InternalError("the scheduler found no room for the oldest request"));
@@ -144,13 +153,18 @@ void Engine::Step() {
     item.num_top_logprobs = request.scores ? request.spec.num_top_logprobs : 0;
     item.samples = !request.scores && planned.reaches_end();
     item.records_experts = request.spec.return_routed_experts;
+    if (sample.places != nullptr) {
+      item.image_rows = encoder_->RowsOf(*request.spec.images, sample.num_computed,
+                                         sample.num_computed + item.num_tokens);
+    }
     items.push_back(item);
     if (!item.samples) continue;
     for (int32_t i = 0; i < sample.num_samples; ++i) {
       SampleState* target = sample.num_samples > 1 ? request.samples[i].get() : &sample;
       const double uniform = Uniform(request.seed, target->index, sample.num_sampled());
       rows.push_back({logits_row, request.spec.filter, uniform,
-                      target->adjustments.has_value() ? &*target->adjustments : nullptr});
+                      target->adjustments.has_value() ? &*target->adjustments : nullptr,
+                      placeholder_ids_});
       sampled.push_back(target);
     }
     ++logits_row;
@@ -215,6 +229,8 @@ void Engine::Step() {
     }
     Collect(*sampled[i], tokens[i]);
   }
+  // After the forward pass, so that decoding does not wait for the images of the next step.
+  EncodeImages();
 }
 
 void Engine::ForkGroup(ActiveRequest& request) {
@@ -292,6 +308,7 @@ void Engine::FinishRequest(ActiveRequest& request, const absl::Status& status) {
   {
     absl::MutexLock lock(&mu_);
     --num_requests_;
+    if (request.spec.images != nullptr) image_bytes_ -= request.spec.images->file_bytes();
   }
   UpdateInfo();
   if (!request.scores) {
@@ -374,6 +391,7 @@ void Engine::UpdateInfo() {
   info.num_kv_blocks = blocks_.num_blocks();
   info.num_free_kv_blocks = blocks_.num_free();
   info.num_generated_tokens = num_generated_tokens_;
+  if (encoder_.has_value()) info.num_encoded_images = encoder_->num_encoded();
   info.scheduler = scheduler_.stats();
   absl::MutexLock lock(&mu_);
   info_ = info;

@@ -12,6 +12,7 @@ void Engine::ReleaseMemory(const Release& release) {
   if (!release.any() || !lost_.ok()) return;
   scheduler_.RecomputeAll();
   RestartScores();
+  if (encoder_.has_value()) encoder_->Clear();
   if (release.kv_cache) {
     runner_->ReleaseCache();
     ++num_releases_;

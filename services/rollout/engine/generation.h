@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,6 +15,8 @@
 #include "services/rollout/sampler/top_logprobs.h"
 
 namespace tandem::rollout {
+
+struct RequestImages;  // images/request_images.h
 
 enum class FinishReason { kNone, kStop, kLength, kAborted };
 
@@ -27,6 +30,8 @@ struct BegunSample {
 struct GenerationRequest {
   std::string id;  // for Abort()
   std::vector<int32_t> prompt_ids;
+  std::shared_ptr<const RequestImages>
+      images;                    // of prompt_ids, by Engine::ReadImages(); null: none
   FilterParams filter;           // temperature, top_k, top_p, min_p
   PenaltyParams penalties;       // and biases of tokens
   std::optional<uint64_t> seed;  // unset: random
@@ -105,7 +110,8 @@ struct GenerationCallbacks {
 struct ScoreRequest {
   std::vector<int32_t> token_ids;
   double temperature = 1.0;
-  int32_t num_top_logprobs = 0;  // top tokens per position; at temperature 1 only
+  int32_t num_top_logprobs = 0;                 // top tokens per position; at temperature 1 only
+  std::shared_ptr<const RequestImages> images;  // of token_ids, by Engine::ReadImages(); null: none
 };
 
 struct ScoreResult {

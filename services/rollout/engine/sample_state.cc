@@ -9,6 +9,7 @@
 #include "common/model/routed_experts.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
+#include "services/rollout/images/request_images.h"
 
 namespace tandem::rollout {
 
@@ -27,6 +28,10 @@ void MakeSamples(ActiveRequest& request, const tokenizer::Tokenizer* tokenizer) 
     sample->index = index;
     sample->request = &request;
     sample->num_prompt_tokens = static_cast<int64_t>(spec.prompt_ids.size());
+    if (spec.images != nullptr) {
+      sample->places = &spec.images->places;
+      sample->hashes.SetDigests(spec.images->TokenDigests());
+    }
     sample->chunk.index = index;
     sample->chunk.first = true;
     if (wants_text && tokenizer != nullptr) {

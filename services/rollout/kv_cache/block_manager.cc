@@ -16,6 +16,12 @@ BlockHash Hash128(const void* data, size_t size, uint64_t seed) {
   return {hash.low64, hash.high64};
 }
 
+BlockHash WithDigest(const BlockHash& hash, const TokenDigest& at) {
+  const uint64_t all[5] = {hash.first, hash.second, at.digest.first, at.digest.second,
+                           static_cast<uint64_t>(at.token)};
+  return Hash128(all, sizeof(all), 0);
+}
+
 }  // namespace
 
 BlockHash RootHash(absl::string_view model, int64_t policy_version, absl::string_view salt) {
@@ -31,13 +37,23 @@ BlockHash ChainHash(const BlockHash& parent, absl::Span<const int32_t> tokens) {
   return Hash128(both, sizeof(both), 0);
 }
 
+bool BlockHashes::HasDigestIn(int64_t begin, int64_t end) const {
+  return std::any_of(digests_.begin(), digests_.end(), [&](const TokenDigest& at) {
+    return begin <= at.token && at.token < end;
+  });
+}
+
 BlockHash BlockHashes::At(const BlockHash& root, absl::Span<const int32_t> tokens,
                           int64_t block_size, int64_t i) {
   if (root != root_) hashes_.clear();
   root_ = root;
   for (auto next = static_cast<int64_t>(hashes_.size()); next <= i; ++next) {
-    hashes_.push_back(ChainHash(next == 0 ? root : hashes_.back(),
-                                tokens.subspan(next * block_size, block_size)));
+    BlockHash hash =
+        ChainHash(next == 0 ? root : hashes_.back(), tokens.subspan(next * block_size, block_size));
+    for (const TokenDigest& at : digests_) {
+      if (at.token / block_size == next) hash = WithDigest(hash, at);
+    }
+    hashes_.push_back(hash);
   }
   return hashes_[i];
 }

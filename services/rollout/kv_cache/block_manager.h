@@ -35,10 +35,23 @@ BlockHash RootHash(absl::string_view model, int64_t policy_version, absl::string
 
 BlockHash ChainHash(const BlockHash& parent, absl::Span<const int32_t> tokens);
 
+// What stands at a token besides its id: the image whose placeholders begin there. `digest` is part of
+// the image's SHA-256 digest, so that nobody finds two images with one.
+struct TokenDigest {
+  int64_t token = 0;
+  BlockHash digest;
+};
+
 // The hashes of a sequence's full blocks under one root. Each is computed once, when first needed: a
 // prompt that waits for room is looked up at every step.
 class BlockHashes {
  public:
+  // The images of the sequence, in order. Call before At(). Blocks of prompts with equal ids have
+  // other hashes from the first image on that differs.
+  void SetDigests(std::vector<TokenDigest> digests) { digests_ = std::move(digests); }
+  // Whether an image begins in [begin, end).
+  bool HasDigestIn(int64_t begin, int64_t end) const;
+
   // The hash of block position `i` of `tokens`, which only grow between calls. Another root starts
   // again.
   BlockHash At(const BlockHash& root, absl::Span<const int32_t> tokens, int64_t block_size,
@@ -47,6 +60,7 @@ class BlockHashes {
  private:
   BlockHash root_;
   std::vector<BlockHash> hashes_;
+  std::vector<TokenDigest> digests_;
 };
 
 // The block of a finished sequence's last tokens, one for each cache group, in a sequence that

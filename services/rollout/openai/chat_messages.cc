@@ -57,7 +57,14 @@ absl::Status ConvertToolCalls(ordered_json& calls, ArgumentsAs form, const std::
   return absl::OkStatus();
 }
 
-absl::Status ConvertContent(ordered_json& content, const std::string& field) {
+bool IsImage(const ordered_json& part) {
+  if (!part.is_object()) return false;
+  const ordered_json type = part.value("type", ordered_json());
+  return type == "image_url" || type == "image";
+}
+
+absl::Status ConvertContent(ordered_json& content, ImageParts image_parts,
+                            const std::string& field) {
   if (content.is_string() || content.is_null()) return absl::OkStatus();
   if (!content.is_array()) {
     return rpc::InvalidField(
@@ -65,21 +72,34 @@ absl::Status ConvertContent(ordered_json& content, const std::string& field) {
         absl::StrCat("expected a string or a list of text parts, found ", DescribeValue(content)));
   }
   std::string text;
+  ordered_json parts = ordered_json::array();
+  bool has_images = false;
   for (const ordered_json& part : content) {
+    if (IsImage(part)) {
+      if (image_parts == ImageParts::kRefused) {
+        return rpc::InvalidField(field, R"(the model takes no images; expected parts )"
+                                        R"({"type": "text", "text": ...} only)");
+      }
+      has_images = true;
+      parts.push_back({{"type", "image"}});
+      continue;
+    }
     const bool is_text = part.is_object() && part.value("type", ordered_json()) == "text" &&
                          part.contains("text") && part["text"].is_string();
     if (!is_text) {
       return rpc::InvalidField(field, R"(expected parts {"type": "text", "text": ...} only)");
     }
     text += part["text"].get<std::string>();
+    parts.push_back({{"type", "text"}, {"text", part["text"]}});
   }
-  content = text;
+  content = has_images ? std::move(parts) : ordered_json(text);
   return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::StatusOr<TemplateMessages> ConvertMessages(const ordered_json& messages, ArgumentsAs form) {
+absl::StatusOr<TemplateMessages> ConvertMessages(const ordered_json& messages, ArgumentsAs form,
+                                                 ImageParts image_parts) {
   TemplateMessages out{.messages = messages};
   for (size_t i = 0; i < out.messages.size(); ++i) {
     const std::string field = absl::StrCat("messages[", i, "]");
@@ -88,7 +108,7 @@ absl::StatusOr<TemplateMessages> ConvertMessages(const ordered_json& messages, A
       return rpc::InvalidField(field, "expected an object with a role and content");
     }
     if (const auto content = message.find("content"); content != message.end()) {
-      RETURN_IF_ERROR(ConvertContent(*content, field + ".content"));
+      RETURN_IF_ERROR(ConvertContent(*content, image_parts, field + ".content"));
     }
     if (const auto id = message.find("tool_call_id");
         id != message.end() && !id->is_string() && !id->is_null()) {
@@ -110,12 +130,14 @@ absl::StatusOr<TemplateMessages> ConvertMessages(const ordered_json& messages, A
 
 absl::StatusOr<std::string> RenderMessages(const ordered_json& messages,
                                            const tokenizer::ChatOptions& options,
-                                           const tokenizer::Tokenizer& tokenizer) {
-  ASSIGN_OR_RETURN(TemplateMessages plain, ConvertMessages(messages, ArgumentsAs::kObject));
+                                           const tokenizer::Tokenizer& tokenizer,
+                                           ImageParts image_parts) {
+  ASSIGN_OR_RETURN(TemplateMessages plain,
+                   ConvertMessages(messages, ArgumentsAs::kObject, image_parts));
   absl::StatusOr<std::string> text = tokenizer.RenderChat(plain.messages, options);
   if (!text.ok() && plain.has_calls) {
     // DeepSeek's template adds the arguments to a text.
-    ASSIGN_OR_RETURN(plain, ConvertMessages(messages, ArgumentsAs::kText));
+    ASSIGN_OR_RETURN(plain, ConvertMessages(messages, ArgumentsAs::kText, image_parts));
     absl::StatusOr<std::string> other = tokenizer.RenderChat(plain.messages, options);
     if (other.ok()) return other;
   }

@@ -18,16 +18,22 @@ struct TemplateMessages {
   bool has_calls = false;
 };
 
-// Lists of text parts become their text. INVALID_ARGUMENT with a BadField.
-absl::StatusOr<TemplateMessages> ConvertMessages(const nlohmann::ordered_json& messages,
-                                                 ArgumentsAs form);
+// Whether messages may have parts that are images; templates then write their placeholders.
+enum class ImageParts { kRefused, kAllowed };
 
-// Renders `messages`, a list of at least one. Lists of text parts become their text, and the
+// Lists of text parts become their text; one with an image stays a list, without the image's source.
+// INVALID_ARGUMENT with a BadField.
+absl::StatusOr<TemplateMessages> ConvertMessages(const nlohmann::ordered_json& messages,
+                                                 ArgumentsAs form,
+                                                 ImageParts image_parts = ImageParts::kRefused);
+
+// Renders `messages`, a list of at least one, converted as above; the
 // arguments of tool calls, which clients send as text, objects; or text again for a template that
 // fails with objects. INVALID_ARGUMENT with a BadField.
 absl::StatusOr<std::string> RenderMessages(const nlohmann::ordered_json& messages,
                                            const tokenizer::ChatOptions& options,
-                                           const tokenizer::Tokenizer& tokenizer);
+                                           const tokenizer::Tokenizer& tokenizer,
+                                           ImageParts image_parts = ImageParts::kRefused);
 
 }  // namespace tandem::rollout::openai
 

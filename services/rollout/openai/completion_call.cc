@@ -29,6 +29,14 @@ namespace {
 // How soon a client that has gone is noticed while no token comes.
 constexpr absl::Duration kLookForClient = absl::Milliseconds(200);
 
+ImageReading ImageReadingOf(Engine& engine) {
+  const std::optional<int32_t> id = engine.image_token_id();
+  if (!id.has_value()) return {};
+  return {*id, [&engine](const ImageFile& file, const std::string& place) {
+            return engine.CountImageRows(file, place);
+          }};
+}
+
 class Call {
  public:
   Call(const CallContext& context, std::shared_ptr<Session> session, HttpExchange& exchange)
@@ -100,6 +108,7 @@ absl::Status Call::Parse(Route route) {
                              .check = check,
                              .tool_call_format = context_.tool_call_format,
                              .processed_logprobs = context_.processed_logprobs,
+                             .images = ImageReadingOf(*context_.engine),
                              .session = session_.get()};
   if (route == Route::kGenerate) {
     ASSIGN_OR_RETURN(request_, ParseGenerateRequest(body, options));
@@ -134,6 +143,7 @@ absl::Status Call::Submit(GenerationCalls& calls) {
   for (const CompletionPrompt& prompt : request_.prompts) {
     GenerationRequest generation = request_.generation;
     generation.prompt_ids = prompt.ids;
+    ASSIGN_OR_RETURN(generation.images, context_.engine->ReadImages(prompt.images, prompt.ids));
     if (recorder_.has_value()) {
       RETURN_IF_ERROR(recorder_->Begin(generation));
     }

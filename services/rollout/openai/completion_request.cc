@@ -46,6 +46,17 @@ class PromptReader {
     return CompletionPrompt{*std::move(ids), text, /*is_text=*/true};
   }
 
+  // The text of a chat with images, each of whose placeholders becomes as many as the image has rows.
+  absl::StatusOr<CompletionPrompt> TextWithImages(const std::string& text, ReadImages images,
+                                                  const std::string& field) {
+    ASSIGN_OR_RETURN(CompletionPrompt out, Text(text, field, /*add_special_tokens=*/false));
+    ASSIGN_OR_RETURN(out.ids, images::ExpandPlaceholders(out.ids, options_.images.placeholder_id,
+                                                         images.found, images.counts));
+    RETURN_IF_ERROR(CheckLength(out.ids.size()));
+    out.images = std::move(images.files);
+    return out;
+  }
+
   // `text`, which may be of a session's earlier call and what follows it.
   absl::StatusOr<CompletionPrompt> TextInSession(const std::string& text, const std::string& field,
                                                  bool add_special_tokens) {
@@ -138,9 +149,20 @@ absl::Status ReadPrompts(RequestFields& fields, PromptReader& reader, Completion
 absl::StatusOr<CompletionPrompt> ReadChat(const ordered_json& messages,
                                           const tokenizer::ChatOptions& chat,
                                           const tokenizer::Tokenizer& tokenizer,
-                                          const Session* session, PromptReader& reader,
+                                          const ParseOptions& options, PromptReader& reader,
                                           CompletionRequest& request) {
   const std::string& forced = request.tool_calling.forced_text;
+  const Session* const session = options.session;
+  ASSIGN_OR_RETURN(ReadImages images, ReadChatImages(messages, options.images, tokenizer));
+  if (session != nullptr && !images.found.empty()) {
+    return rpc::InvalidField(images.found[0].place,
+                             "a session records no images; send the chat outside of one");
+  }
+  if (!images.found.empty()) {
+    ASSIGN_OR_RETURN(const std::string text,
+                     RenderMessages(messages, chat, tokenizer, ImageParts::kAllowed));
+    return reader.TextWithImages(text + forced, std::move(images), "messages");
+  }
   if (session != nullptr) {
     // What is sampled is a message only behind the header of one.
     if (chat.add_generation_prompt) request.messages = messages;
@@ -176,7 +198,7 @@ absl::Status ReadMessages(RequestFields& fields, const tokenizer::Tokenizer* tok
     chat.extra = *extra;
   }
   ASSIGN_OR_RETURN(CompletionPrompt prompt,
-                   ReadChat(*messages, chat, *tokenizer, options.session, reader, request));
+                   ReadChat(*messages, chat, *tokenizer, options, reader, request));
   request.prompts.push_back(std::move(prompt));
   // The marks of calls are special tokens in many models.
   request.generation.show_special_tokens = request.tool_calling.format != nullptr;

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "common/tokenizer/tokenizer.h"
 #include "services/rollout/engine/generation.h"
+#include "services/rollout/openai/chat_images.h"
 #include "services/rollout/openai/request_fields.h"
 #include "services/rollout/openai/tool_calling.h"
 #include "services/rollout/requests/text_limits.h"
@@ -22,8 +23,9 @@ namespace tandem::rollout::openai {
 
 struct CompletionPrompt {
   std::vector<int32_t> ids;
-  std::string text;      // for `echo`; of a chat what the template rendered
-  bool is_text = false;  // the client sent text
+  std::string text;               // for `echo`; of a chat what the template rendered
+  bool is_text = false;           // the client sent text
+  std::vector<ImageFile> images;  // one for each run of placeholders in ids
 };
 
 enum class Route { kCompletion, kChat, kGenerate };
@@ -55,6 +57,7 @@ struct ParseOptions {
   std::function<absl::Status()> check = nullptr;
   const tool_calls::Format* tool_call_format = nullptr;  // the model's; null: calls stay text
   bool processed_logprobs = false;
+  ImageReading images;  // of chats
   // Prompts that repeat one of its turns keep that turn's tokens. Null: no session.
   const Session* session = nullptr;
 };

@@ -32,6 +32,7 @@ absl::StatusOr<std::unique_ptr<RankFollower>> RankFollower::Create(
 RankFollower::RankFollower(const model::Transformer& model, RankGroup* ranks,
                            std::unique_ptr<ModelRunner> runner, at::Device staged_on)
     : ranks_(ranks),
+      rows_{model.spec().hidden_size, runner->cache().options().dtype},
       weights_(model.table(), runner->cache().options().dtype, runner->cache().options().device,
                staged_on),
       runner_(std::move(runner)) {}
@@ -105,7 +106,7 @@ absl::Status RankFollower::Execute(const v1::RankOrder& order) {
 }
 
 absl::Status RankFollower::RunStep(const v1::StepOrder& order) {
-  RETURN_IF_ERROR(mirror_.Read(order, LayoutOf(runner_->cache())));
+  RETURN_IF_ERROR(mirror_.Read(order, LayoutOf(runner_->cache()), rows_));
   const model::ParameterProvider* const live = weights_.live_parameters();
   if (live == nullptr)
     return absl::InternalError("rank 0 ordered a step, but no weights are live on this rank");

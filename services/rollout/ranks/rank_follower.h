@@ -73,6 +73,7 @@ class RankFollower {
   absl::StatusOr<bool> AllCan(const absl::Status& own);
 
   RankGroup* const ranks_;
+  const RowLayout rows_;
   ArenaPair weights_;
   std::unique_ptr<ModelRunner> runner_;
   StepMirror mirror_;

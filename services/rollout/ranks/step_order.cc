@@ -1,12 +1,18 @@
 #include "services/rollout/ranks/step_order.h"
 
+#include <ATen/ops/empty.h>
+
 #include <algorithm>
+#include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "common/model/cache_groups.h"
+#include "common/status/status_macros.h"
 
 namespace tandem::rollout {
 namespace {
+
+constexpr size_t kNumAxes = 3;  // time, height and width
 
 absl::Status Wrong(int sequence, const char* what) {
   return absl::InternalError(absl::StrCat("step order, sequence ", sequence, ": ", what,
@@ -38,6 +44,25 @@ bool HoldsTokens(const v1::SequenceStep& step, const CacheLayout& cache) {
   return true;
 }
 
+void WriteImages(const RunItem& item, v1::SequenceStep& step) {
+  const Sequence& sequence = *item.sequence;
+  if (sequence.places == nullptr) return;
+  const int64_t end = sequence.num_computed + item.num_tokens;
+  for (size_t axis = 0; axis < kNumAxes; ++axis) {
+    for (int64_t token = sequence.num_computed; token < end; ++token) {
+      step.add_positions(sequence.PositionOf(token, axis));
+    }
+  }
+  if (!item.image_rows.defined()) return;
+  const std::vector<int64_t>& tokens = sequence.places->tokens;
+  for (auto token = std::lower_bound(tokens.begin(), tokens.end(), sequence.num_computed);
+       token != tokens.end() && *token < end; ++token) {
+    step.add_image_tokens(*token - sequence.num_computed);
+  }
+  const at::Tensor rows = item.image_rows.contiguous();
+  step.set_image_rows(rows.const_data_ptr(), rows.nbytes());
+}
+
 }  // namespace
 
 CacheLayout LayoutOf(const model::PagedKvCache& cache) {
@@ -61,6 +86,7 @@ void WriteStep(absl::Span<const RunItem> items,
     step.set_samples(item.samples);
     step.set_scores(item.scores);
     if (item.scores) step.set_score_temperature(item.score_temperature);
+    WriteImages(item, step);
   }
   for (const auto& [from, to] : block_copies) {
     order.add_block_copies(from);
@@ -68,10 +94,49 @@ void WriteStep(absl::Span<const RunItem> items,
   }
 }
 
-absl::Status StepMirror::Read(const v1::StepOrder& order, const CacheLayout& cache) {
+absl::Status StepMirror::ReadImages(const v1::SequenceStep& step, const RowLayout& rows, int i,
+                                    Sequence& sequence, RunItem& item) {
+  sequence.places = nullptr;
+  const int64_t num_rows = step.image_tokens_size();
+  if (step.positions().empty() && num_rows == 0 && step.image_rows().empty()) {
+    return absl::OkStatus();
+  }
+  const auto width = rows.width * static_cast<int64_t>(c10::elementSize(rows.dtype));
+  if (step.positions_size() != static_cast<int64_t>(kNumAxes) * step.num_tokens() ||
+      static_cast<int64_t>(step.image_rows().size()) != num_rows * width) {
+    return Wrong(i, "its positions or rows of images do not add up");
+  }
+  model::ImagePlaces& places = places_[i];
+  places.tokens.clear();
+  int64_t least = 0;
+  for (const int64_t token : step.image_tokens()) {
+    if (token < least || token >= step.num_tokens()) {
+      return Wrong(i, "its placeholders are not tokens of the step, in order");
+    }
+    places.tokens.push_back(step.num_computed() + token);
+    least = token + 1;
+  }
+  // As with the tokens, earlier positions are arbitrary.
+  auto from = step.positions().begin();
+  for (std::vector<int64_t>& axis : places.positions) {
+    axis.resize(step.num_computed() + step.num_tokens());
+    std::copy_n(from, step.num_tokens(), axis.begin() + step.num_computed());
+    from += step.num_tokens();
+  }
+  sequence.places = &places;
+  if (num_rows == 0) return absl::OkStatus();
+  item.image_rows = at::empty({num_rows, rows.width}, rows.dtype);
+  std::memcpy(item.image_rows.mutable_data_ptr(), step.image_rows().data(),
+              step.image_rows().size());
+  return absl::OkStatus();
+}
+
+absl::Status StepMirror::Read(const v1::StepOrder& order, const CacheLayout& cache,
+                              const RowLayout& rows) {
   items_.clear();
   block_copies_.clear();
   sequences_.resize(std::max<size_t>(sequences_.size(), order.sequences_size()));
+  places_.resize(sequences_.size());
   for (int i = 0; i < order.sequences_size(); ++i) {
     const v1::SequenceStep& step = order.sequences(i);
     const int64_t given = step.token_ids_size();
@@ -91,6 +156,7 @@ absl::Status StepMirror::Read(const v1::StepOrder& order, const CacheLayout& cac
     item.samples = step.samples();
     item.scores = step.scores();
     item.score_temperature = step.scores() ? step.score_temperature() : 1.0;
+    RETURN_IF_ERROR(ReadImages(step, rows, i, sequence, item));
     items_.push_back(item);
   }
   for (int i = 0; i + 1 < order.block_copies_size(); i += 2) {

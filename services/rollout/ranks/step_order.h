@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "common/model/image_places.h"
 #include "services/rollout/runner/model_runner.h"
 #include "services/rollout/scheduler/sequence.h"
 #include "tandem/rollout/v1/rank_order.pb.h"
@@ -19,6 +20,12 @@ struct CacheLayout {
   int64_t num_blocks = 0;
   int64_t block_size = 0;             // tokens per block
   absl::Span<const int64_t> windows;  // of the cache groups (common/model/cache_groups.h)
+};
+
+// The rows of images, as every rank has them.
+struct RowLayout {
+  int64_t width = 0;  // the model's
+  at::ScalarType dtype = at::kFloat;
 };
 
 // `cache` must outlive the result.
@@ -34,13 +41,19 @@ class StepMirror {
  public:
   // INTERNAL if the order is inconsistent, refers to blocks that the cache does not have, or lacks
   // one that the step reads.
-  absl::Status Read(const v1::StepOrder& order, const CacheLayout& cache);
+  absl::Status Read(const v1::StepOrder& order, const CacheLayout& cache,
+                    const RowLayout& rows = {});
 
   absl::Span<const RunItem> items() const { return items_; }
   absl::Span<const std::pair<int32_t, int32_t>> block_copies() const { return block_copies_; }
 
  private:
-  std::vector<Sequence> sequences_;  // reused to save allocations
+  // Gives the sequence its positions, and the item its rows.
+  absl::Status ReadImages(const v1::SequenceStep& step, const RowLayout& rows, int i,
+                          Sequence& sequence, RunItem& item);
+
+  std::vector<Sequence> sequences_;         // reused to save allocations
+  std::vector<model::ImagePlaces> places_;  // of those with images
   std::vector<RunItem> items_;
   std::vector<std::pair<int32_t, int32_t>> block_copies_;
 };

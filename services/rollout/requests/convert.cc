@@ -56,6 +56,10 @@ absl::StatusOr<GenerationRequest> FromProto(const v1::GenerateRequest& request,
       out.prompt_ids.assign(request.token_ids().ids().begin(), request.token_ids().ids().end());
       break;
     case v1::GenerateRequest::kText: {
+      if (!request.images().empty()) {
+        return rpc::InvalidField(
+            "images", "a text has no place for them; send token_ids with their placeholders");
+      }
       if (tokenizer == nullptr) {
         return rpc::InvalidField(
             "text",
@@ -113,6 +117,15 @@ absl::StatusOr<GenerationRequest> FromProto(const v1::GenerateRequest& request,
                          reason != common::v1::FINISH_REASON_UNSPECIFIED});
   }
   return out;
+}
+
+std::vector<ImageFile> ImageFilesOf(
+    const google::protobuf::RepeatedPtrField<common::v1::Image>& images) {
+  std::vector<ImageFile> files;
+  for (const common::v1::Image& image : images) {
+    files.push_back(std::make_shared<const std::string>(image.data()));
+  }
+  return files;
 }
 
 ScoreRequest FromProto(const v1::ScoreRequest& request) {

@@ -2,9 +2,12 @@
 #ifndef TANDEM_SERVICES_ROLLOUT_REQUESTS_CONVERT_H_
 #define TANDEM_SERVICES_ROLLOUT_REQUESTS_CONVERT_H_
 
+#include <vector>
+
 #include "absl/status/statusor.h"
 #include "common/tokenizer/tokenizer.h"
 #include "services/rollout/engine/generation.h"
+#include "services/rollout/images/pixel_cache.h"
 #include "tandem/rollout/v1/rollout_service.pb.h"
 
 namespace tandem::rollout {
@@ -15,6 +18,9 @@ namespace tandem::rollout {
 absl::StatusOr<GenerationRequest> FromProto(const v1::GenerateRequest& request,
                                             const tokenizer::Tokenizer* tokenizer);
 ScoreRequest FromProto(const v1::ScoreRequest& request);
+// The images are left to Engine::ReadImages(): they take time.
+std::vector<ImageFile> ImageFilesOf(
+    const google::protobuf::RepeatedPtrField<common::v1::Image>& images);
 
 v1::GenerateResponse ToProto(SampleChunk chunk, const std::string& request_id,
                              bool processed_logprobs);

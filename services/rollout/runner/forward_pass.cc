@@ -1,5 +1,7 @@
 #include "services/rollout/runner/forward_pass.h"
 
+#include "common/model/vision_tower.h"
+
 namespace tandem::rollout {
 namespace {
 
@@ -15,7 +17,8 @@ class CpuForwardPass : public ForwardPass {
   at::Tensor Run(const model::ParameterProvider& params, const ForwardBatch& batch) override {
     attention_.Begin(batch.sequences);
     const model::RouterPass routers{.recorder = batch.recorder};
-    return RunStages(model_, params, batch.token_ids, batch.positions, attention_, &routers);
+    return RunStages(model_, params, batch.token_ids, batch.positions, attention_, &routers,
+                     batch.image_tokens, batch.image_rows);
   }
 
  private:
@@ -27,9 +30,11 @@ class CpuForwardPass : public ForwardPass {
 
 at::Tensor RunStages(const model::Transformer& model, const model::ParameterProvider& params,
                      const at::Tensor& token_ids, const at::Tensor& positions,
-                     model::Attention& attention, const model::RouterPass* routers) {
+                     model::Attention& attention, const model::RouterPass* routers,
+                     const at::Tensor& image_tokens, const at::Tensor& image_rows) {
   const model::Rotary rotary = model.MakeRotary(positions);
   model::Residual x{model.Embed(params, token_ids, positions), {}};
+  if (image_rows.defined()) x.x = model::PutImages(x.x, image_tokens, image_rows);
   for (int64_t layer = 0; layer < model.spec().num_layers(); ++layer) {
     x = model.Block(params, layer, x, rotary, attention, /*recomputation=*/nullptr, routers);
   }

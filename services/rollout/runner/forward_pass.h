@@ -24,9 +24,14 @@ namespace tandem::rollout {
 // The tokens of a step, grouped by sequence.
 struct ForwardBatch {
   at::Tensor token_ids;  // int64 [num_tokens], on the CPU
-  at::Tensor positions;  // int64 [num_tokens], on the CPU
+  // int64 [num_tokens], or of a step with images [3, num_tokens] (Transformer::MakeRotary()); on the CPU
+  at::Tensor positions;
   absl::Span<const model::PagedSequence> sequences;
   model::ExpertRecorder* recorder = nullptr;  // null: nothing is recorded; on the CPU only
+  // What stands in place of the embedding of image_tokens, int64 [num_rows] of the step's tokens:
+  // [num_rows, hidden]. Undefined: no images; on the CPU only.
+  at::Tensor image_tokens;
+  at::Tensor image_rows;
 };
 
 // One thread. Throws errors of operations and of the device, like ATen.
@@ -50,10 +55,11 @@ class ForwardPass {
 };
 
 // Runs the stages from tokens to the last block's output, [num_tokens, hidden]. token_ids and
-// positions: int64 [num_tokens], on the parameters' device. `routers` may be null.
+// positions: as in ForwardBatch, on the parameters' device. `routers` may be null.
 at::Tensor RunStages(const model::Transformer& model, const model::ParameterProvider& params,
                      const at::Tensor& token_ids, const at::Tensor& positions,
-                     model::Attention& attention, const model::RouterPass* routers = nullptr);
+                     model::Attention& attention, const model::RouterPass* routers = nullptr,
+                     const at::Tensor& image_tokens = {}, const at::Tensor& image_rows = {});
 
 // CUDA graphs capture decode steps: one new token per sequence, for at most this many sequences.
 inline constexpr int64_t kMostGraphRows = 512;

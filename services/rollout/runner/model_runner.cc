@@ -3,6 +3,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/tensor.h>
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
@@ -19,6 +20,16 @@
 
 namespace tandem::rollout {
 namespace {
+
+// Appends the rows of the batch at which the item's placeholders lie; its first token is at `row`.
+void AddImageTokens(const RunItem& item, int64_t row, std::vector<int64_t>& rows) {
+  const std::vector<int64_t>& tokens = item.sequence->places->tokens;
+  const int64_t first = item.sequence->num_computed;
+  for (auto token = std::lower_bound(tokens.begin(), tokens.end(), first);
+       token != tokens.end() && *token < first + item.num_tokens; ++token) {
+    rows.push_back(row + *token - first);
+  }
+}
 
 // Rows of logits that are there at once for the likeliest tokens of a score.
 constexpr int64_t kTopLogprobRows = 32;
@@ -94,8 +105,15 @@ StepOutput ModelRunner::RunUnchecked(const model::ParameterProvider& params,
     num_sampling += item.samples ? 1 : 0;
   }
 
-  ForwardBatch batch{
-      model::EmptyTensor({num_tokens}, at::kLong), model::EmptyTensor({num_tokens}, at::kLong), {}};
+  // Only images have positions of three kinds.
+  const bool has_images = std::any_of(items.begin(), items.end(), [](const RunItem& item) {
+    return item.sequence->places != nullptr;
+  });
+  const size_t num_axes = has_images ? 3 : 1;
+  ForwardBatch batch{model::EmptyTensor({num_tokens}, at::kLong),
+                     has_images ? model::EmptyTensor({3, num_tokens}, at::kLong)
+                                : model::EmptyTensor({num_tokens}, at::kLong),
+                     {}};
   at::Tensor last_rows = model::EmptyTensor({num_sampling}, at::kLong);
   int64_t* ids = batch.token_ids.mutable_data_ptr<int64_t>();
   int64_t* position = batch.positions.mutable_data_ptr<int64_t>();
@@ -103,9 +121,15 @@ StepOutput ModelRunner::RunUnchecked(const model::ParameterProvider& params,
   sequences_.clear();
   bool scores = false;
   bool classifies = false;
+  std::vector<int64_t> image_tokens;
+  std::vector<at::Tensor> image_rows;
   int64_t row = 0;
   for (const RunItem& item : items) {
     const Sequence& sequence = *item.sequence;
+    if (item.image_rows.defined()) {
+      AddImageTokens(item, row, image_tokens);
+      image_rows.push_back(item.image_rows);
+    }
     sequences_.push_back({.first_token = row,
                           .num_tokens = item.num_tokens,
                           .context_length = sequence.num_computed + item.num_tokens,
@@ -113,12 +137,19 @@ StepOutput ModelRunner::RunUnchecked(const model::ParameterProvider& params,
     scores = scores || item.scores;
     classifies = classifies || item.classifies;
     for (int64_t i = 0; i < item.num_tokens; ++i, ++row) {
-      position[row] = sequence.num_computed + i;
+      for (size_t axis = 0; axis < num_axes; ++axis) {
+        position[static_cast<int64_t>(axis) * num_tokens + row] =
+            sequence.PositionOf(sequence.num_computed + i, axis);
+      }
       ids[row] = sequence.tokens[sequence.num_computed + i];
     }
     if (item.samples) *last_row++ = row - 1;
   }
   batch.sequences = sequences_;
+  if (!image_rows.empty()) {
+    batch.image_tokens = at::tensor(image_tokens, at::kLong);
+    batch.image_rows = image_rows.size() == 1 ? image_rows.front() : at::cat(image_rows);
+  }
 
   // Before what may wait for other ranks: a copy to the device waits for all that is queued there.
   const at::Tensor sampling_rows = last_rows.to(cache_.options().device);

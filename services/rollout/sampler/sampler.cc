@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -16,6 +17,9 @@
 
 namespace tandem::rollout {
 namespace {
+
+// exp(-200) is zero in float32.
+constexpr double kZeroProbability = 200.0;
 
 // The entry of `weights` at which the running sum passes `target`; else the last one with a weight.
 int64_t Walk(const float* weights, int64_t n, double target) {
@@ -147,6 +151,50 @@ SampledToken SampleAdjusted(const float* logits, int64_t vocab_size, const Sampl
   return token;
 }
 
+SampledToken SampleAny(const float* logits, int64_t vocab_size, const SampleRow& request) {
+  return request.adjustments == nullptr ? SampleOne(logits, vocab_size, request)
+                                        : SampleAdjusted(logits, vocab_size, request);
+}
+
+// Draws again, among the ids that are not forbidden, after `first` was. Both draws together give each of
+// them its share, and a row whose first draw will do costs nothing.
+SampledToken SampleOther(const float* logits, int64_t vocab_size, const SampleRow& request) {
+  const auto is_forbidden = [&request](int64_t id) {
+    return std::find(request.forbidden.begin(), request.forbidden.end(), id) !=
+           request.forbidden.end();
+  };
+  std::vector<float> allowed(logits, logits + vocab_size);
+  if (request.adjustments != nullptr) request.adjustments->Apply(allowed.data(), vocab_size);
+  // What the log-probs are of, before ids are taken out.
+  const std::vector<float> all = allowed;
+  float least = std::numeric_limits<float>::infinity();
+  for (int64_t id = 0; id < vocab_size; ++id) {
+    if (!is_forbidden(id)) least = std::min(least, allowed[id]);
+  }
+  // Far enough below the others that the exponential is zero at the temperature.
+  const double temperature = request.params.temperature > 0.0 ? request.params.temperature : 1.0;
+  const auto out_of_reach = static_cast<float>(least - kZeroProbability * temperature);
+  for (const int32_t id : request.forbidden) {
+    if (id < vocab_size) allowed[id] = out_of_reach;
+  }
+  SampleRow again = request;
+  again.adjustments = nullptr;
+  // The digits that the first draw did not use.
+  again.uniform = request.uniform * 0x1p24 - std::floor(request.uniform * 0x1p24);
+  SampledToken token = SampleOne(allowed.data(), vocab_size, again);
+  if (token.id < 0) return token;
+  const auto log_prob = [&](const float* row, float inverse_temperature) {
+    const float maximum = Extremes(row, vocab_size).maximum;
+    return model::kernels::LogProb(row[token.id], maximum, inverse_temperature,
+                                   SumExp(row, vocab_size, maximum, inverse_temperature, nullptr));
+  };
+  token.logprob = log_prob(logits, 1.0f);
+  const bool scaled = request.params.temperature != 0.0 && request.params.temperature != 1.0;
+  token.processed_logprob = log_prob(
+      all.data(), scaled ? model::kernels::InverseTemperature(request.params.temperature) : 1.0f);
+  return token;
+}
+
 // Draws the tokens with adjustments on the CPU, and the others by SampleOnDevice(). Returns false,
 // doing nothing, if no kernel supports the logits.
 bool SampleSplit(const at::Tensor& logits, absl::Span<const SampleRow> rows,
@@ -183,8 +231,11 @@ void Sample(const float* logits, int64_t vocab_size, absl::Span<const SampleRow>
   model::ForTasks(static_cast<int64_t>(rows.size()), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const float* const row = logits + rows[i].row * vocab_size;
-      out[i] = rows[i].adjustments == nullptr ? SampleOne(row, vocab_size, rows[i])
-                                              : SampleAdjusted(row, vocab_size, rows[i]);
+      out[i] = SampleAny(row, vocab_size, rows[i]);
+      const absl::Span<const int32_t> forbidden = rows[i].forbidden;
+      if (std::find(forbidden.begin(), forbidden.end(), out[i].id) != forbidden.end()) {
+        out[i] = SampleOther(row, vocab_size, rows[i]);
+      }
     }
   });
 }

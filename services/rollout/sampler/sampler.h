@@ -24,6 +24,9 @@ struct SampleRow {
   FilterParams params;
   double uniform = 0.0;                           // in [0, 1)
   const LogitAdjustments* adjustments = nullptr;  // null: the logits as they are
+  // Ids that are not drawn, fewer than the vocabulary has; on the CPU only. Log-probs are those of all
+  // tokens. Outlives the call.
+  absl::Span<const int32_t> forbidden;
 };
 
 struct SampledToken {

@@ -134,6 +134,11 @@ Scheduler::Admission Scheduler::AdmitSequence(Sequence* sequence, StepPlan& plan
     ReleaseBlocks(sequence);
     return Admission::kNoRoom;
   }
+  // It waits in the queue for its first image, without blocks.
+  if (NumReadyPending(*sequence) == 0) {
+    ReleaseBlocks(sequence);
+    return Admission::kPassedOver;
+  }
   if (sequence->may_use_cache) TakeTail(*sequence);
   if (sequence->num_sampled() == 0) sequence->num_cached = sequence->num_computed;
   sequence->may_publish = true;
@@ -145,7 +150,8 @@ Scheduler::Admission Scheduler::AdmitSequence(Sequence* sequence, StepPlan& plan
 }
 
 bool Scheduler::PlanSequence(Sequence* sequence, int64_t limit, StepPlan& plan) {
-  const int64_t num_tokens = std::min(limit, sequence->num_pending());
+  const int64_t num_tokens = std::min(limit, NumReadyPending(*sequence));
+  if (num_tokens == 0) return true;
   if (!Reserve(sequence, num_tokens, plan)) return false;
   if (const auto next = NextBlockHash(*sequence); next.has_value()) filling_.insert(*next);
   plan.sequences.push_back({sequence, num_tokens});
@@ -345,6 +351,7 @@ void Scheduler::KeepTail(Sequence& sequence) {
   const int64_t begin = sequence.num_hashed_blocks * blocks_.block_size();
   const int64_t count = sequence.num_computed - begin;
   if (!sequence.may_publish || count <= 0 || count >= blocks_.block_size()) return;
+  if (sequence.hashes.HasDigestIn(begin, begin + count)) return;
   const auto blocks =
       absl::MakeConstSpan(sequence.blocks).subspan(sequence.num_hashed_blocks * groups, groups);
   // A fork that shares them will write into them.
@@ -356,6 +363,9 @@ void Scheduler::KeepTail(Sequence& sequence) {
 }
 
 void Scheduler::TakeTail(Sequence& sequence) {
+  const int64_t begin = sequence.num_computed;
+  // A tail is found by the ids of its tokens alone.
+  if (sequence.hashes.HasDigestIn(begin, begin + blocks_.block_size())) return;
   // Compute at least one token, as for MatchPrefix().
   const auto next =
       absl::MakeConstSpan(sequence.tokens)
@@ -373,6 +383,12 @@ std::optional<BlockHash> Scheduler::NextBlockHash(Sequence& sequence) const {
   }
   return sequence.hashes.At(blocks_.root(), sequence.tokens, block_size,
                             sequence.num_hashed_blocks);
+}
+
+int64_t Scheduler::NumReadyPending(const Sequence& sequence) const {
+  const int64_t pending = sequence.num_pending();
+  if (sequence.places == nullptr || !num_ready_) return pending;
+  return std::clamp<int64_t>(num_ready_(sequence) - sequence.num_computed, 0, pending);
 }
 
 int64_t Scheduler::NumSlots() const {

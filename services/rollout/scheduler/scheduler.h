@@ -65,6 +65,13 @@ class Scheduler {
   Scheduler(const SchedulerOptions& options, BlockManager& blocks)
       : options_(options), blocks_(blocks) {}
 
+  // Returns how many leading tokens of a sequence with images may be computed: those before the first
+  // image that is not encoded. Called when the sequence would be planned but for that, in the order in
+  // which sequences are served, so the callee may note what it is asked for and prepare it.
+  using NumReady = std::function<int64_t(const Sequence&)>;
+  // Without it all tokens are ready.
+  void SetNumReady(NumReady num_ready) { num_ready_ = std::move(num_ready); }
+
   void Add(Sequence* sequence);
 
   // Returns an empty plan if nothing can run. Valid until the next call.
@@ -127,7 +134,8 @@ class Scheduler {
   Sequence* OverQuotaSequence(const Sequence& waiting) const;
   Sequence* PreemptionVictim() const;
   void Admit(StepPlan& plan);
-  // Plans as many pending tokens as the limit allows. False if the sequence was preempted.
+  // Plans as many pending tokens as are ready and the limit allows, perhaps none. False if the sequence
+  // was preempted.
   bool PlanSequence(Sequence* sequence, int64_t limit, StepPlan& plan);
   // Allocates blocks for `num_tokens` more tokens, preempting others if needed. False if `sequence`
   // itself was preempted.
@@ -146,6 +154,8 @@ class Scheduler {
   void ReleaseUnseenBlocks(Sequence& sequence);
   std::optional<BlockHash> NextBlockHash(Sequence& sequence) const;
   int64_t NumSlots() const;
+  // Pending tokens that may be computed now.
+  int64_t NumReadyPending(const Sequence& sequence) const;
 
   const SchedulerOptions options_;
   BlockManager& blocks_;
@@ -158,6 +168,7 @@ class Scheduler {
   // and shares them.
   std::set<BlockHash> filling_;
   SchedulerStats stats_;
+  NumReady num_ready_;
   // Reused, so a step allocates nothing.
   StepPlan plan_;
   std::vector<Sequence*> running_before_;

@@ -7,6 +7,7 @@
 #include <tuple>
 #include <vector>
 
+#include "common/model/image_places.h"
 #include "services/rollout/kv_cache/block_manager.h"
 
 namespace tandem::rollout {
@@ -21,6 +22,9 @@ struct Sequence {
 
   std::vector<int32_t> tokens;  // the prompt, then the sampled tokens
   int64_t num_prompt_tokens = 0;
+  // Where the prompt's images lie in it, and its positions; outlives the sequence. Null: no images,
+  // and a token's position is its place.
+  const model::ImagePlaces* places = nullptr;
 
   // Samples that it stands for: n until the prompt is computed and the group is forked, then 1.
   int32_t num_samples = 1;
@@ -39,6 +43,15 @@ struct Sequence {
   // Leading block positions found in the prefix cache or published to it.
   int64_t num_hashed_blocks = 0;
   BlockHashes hashes;
+
+  // The position of a token by time (axis 0), height (1) or width (2).
+  int64_t PositionOf(int64_t token, size_t axis) const {
+    if (places == nullptr) return token;
+    const std::vector<int64_t>& of_prompt = places->positions[axis];
+    const auto num_placed = static_cast<int64_t>(of_prompt.size());
+    return token < num_placed ? of_prompt[static_cast<size_t>(token)]
+                              : places->next_position + token - num_placed;
+  }
 
   int64_t num_tokens() const { return static_cast<int64_t>(tokens.size()); }
   int64_t num_pending() const { return num_tokens() - num_computed; }

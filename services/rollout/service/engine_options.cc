@@ -6,9 +6,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/host/gpus.h"
+#include "common/io/file_util.h"
 #include "common/model/device_processor.h"
+#include "common/model/images/image_preparer.h"
 #include "common/model/parallel_fit.h"
 #include "common/status/status_macros.h"
+#include "common/telemetry/log.h"
 
 namespace tandem::rollout {
 namespace {
@@ -65,6 +68,14 @@ absl::StatusOr<EngineOptions> MakeEngineOptions(const config::v1::RunConfig& con
   options.scheduler.max_num_batched_tokens = rollout.max_num_batched_tokens();
   options.max_model_len = rollout.max_model_len();
   options.in_flight = FromProto(rollout.in_flight());
+  if (spec.vision.has_value()) {
+    options.image_preparer =
+        model::ImagePreparer::Load(io::ParentFolder(folder.path), *spec.vision);
+    if (!options.image_preparer.ok()) {
+      telemetry::LogWarning("the rollout takes text alone",
+                            {{"cause", options.image_preparer.status().message()}});
+    }
+  }
   for (const int64_t id : folder.eos_token_ids) {
     options.eos_token_ids.push_back(static_cast<int32_t>(id));
   }

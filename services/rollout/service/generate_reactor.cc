@@ -34,7 +34,8 @@ void GenerateReactor::Begin(const PromptTexts& texts, const v1::GenerateRequest&
   if (const absl::Status fits = texts.limits.CheckText(text, "text"); !fits.ok()) {
     return OnEngineDone(fits);
   }
-  if (text.size() <= kMaxInlineTextBytes) return Run(texts.tokenizer, request);
+  if (text.size() <= kMaxInlineTextBytes && request.images().empty())
+    return Run(texts.tokenizer, request);
   std::shared_ptr<GenerateReactor> self;
   {
     absl::MutexLock lock(&mu_);
@@ -45,7 +46,7 @@ void GenerateReactor::Begin(const PromptTexts& texts, const v1::GenerateRequest&
       [self, tokenizer = texts.tokenizer, request = &request] { self->Run(tokenizer, *request); });
   if (!queued) {
     OnEngineDone(absl::ResourceExhaustedError(
-        "no thread available to tokenize the text; try again later, or send token_ids"));
+        "no thread available to tokenize the text or to read the images; try again later"));
   }
 }
 
@@ -57,7 +58,7 @@ void GenerateReactor::Run(const tokenizer::Tokenizer* tokenizer,
     cancelled = cancelled_;
   }
   const absl::Status status =
-      cancelled ? absl::CancelledError("the caller cancelled before the text was tokenized")
+      cancelled ? absl::CancelledError("the caller cancelled before the prompt was read")
                 : Catch([&] { return Submit(tokenizer, request); });
   if (!status.ok()) OnEngineDone(status);
 }
@@ -66,6 +67,8 @@ absl::Status GenerateReactor::Submit(const tokenizer::Tokenizer* tokenizer,
                                      const v1::GenerateRequest& request) {
   RETURN_IF_ERROR(CheckWantedWeights(request.incarnation(), engine_));
   ASSIGN_OR_RETURN(GenerationRequest spec, FromProto(request, tokenizer));
+  ASSIGN_OR_RETURN(spec.images,
+                   engine_.ReadImages(ImageFilesOf(request.images()), spec.prompt_ids));
   if (spec.id.empty()) spec.id = rpc::NewUuid();
   request_id_ = spec.id;
   processed_logprobs_ = request.sampling().processed_logprobs();

@@ -20,8 +20,8 @@
 
 namespace tandem::rollout {
 
-// How the texts of requests become tokens. Long ones are tokenized in `pool`: gRPC's threads also
-// serve health checks and the end of the process.
+// How the texts of requests become tokens. Long ones are tokenized in `pool`, and images read there:
+// gRPC's threads also serve health checks and the end of the process.
 struct PromptTexts {
   const tokenizer::Tokenizer* tokenizer = nullptr;  // may be null
   TextLimits limits;

@@ -121,7 +121,7 @@ grpc::ServerUnaryReactor* RolloutServiceImpl::Resume(grpc::CallbackServerContext
 grpc::ServerUnaryReactor* RolloutServiceImpl::Score(grpc::CallbackServerContext*,
                                                     const v1::ScoreRequest* request,
                                                     v1::ScoreResponse* response) {
-  return ScoreReactor::Start(engine_, *request, response);
+  return ScoreReactor::Start(engine_, text_pool_, *request, response);
 }
 
 grpc::ServerUnaryReactor* RolloutServiceImpl::OpenSession(grpc::CallbackServerContext* context,

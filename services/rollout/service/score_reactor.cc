@@ -4,28 +4,57 @@
 #include <vector>
 
 #include "common/rpc/status_conversion.h"
+#include "common/status/exceptions.h"
+#include "common/status/status_macros.h"
 #include "services/rollout/requests/convert.h"
 
 namespace tandem::rollout {
 
-ScoreReactor* ScoreReactor::Start(Engine& engine, const v1::ScoreRequest& request,
-                                  v1::ScoreResponse* response) {
+ScoreReactor* ScoreReactor::Start(Engine& engine, http::WorkerPool& pool,
+                                  const v1::ScoreRequest& request, v1::ScoreResponse* response) {
   std::shared_ptr<ScoreReactor> reactor(new ScoreReactor(engine, response));
   {
     absl::MutexLock lock(&reactor->mu_);
     reactor->self_ = reactor;
   }
-  const absl::StatusOr<int64_t> handle = engine.Score(
-      FromProto(request),
-      [reactor](const absl::StatusOr<ScoreResult>& result) { reactor->OnScore(result); });
-  if (!handle.ok()) {
-    reactor->Finish(rpc::ToGrpcStatus(handle.status()));
-    return reactor.get();
+  if (request.images().empty()) {
+    reactor->Run(request);
+  } else if (!pool.Submit([reactor, request = &request] { reactor->Run(*request); })) {
+    // gRPC keeps the request until the call ends, which this one does after its turn.
+    reactor->OnScore(absl::ResourceExhaustedError(
+        "no thread available to read the request's images; try again later"));
   }
-  absl::MutexLock lock(&reactor->mu_);
-  reactor->handle_ = *handle;
-  if (reactor->cancelled_) engine.Cancel(*handle);
   return reactor.get();
+}
+
+void ScoreReactor::Run(const v1::ScoreRequest& request) {
+  bool cancelled = false;
+  {
+    absl::MutexLock lock(&mu_);
+    cancelled = cancelled_;
+  }
+  const absl::Status status =
+      cancelled ? absl::CancelledError("the caller cancelled before the images were read")
+                : Catch([&] { return Submit(request); });
+  if (!status.ok()) OnScore(status);
+}
+
+absl::Status ScoreReactor::Submit(const v1::ScoreRequest& request) {
+  ScoreRequest spec = FromProto(request);
+  ASSIGN_OR_RETURN(spec.images, engine_.ReadImages(ImageFilesOf(request.images()), spec.token_ids));
+  std::shared_ptr<ScoreReactor> self;
+  {
+    absl::MutexLock lock(&mu_);
+    self = self_;
+  }
+  ASSIGN_OR_RETURN(
+      const int64_t handle,
+      engine_.Score(std::move(spec),
+                    [self](const absl::StatusOr<ScoreResult>& result) { self->OnScore(result); }));
+  absl::MutexLock lock(&mu_);
+  handle_ = handle;
+  if (cancelled_) engine_.Cancel(handle);
+  return absl::OkStatus();
 }
 
 void ScoreReactor::OnScore(const absl::StatusOr<ScoreResult>& result) {

@@ -9,6 +9,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "common/http/worker_pool.h"
 #include "services/rollout/engine/engine.h"
 #include "tandem/rollout/v1/rollout_service.pb.h"
 
@@ -17,8 +18,9 @@ namespace tandem::rollout {
 // Owns itself, like GenerateReactor.
 class ScoreReactor final : public grpc::ServerUnaryReactor {
  public:
-  static ScoreReactor* Start(Engine& engine, const v1::ScoreRequest& request,
-                             v1::ScoreResponse* response);
+  // Images are read in `pool`. Engine and pool must outlive the call.
+  static ScoreReactor* Start(Engine& engine, http::WorkerPool& pool,
+                             const v1::ScoreRequest& request, v1::ScoreResponse* response);
 
   void OnCancel() override;
   void OnDone() override;
@@ -26,6 +28,9 @@ class ScoreReactor final : public grpc::ServerUnaryReactor {
  private:
   ScoreReactor(Engine& engine, v1::ScoreResponse* response)
       : engine_(engine), response_(response) {}
+  // Reads the images and submits the request, or finishes the call.
+  void Run(const v1::ScoreRequest& request);
+  absl::Status Submit(const v1::ScoreRequest& request);
   void OnScore(const absl::StatusOr<ScoreResult>& result);
 
   Engine& engine_;

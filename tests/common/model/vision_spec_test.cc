@@ -56,14 +56,13 @@ json NestedConfig() {
 }
 
 std::string ErrorOf(const json& config) {
-  const absl::StatusOr<ModelSpec> spec = ParseModelSpecWithVision(config, "config.json");
+  const absl::StatusOr<ModelSpec> spec = ParseModelSpec(config, "config.json");
   return spec.ok() ? "" : std::string(spec.status().message());
 }
 
 TEST(VisionSpec, BothFormsOfAConfigAreTheSameModel) {
-  ASSERT_OK_AND_ASSIGN(const ModelSpec hub, ParseModelSpecWithVision(HubConfig(), "config.json"));
-  ASSERT_OK_AND_ASSIGN(const ModelSpec nested,
-                       ParseModelSpecWithVision(NestedConfig(), "config.json"));
+  ASSERT_OK_AND_ASSIGN(const ModelSpec hub, ParseModelSpec(HubConfig(), "config.json"));
+  ASSERT_OK_AND_ASSIGN(const ModelSpec nested, ParseModelSpec(NestedConfig(), "config.json"));
   for (const ModelSpec* spec : {&hub, &nested}) {
     EXPECT_EQ(spec->hidden_size, 16);
     EXPECT_TRUE(spec->tie_word_embeddings);
@@ -80,8 +79,8 @@ TEST(VisionSpec, BothFormsOfAConfigAreTheSameModel) {
   EXPECT_EQ(hub.stored_rules, nested.stored_rules);
 }
 
-TEST(VisionSpec, ServicesThatTakeTextAloneRefuseTheModel) {
-  const absl::StatusOr<ModelSpec> spec = ParseModelSpec(HubConfig(), "config.json");
+TEST(VisionSpec, ACriticIsMadeOfALanguageModel) {
+  const absl::StatusOr<ModelSpec> spec = ParseValueModelSpec(HubConfig(), "config.json");
   EXPECT_EQ(spec.status().code(), absl::StatusCode::kUnimplemented);
   EXPECT_THAT(spec.status().message(),
               HasSubstr("Qwen2VLForConditionalGeneration has a vision tower"));
@@ -116,7 +115,7 @@ TEST(VisionSpec, NamesKeysThatDoNotFit) {
 
 // Every tensor-parallel rank has the whole tower.
 TEST(VisionSpec, TheTowerIsNotSplit) {
-  ASSERT_OK_AND_ASSIGN(const ModelSpec spec, ParseModelSpecWithVision(HubConfig(), "config.json"));
+  ASSERT_OK_AND_ASSIGN(const ModelSpec spec, ParseModelSpec(HubConfig(), "config.json"));
   const ParameterTable whole(spec);
   const ParameterTable part(spec, {}, {.rank = 1, .size = 2});
   ASSERT_EQ(whole.parameters().size(), part.parameters().size());

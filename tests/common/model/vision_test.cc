@@ -16,12 +16,12 @@
 #include <utility>
 #include <vector>
 
-#include "common/images/decode.h"
-#include "common/images/image_source.h"
-#include "common/images/processor/image_processor.h"
 #include "common/io/model_folder.h"
+#include "common/io/read_file.h"
 #include "common/model/arena.h"
 #include "common/model/image_places.h"
+#include "common/model/images/image_preparer.h"
+#include "common/model/images/prompt_images.h"
 #include "common/model/load_parameters.h"
 #include "common/model/packed_arena.h"
 #include "common/model/packed_attention.h"
@@ -58,14 +58,6 @@ std::vector<std::string> Cases() {
   return names;
 }
 
-at::Tensor PositionsOf(const ImagePlaces& places) {
-  std::vector<at::Tensor> axes;
-  for (const std::vector<int64_t>& axis : places.positions) {
-    axes.push_back(at::tensor(axis, at::kLong));
-  }
-  return at::stack(axes);
-}
-
 class VisionGolden : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
@@ -75,7 +67,7 @@ class VisionGolden : public ::testing::TestWithParam<std::string> {
     golden_ = json::parse(file);
     ASSERT_OK_AND_ASSIGN(const io::ModelFolder folder, io::ModelFolder::Open(path_));
     ASSERT_OK_AND_ASSIGN(const ModelSpec spec,
-                         ParseModelSpecWithVision(folder.config().json, folder.config().path));
+                         ParseModelSpec(folder.config().json, folder.config().path));
     model_ = std::make_unique<Transformer>(spec);
     arena_ = std::make_unique<Arena>(model_->table(), at::kFloat);
     ASSERT_OK(LoadParameters(folder, *arena_));
@@ -84,19 +76,16 @@ class VisionGolden : public ::testing::TestWithParam<std::string> {
 
   void Read(const json& golden) {
     Row row{golden["ids"], {}, {}, golden["logprobs"]};
-    ASSERT_OK_AND_ASSIGN(const images::ImageProcessor processor,
-                         images::ImageProcessor::Load(path_));
-    std::vector<at::Tensor> pixels;
+    ASSERT_OK_AND_ASSIGN(const ImagePreparer preparer,
+                         ImagePreparer::Load(path_, *model_->spec().vision));
+    std::vector<PreparedImage> images;
     for (const std::string name : golden["images"]) {
-      ASSERT_OK_AND_ASSIGN(const images::ImageBytes bytes,
-                           images::ReadImageSource(name, path_, images::ImageLimits()));
-      ASSERT_OK_AND_ASSIGN(const images::Image image,
-                           images::DecodeImage(bytes.bytes, bytes.place, images::ImageLimits()));
-      ASSERT_OK_AND_ASSIGN(const images::ProcessedImage input, processor.Process(image));
-      pixels.push_back(at::tensor(input.pixel_values, at::kFloat).view(input.shape));
-      row.images.grids.push_back({input.grid[1], input.grid[2]});
+      ASSERT_OK_AND_ASSIGN(const std::string file, io::ReadFile(path_ + "/" + name, 1 << 20));
+      ASSERT_OK_AND_ASSIGN(images.emplace_back(), preparer.Prepare(file, name));
     }
-    if (!pixels.empty()) row.images.pixel_values = at::cat(pixels);
+    std::vector<const PreparedImage*> all;
+    for (const PreparedImage& image : images) all.push_back(&image);
+    if (!all.empty()) row.images = PatchesOf(all);
     ASSERT_OK_AND_ASSIGN(row.places,
                          PlaceImages(*model_->spec().vision, row.ids, row.images.grids));
     rows_.push_back(std::move(row));

@@ -6,6 +6,10 @@ namespace tandem::images::decode_example {
 extern const std::string bytes;
 }  // namespace tandem::images::decode_example
 
+namespace tandem::images::image_digest_example {
+extern const std::string file;
+}  // namespace tandem::images::image_digest_example
+
 namespace tandem::images::image_source_example {
 extern const std::string folder;
 }  // namespace tandem::images::image_source_example

@@ -1,13 +1,10 @@
 #include "tools/tandem/commands/chat_image_expander.h"
 
-#include <filesystem>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "common/images/chat/chat_images.h"
 #include "common/images/decode.h"
-#include "common/images/image_source.h"
 #include "common/io/file_util.h"
 #include "common/status/status_macros.h"
 
@@ -19,44 +16,49 @@ constexpr absl::string_view kImagePlaceholder = "<|image_pad|>";
 
 }  // namespace
 
-ChatImageExpander::ChatImageExpander(const std::string& model_folder, const std::string& input,
+ChatImageExpander::ChatImageExpander(const std::string& model_folder, const RowImages& images,
                                      const tokenizer::Tokenizer& tokenizer)
     : processor_(images::ImageProcessor::Load(model_folder)),
-      placeholder_id_(tokenizer.TokenToId(kImagePlaceholder)) {
-  std::error_code error;
-  image_folder_ = std::filesystem::is_regular_file(input, error) ? io::ParentFolder(input) : ".";
-}
+      images_(images),
+      placeholder_id_(tokenizer.TokenToId(kImagePlaceholder)) {}
 
-absl::StatusOr<std::vector<int32_t>> ChatImageExpander::Expand(const nlohmann::ordered_json& row,
-                                                               std::vector<int32_t> ids) const {
-  const auto messages = row.find("messages");
+absl::StatusOr<std::vector<images::ChatImage>> ChatImageExpander::Find(
+    const nlohmann::ordered_json& messages, const nlohmann::ordered_json& row) const {
   const auto listed = row.find("images");
   const bool has_list = listed != row.end() && !listed->is_null();
   // To a model without images the placeholder is a text like any other.
   const bool sees_images = processor_.ok() && placeholder_id_.has_value();
-  ASSIGN_OR_RETURN(const std::vector<images::ChatImage> found,
-                   images::FindChatImages(*messages, has_list ? &*listed : nullptr,
+  ASSIGN_OR_RETURN(std::vector<images::ChatImage> found,
+                   images::FindChatImages(messages, has_list ? &*listed : nullptr,
                                           sees_images ? kImagePlaceholder : ""));
-  if (!sees_images && found.empty()) return ids;
+  if (sees_images || found.empty()) return found;
   if (!processor_.ok()) return io::AtPlace(found[0].place, processor_.status());
-  if (!placeholder_id_) {
-    return io::AtPlace(found[0].place, absl::FailedPreconditionError(absl::StrCat(
-                                           "the tokenizer has no token ", kImagePlaceholder)));
+  return io::AtPlace(found[0].place, absl::FailedPreconditionError(absl::StrCat(
+                                         "the tokenizer has no token ", kImagePlaceholder)));
+}
+
+absl::StatusOr<ExpandedChat> ChatImageExpander::Expand(const std::vector<images::ChatImage>& found,
+                                                       std::vector<int32_t> ids) const {
+  // Without images the ids are as they are. A model that sees some may have a placeholder too many.
+  if (found.empty() && !(processor_.ok() && placeholder_id_.has_value())) {
+    return ExpandedChat{std::move(ids), {}};
   }
   const images::ImageLimits limits;
+  ExpandedChat chat;
   std::vector<int64_t> counts;
   for (const images::ChatImage& image : found) {
     const auto count = [&]() -> absl::StatusOr<int64_t> {
-      ASSIGN_OR_RETURN(const images::ImageBytes read,
-                       images::ReadImageSource(image.source, image_folder_, limits));
+      ASSIGN_OR_RETURN(images::ImageBytes read, images_.ReadSource(image.source));
       ASSIGN_OR_RETURN(const images::Image decoded,
                        images::DecodeImage(read.bytes, read.place, limits));
+      chat.images.push_back(std::make_shared<const std::string>(std::move(read.bytes)));
       return processor_->NumPlaceholders({decoded.height, decoded.width});
     }();
     if (!count.ok()) return io::AtPlace(image.place, count.status());
     counts.push_back(*count);
   }
-  return images::ExpandPlaceholders(ids, *placeholder_id_, found, counts);
+  ASSIGN_OR_RETURN(chat.ids, images::ExpandPlaceholders(ids, *placeholder_id_, found, counts));
+  return chat;
 }
 
 }  // namespace tandem::commands

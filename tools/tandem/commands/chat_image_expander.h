@@ -10,28 +10,39 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/images/chat/chat_images.h"
 #include "common/images/processor/image_processor.h"
 #include "common/tokenizer/tokenizer.h"
+#include "tools/tandem/commands/row_images.h"
 
 namespace tandem::commands {
 
-// Refers to the tokenizer, which must outlive it. One thread at a time.
+// A rendered chat as the model sees it.
+struct ExpandedChat {
+  std::vector<int32_t> ids;
+  std::vector<ImageFile> images;  // one for each run of placeholders, in order
+};
+
+// One thread at a time.
 class ChatImageExpander {
  public:
   // A model folder without an image processor, or with one that is not built, does for chats without
-  // images. Paths of images are relative to the folder of `input`, or to the working directory if
-  // that is no regular file.
-  ChatImageExpander(const std::string& model_folder, const std::string& input,
+  // images. `images` must outlive the expander.
+  ChatImageExpander(const std::string& model_folder, const RowImages& images,
                     const tokenizer::Tokenizer& tokenizer);
 
-  // `ids`: the row's rendered chat. Reads and decodes every image of "messages" and "images" of the
-  // row. Errors name the part.
-  absl::StatusOr<std::vector<int32_t>> Expand(const nlohmann::ordered_json& row,
-                                              std::vector<int32_t> ids) const;
+  // Returns the images of `messages`; `row`, which they are of, may list them as "images". Errors:
+  // those of images::FindChatImages(); for a model that sees none, why not.
+  absl::StatusOr<std::vector<images::ChatImage>> Find(const nlohmann::ordered_json& messages,
+                                                      const nlohmann::ordered_json& row) const;
+
+  // `ids`: the rendered chat. Reads and decodes every image. Errors name the part.
+  absl::StatusOr<ExpandedChat> Expand(const std::vector<images::ChatImage>& found,
+                                      std::vector<int32_t> ids) const;
 
  private:
   absl::StatusOr<images::ImageProcessor> processor_;
-  std::string image_folder_;
+  const RowImages& images_;
   std::optional<int32_t> placeholder_id_;
 };
 

@@ -12,9 +12,11 @@
 #include "common/text/printable.h"
 #include "common/tokenizer/tokenizer.h"
 #include "nlohmann/json.hpp"
+#include "tools/tandem/commands/chat_image_expander.h"
 #include "tools/tandem/commands/command.h"
 #include "tools/tandem/commands/model_session.h"
 #include "tools/tandem/commands/prompt_row.h"
+#include "tools/tandem/commands/row_images.h"
 #include "tools/tandem/driver/completion.h"
 #include "tools/tandem/driver/prompt_source.h"
 
@@ -70,9 +72,15 @@ absl::Status RunGenerate(const GenerateOptions& options) {
   if (!options.prompt.empty()) {
     prompts.emplace_back().text = options.prompt;
   } else {
+    const RowImages images(options.input);
+    std::optional<ChatImageExpander> chat_images;
+    if (tokenizer != nullptr) chat_images.emplace(options.model.model, images, *tokenizer);
+    const PromptRowReaders readers{.tokenizer = tokenizer.get(),
+                                   .images = images,
+                                   .chat_images = chat_images.has_value() ? &*chat_images : nullptr,
+                                   .variables = stated->data().chat_template_kwargs()};
     RETURN_IF_ERROR(io::ForEachJsonLine(options.input, [&](const io::JsonFields& row) {
-      absl::StatusOr<driver::Prompt> prompt =
-          ReadPromptRow(row, tokenizer.get(), stated->data().chat_template_kwargs());
+      absl::StatusOr<driver::Prompt> prompt = ReadPromptRow(row, readers);
       if (prompt.ok()) prompts.push_back(*std::move(prompt));
       return prompt.status();
     }));
@@ -123,7 +131,7 @@ void AddGenerate(CLI::App& app, Runner& runner) {
   AddModelOptions(*command, options->model);
   command->add_option("--prompt", options->prompt, "One prompt as text");
   command->add_option("--input", options->input,
-                      R"(JSONL of {"prompt"}, {"ids"} or {"messages"}, with "tools" and )"
+                      R"(JSONL of {"prompt"}, {"ids"} or {"messages"}, with "images", "tools" and )"
                       R"("chat_template_kwargs" as in train; /dev/stdin for a pipe)");
   command->add_option("--max-tokens", options->max_tokens, "Longest completion")
       ->capture_default_str();

@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-absl::StatusOr<driver::Prompt> ReadIds(const io::JsonFields& row) {
+absl::StatusOr<driver::Prompt> ReadIds(const io::JsonFields& row, const RowImages& images) {
   driver::Prompt prompt;
   ASSIGN_OR_RETURN(const std::vector<int64_t> ids, row.IntList("ids"));
   for (size_t i = 0; i < ids.size(); ++i) {
@@ -24,23 +24,35 @@ absl::StatusOr<driver::Prompt> ReadIds(const io::JsonFields& row) {
     }
     prompt.token_ids.push_back(static_cast<uint32_t>(ids[i]));
   }
+  ASSIGN_OR_RETURN(prompt.images, images.Read(row));
   return prompt;
 }
 
 absl::StatusOr<driver::Prompt> RenderMessages(const io::JsonFields& row, const char* key,
-                                              const tokenizer::Tokenizer& tokenizer,
-                                              const std::string& variables) {
+                                              const PromptRowReaders& readers) {
   // With its keys in order: templates print tools as they were given.
   ASSIGN_OR_RETURN(const ordered_json ordered, io::ParseOrderedJson(row.source()));
-  ASSIGN_OR_RETURN(
-      tokenizer::ChatOptions chat,
-      dataset::ReadChatOptions(ordered, ordered.contains("tools") ? "tools" : "", variables));
+  ASSIGN_OR_RETURN(tokenizer::ChatOptions chat,
+                   dataset::ReadChatOptions(ordered, ordered.contains("tools") ? "tools" : "",
+                                            readers.variables));
   chat.add_generation_prompt = true;
-  ASSIGN_OR_RETURN(const ordered_json messages, dataset::ReadMessages(ordered[key], key));
+  std::vector<images::ChatImage> images;
+  if (readers.chat_images != nullptr) {
+    ASSIGN_OR_RETURN(images, readers.chat_images->Find(ordered[key], ordered));
+  }
+  ordered_json messages = ordered[key];
+  if (images.empty()) {
+    ASSIGN_OR_RETURN(messages, dataset::ReadMessages(ordered[key], key));
+  }
   driver::Prompt prompt;
-  ASSIGN_OR_RETURN(prompt.text, tokenizer.RenderChat(messages, chat));
-  ASSIGN_OR_RETURN(const std::vector<int32_t> ids,
-                   tokenizer.Encode(prompt.text, /*add_special_tokens=*/false));
+  ASSIGN_OR_RETURN(prompt.text, readers.tokenizer->RenderChat(messages, chat));
+  ASSIGN_OR_RETURN(std::vector<int32_t> ids,
+                   readers.tokenizer->Encode(prompt.text, /*add_special_tokens=*/false));
+  if (readers.chat_images != nullptr) {
+    ASSIGN_OR_RETURN(ExpandedChat expanded, readers.chat_images->Expand(images, std::move(ids)));
+    ids = std::move(expanded.ids);
+    prompt.images = std::move(expanded.images);
+  }
   prompt.token_ids.assign(ids.begin(), ids.end());
   return prompt;
 }
@@ -48,21 +60,23 @@ absl::StatusOr<driver::Prompt> RenderMessages(const io::JsonFields& row, const c
 }  // namespace
 
 absl::StatusOr<driver::Prompt> ReadPromptRow(const io::JsonFields& row,
-                                             const tokenizer::Tokenizer* tokenizer,
-                                             const std::string& variables) {
-  if (row.Has("ids")) return ReadIds(row);
+                                             const PromptRowReaders& readers) {
+  if (row.Has("ids")) return ReadIds(row, readers.images);
   const bool has_prompt = row.Has("prompt");
   if (has_prompt && !dataset::IsMessageList(row.json()["prompt"])) {
+    if (row.Has("images")) {
+      return row.Error("images", "a prompt of text has no place for images; give ids or messages");
+    }
     driver::Prompt prompt;
     ASSIGN_OR_RETURN(prompt.text, row.String("prompt"));
     return prompt;
   }
   const char* const key = has_prompt ? "prompt" : "messages";
   if (!row.Has(key)) return row.Error("prompt", "expected prompt, ids or messages");
-  if (tokenizer == nullptr) {
+  if (readers.tokenizer == nullptr) {
     return row.Error(key, "messages need the model's chat template: give --model DIR");
   }
-  return RenderMessages(row, key, *tokenizer, variables);
+  return RenderMessages(row, key, readers);
 }
 
 }  // namespace tandem::commands

@@ -7,16 +7,25 @@
 #include "absl/status/statusor.h"
 #include "common/io/json_fields.h"
 #include "common/tokenizer/tokenizer.h"
+#include "tools/tandem/commands/chat_image_expander.h"
+#include "tools/tandem/commands/row_images.h"
 #include "tools/tandem/driver/completion.h"
 
 namespace tandem::commands {
 
-// The row has ids, prompt (text or messages) or messages. Messages are rendered with the row's
-// tools and chat_template_kwargs as in `tandem train`; `variables` is data.chat_template_kwargs.
-// `tokenizer` is null if none is at hand, which messages need. INVALID_ARGUMENT names the key.
+// What a row is read with. All but `images` may be null, and must outlive the call.
+struct PromptRowReaders {
+  const tokenizer::Tokenizer* tokenizer = nullptr;  // messages need one
+  const RowImages& images;
+  const ChatImageExpander* chat_images = nullptr;  // messages with images need one
+  std::string variables;                           // data.chat_template_kwargs
+};
+
+// The row has ids, with their images if it has some, prompt (text or messages) or messages, whose parts
+// may be images. Messages are rendered with the row's tools and chat_template_kwargs as in `tandem
+// train`; those with images as `tandem tokenize --chat` renders them. INVALID_ARGUMENT names the key.
 absl::StatusOr<driver::Prompt> ReadPromptRow(const io::JsonFields& row,
-                                             const tokenizer::Tokenizer* tokenizer,
-                                             const std::string& variables);
+                                             const PromptRowReaders& readers);
 
 }  // namespace tandem::commands
 

@@ -12,6 +12,7 @@
 #include "nlohmann/json.hpp"
 #include "tools/tandem/commands/command.h"
 #include "tools/tandem/commands/model_session.h"
+#include "tools/tandem/commands/row_images.h"
 
 namespace tandem::commands {
 namespace {
@@ -25,10 +26,14 @@ struct ScoreOptions {
 // Sequences that go to the trainer in one call, and are printed at once.
 constexpr int kBatch = 64;
 
-using Sequence = std::vector<uint32_t>;
+struct Sequence {
+  std::vector<uint32_t> token_ids;
+  std::vector<ImageFile> images;  // one for each run of placeholders
+};
 
 absl::StatusOr<std::vector<Sequence>> ReadSequences(const std::string& path) {
   std::vector<Sequence> sequences;
+  const RowImages images(path);
   RETURN_IF_ERROR(io::ForEachJsonLine(path, [&](const io::JsonFields& row) -> absl::Status {
     ASSIGN_OR_RETURN(const std::vector<int64_t> ids, row.IntList("ids"));
     Sequence& sequence = sequences.emplace_back();
@@ -36,8 +41,9 @@ absl::StatusOr<std::vector<Sequence>> ReadSequences(const std::string& path) {
       if (ids[i] < 0 || ids[i] > UINT32_MAX) {
         return row.Error("ids", absl::StrCat("[", i, "]: ", ids[i], " is not a token id"));
       }
-      sequence.push_back(static_cast<uint32_t>(ids[i]));
+      sequence.token_ids.push_back(static_cast<uint32_t>(ids[i]));
     }
+    ASSIGN_OR_RETURN(sequence.images, images.Read(row));
     return absl::OkStatus();
   }));
   return sequences;
@@ -54,7 +60,9 @@ std::vector<float> FloatsOf(const LogProbs& logprobs) {
 absl::StatusOr<Scores> ScoreByTrainer(Session& session, absl::Span<const Sequence> sequences) {
   trainer::v1::ComputeLogProbsRequest request;
   for (const Sequence& sequence : sequences) {
-    request.add_sequences()->mutable_token_ids()->Add(sequence.begin(), sequence.end());
+    auto* to = request.add_sequences();
+    to->mutable_token_ids()->Add(sequence.token_ids.begin(), sequence.token_ids.end());
+    for (const ImageFile& image : sequence.images) to->add_images()->set_data(*image);
   }
   ASSIGN_OR_RETURN(const auto response, session.trainer().ComputeLogProbs(request));
   Scores scores;
@@ -72,7 +80,8 @@ absl::StatusOr<Scores> ScoreByRollout(Session& session, absl::Span<const Sequenc
   Scores scores;
   for (const Sequence& sequence : sequences) {
     rollout::v1::ScoreRequest request;
-    request.mutable_token_ids()->Add(sequence.begin(), sequence.end());
+    request.mutable_token_ids()->Add(sequence.token_ids.begin(), sequence.token_ids.end());
+    for (const ImageFile& image : sequence.images) request.add_images()->set_data(*image);
     rollout::v1::ScoreResponse response;
     auto context = rpc::MakeContext(absl::Minutes(10));
     RETURN_IF_ERROR(rpc::FromGrpcStatus(stub->Score(context.get(), request, &response)))
@@ -124,7 +133,9 @@ void AddScore(CLI::App& app, Runner& runner) {
   CLI::App* command = app.add_subcommand("score", "Computes log-probs of given tokens");
   auto options = std::make_shared<ScoreOptions>();
   AddModelOptions(*command, options->model);
-  command->add_option("--input", options->input, R"(JSONL of {"ids"}; /dev/stdin for a pipe)")
+  command
+      ->add_option("--input", options->input,
+                   R"(JSONL of {"ids"}, with "images"; /dev/stdin for a pipe)")
       ->required();
   command
       ->add_option("--side", options->side,

@@ -10,6 +10,7 @@
 #include "nlohmann/json.hpp"
 #include "tools/tandem/commands/chat_image_expander.h"
 #include "tools/tandem/commands/command.h"
+#include "tools/tandem/commands/row_images.h"
 #include "tools/tandem/dataset/chat_options.h"
 
 namespace tandem::commands {
@@ -52,14 +53,16 @@ absl::StatusOr<json> EncodeChat(const tokenizer::Tokenizer& tokenizer,
   ASSIGN_OR_RETURN(options.add_generation_prompt, row.BoolOr("add_generation_prompt", false));
   ASSIGN_OR_RETURN(std::string text, tokenizer.RenderChat(*messages, options));
   ASSIGN_OR_RETURN(std::vector<int32_t> ids, tokenizer.Encode(text, false));
-  ASSIGN_OR_RETURN(ids, images.Expand(request, std::move(ids)));
-  return json{{"ids", ids}, {"text", std::move(text)}};
+  ASSIGN_OR_RETURN(const std::vector<images::ChatImage> found, images.Find(*messages, request));
+  ASSIGN_OR_RETURN(const ExpandedChat chat, images.Expand(found, std::move(ids)));
+  return json{{"ids", chat.ids}, {"text", std::move(text)}};
 }
 
 absl::Status RunTokenize(const TokenizeOptions& options) {
   ASSIGN_OR_RETURN(const std::unique_ptr<tokenizer::Tokenizer> tokenizer,
                    tokenizer::Tokenizer::Load(options.model));
-  const ChatImageExpander images(options.model, options.input, *tokenizer);
+  const RowImages files(options.input);
+  const ChatImageExpander images(options.model, files, *tokenizer);
   return io::ForEachJsonLine(options.input, [&](const io::JsonFields& row) -> absl::Status {
     json out;
     if (options.decode) {

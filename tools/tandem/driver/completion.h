@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -35,6 +36,8 @@ struct Prompt {
   int64_t row = 0;                  // line of the data set, from 0, over all files
   std::vector<uint32_t> token_ids;  // what the model sees; empty: the rollout tokenises `text`
   std::string text;                 // rendered; empty if the row gave ids
+  // The files of its images, one for each run of placeholders in token_ids, in order.
+  std::vector<std::shared_ptr<const std::string>> images;
   std::string answer;
   nlohmann::json fields;  // the whole row
   // Supervised training: the row's sequences. Preferences: the chosen and the rejected one.

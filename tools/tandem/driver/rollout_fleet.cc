@@ -134,6 +134,7 @@ std::shared_ptr<RolloutFleet::Run> RolloutFleet::Start(
       request.mutable_token_ids()->mutable_ids()->Add(prompt.token_ids.begin(),
                                                       prompt.token_ids.end());
     }
+    for (const auto& image : prompt.images) request.add_images()->set_data(*image);
     *request.mutable_sampling() = *params;
     if (!params->has_n()) request.mutable_sampling()->set_n(1);
     if (params->has_seed()) {

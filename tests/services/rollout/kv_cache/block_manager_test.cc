@@ -62,6 +62,32 @@ TEST(BlockHashesTest, HashesEachBlockOnceForEachRoot) {
   EXPECT_EQ(hashes.At(other, tokens, 4, 0), ChainHash(other, absl::MakeSpan(tokens).first(4)));
 }
 
+TEST(BlockHashesTest, AnImageChangesTheHashesFromItsBlockOn) {
+  const BlockHash root = RootHash("m", 1, "");
+  const std::vector<int32_t> tokens = Tokens(16);
+  const auto hashes_of = [&](std::vector<TokenDigest> digests) {
+    BlockHashes hashes;
+    hashes.SetDigests(std::move(digests));
+    std::vector<BlockHash> out;
+    for (int64_t i = 0; i < 4; ++i) out.push_back(hashes.At(root, tokens, 4, i));
+    return out;
+  };
+  const auto plain = hashes_of({});
+  const auto first = hashes_of({{.token = 5, .digest = {1, 2}}});
+  const auto again = hashes_of({{.token = 5, .digest = {1, 2}}});
+  const auto other = hashes_of({{.token = 5, .digest = {1, 3}}});
+  const auto second = hashes_of({{.token = 5, .digest = {1, 2}}, {.token = 12, .digest = {4, 5}}});
+
+  EXPECT_EQ(first, again);
+  for (const auto* hashes : {&first, &other, &second}) EXPECT_EQ((*hashes)[0], plain[0]);
+  for (size_t i = 1; i < 4; ++i) {
+    EXPECT_NE(first[i], plain[i]) << i;
+    EXPECT_NE(first[i], other[i]) << i;
+  }
+  EXPECT_EQ(second[2], first[2]);
+  EXPECT_NE(second[3], first[3]);
+}
+
 TEST(BlockManagerTest, FindsTheFullBlocksOfAKnownPrefix) {
   BlockManager blocks(8, 4);
   const std::vector<int32_t> ids = Fill(blocks, Tokens(12));

@@ -1,5 +1,6 @@
 #include "services/rollout/ranks/step_order.h"
 
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -49,6 +50,50 @@ TEST(StepOrderTest, TheMirrorHasWhatTheStepReads) {
   // Not the block that the step does not reach.
   EXPECT_EQ(mirror.items()[0].sequence->blocks, (std::vector<int32_t>{3, 1}));
   EXPECT_EQ(mirror.block_copies()[0], std::pair(7, 8));
+}
+
+TEST(StepOrderTest, TheMirrorHasTheRowsOfImages) {
+  model::ImagePlaces places;
+  places.tokens = {3, 4, 5, 6};
+  for (int64_t axis = 0; axis < 3; ++axis) {
+    for (int64_t token = 0; token < 9; ++token) {
+      places.positions[axis].push_back(100 * axis + token);
+    }
+  }
+  places.next_position = 7;
+  Sequence cut = MakeSequence(12, 5, {3});
+  cut.places = &places;
+  RunItem item{.sequence = &cut, .num_tokens = 6};
+  item.image_rows = at::arange(6, at::kFloat).view({2, 3});
+  v1::StepOrder order;
+  WriteStep({{item}}, {}, kCache, order);
+
+  StepMirror mirror;
+  ASSERT_OK(mirror.Read(order, kCache, {.width = 3}));
+
+  const RunItem& found = mirror.items()[0];
+  EXPECT_TRUE(at::equal(found.image_rows, item.image_rows));
+  ASSERT_NE(found.sequence->places, nullptr);
+  EXPECT_EQ(found.sequence->places->tokens, (std::vector<int64_t>{5, 6}));
+  for (size_t axis = 0; axis < 3; ++axis) {
+    for (int64_t token = 5; token < 11; ++token) {
+      EXPECT_EQ(found.sequence->PositionOf(token, axis), cut.PositionOf(token, axis));
+    }
+  }
+  EXPECT_EQ(cut.PositionOf(10, 2), 8);  // behind the prompt
+
+  const std::function<void(v1::SequenceStep&)> spoils[] = {
+      [](auto& step) { step.add_positions(1); },
+      [](auto& step) { step.mutable_image_rows()->pop_back(); },
+      [](auto& step) { step.set_image_tokens(1, 6); },
+      [](auto& step) { step.set_image_tokens(0, -1); },
+      [](auto& step) { step.set_image_tokens(1, 0); },
+  };
+  for (size_t i = 0; i < std::size(spoils); ++i) {
+    v1::StepOrder spoiled = order;
+    spoils[i](*spoiled.mutable_sequences(0));
+    EXPECT_EQ(mirror.Read(spoiled, kCache, {.width = 3}).code(), absl::StatusCode::kInternal) << i;
+  }
 }
 
 TEST(StepOrderTest, RefusesWhatDoesNotHoldTogether) {

@@ -3,10 +3,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <future>
+#include <memory>
 #include <string>
 
+#include "absl/strings/str_cat.h"
+#include "common/io/model_config.h"
+#include "common/io/read_file.h"
 #include "common/rpc/status_conversion.h"
+#include "nlohmann/json.hpp"
 #include "tandem/common/v1/error.pb.h"
 #include "tests/services/rollout/ranks/replica.h"
 #include "tests/support/staged_weights.h"
@@ -180,6 +186,50 @@ TEST(ReplicaTest, SignsKeepIdleRanksTogether) {
   ASSERT_OK(replica.Commit(0, 1).status());
   absl::SleepFor(absl::Milliseconds(1500));
   EXPECT_EQ(RunAll(replica.engine(), Requests(97)).size(), 12u);
+}
+
+TEST(ReplicaTest, SeveralRanksSeeTheImagesOfOne) {
+  const char* source = std::getenv("TANDEM_SOURCE");
+  const std::string path = absl::StrCat(source == nullptr ? "." : source,
+                                        "/tests/common/model/vision_golden/qwen2-5-vl");
+  ASSERT_OK_AND_ASSIGN(const io::ModelConfig config, io::ReadModelConfig(path));
+  ASSERT_OK_AND_ASSIGN(const model::ModelSpec spec,
+                       model::ParseModelSpec(config.json, config.path));
+  EngineOptions options = Options();
+  options.image_preparer = model::ImagePreparer::Load(path, *spec.vision);
+  const nlohmann::json golden = nlohmann::json::parse(io::ReadFile(path + "/golden.json").value());
+  const auto requests = [&](Engine& engine) {
+    std::vector<GenerationRequest> all;
+    for (const nlohmann::json& row : golden["rows"]) {
+      GenerationRequest& request = all.emplace_back(Greedy(row["ids"], 16));
+      request.ignore_eos = true;
+      request.n = 2;
+      std::vector<ImageFile> files;
+      for (const std::string name : row["images"]) {
+        files.push_back(
+            std::make_shared<const std::string>(io::ReadFile(path + "/" + name).value()));
+      }
+      auto images = engine.ReadImages(files, request.prompt_ids);
+      EXPECT_OK(images.status());
+      request.images = *images;
+    }
+    return all;
+  };
+  Replica one(options, spec, {.size = 1});
+  ASSERT_OK(one.Commit(0, 1).status());
+  const auto expected = RunAll(one.engine(), requests(one.engine()));
+
+  Replica two(options, spec, {});
+  ASSERT_OK(two.Commit(0, 1).status());
+  const auto found = RunAll(two.engine(), requests(two.engine()));
+
+  ASSERT_EQ(found.size(), expected.size());
+  for (size_t i = 0; i < found.size(); ++i) {
+    EXPECT_EQ(found[i].token_ids, expected[i].token_ids) << i;
+    for (size_t t = 0; t < found[i].logprobs.size(); ++t) {
+      EXPECT_NEAR(found[i].logprobs[t], expected[i].logprobs[t], 1e-4) << i << " " << t;
+    }
+  }
 }
 
 class LostRankTest : public ::testing::TestWithParam<bool> {};

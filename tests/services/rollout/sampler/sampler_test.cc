@@ -100,6 +100,56 @@ TEST(SamplerTest, AResultDependsOnItsRowAlone) {
   }
 }
 
+TEST(SamplerTest, ForbiddenIdsLeaveTheOthersTheirShares) {
+  const std::vector<float> logits = RandomLogits(9, 5);
+  const std::vector<int32_t> forbidden = {2, 7};
+  for (const FilterParams& params : {FilterParams{}, FilterParams{.temperature = 0.7, .top_k = 5},
+                                     FilterParams{.temperature = 1.3, .top_p = 0.9}}) {
+    // What the filters leave of the allowed ids, or if they leave none, of these alone.
+    constexpr int kDraws = 40'000;
+    std::vector<double> share(logits.size());
+    for (int i = 0; i < kDraws; ++i) {
+      SampleRow row{0, params, (i + 0.5) / kDraws + 1e-9};
+      row.forbidden = forbidden;
+      SampledToken token;
+      Sample(logits.data(), static_cast<int64_t>(logits.size()), {&row, 1}, {&token, 1});
+      share[static_cast<size_t>(token.id)] += 1.0 / kDraws;
+      // Of all tokens.
+      const SampledToken same = [&] {
+        double before = 0;
+        const std::vector<double> p =
+            Reference(logits, FilterParams{.temperature = params.temperature});
+        for (int32_t id = 0; id < token.id; ++id) before += p[static_cast<size_t>(id)];
+        return SampleOne(logits, {.temperature = params.temperature},
+                         before + p[static_cast<size_t>(token.id)] / 2);
+      }();
+      ASSERT_EQ(same.id, token.id);
+      ASSERT_EQ(token.logprob, same.logprob);
+      ASSERT_EQ(token.processed_logprob, same.processed_logprob);
+    }
+    const std::vector<double> all = Reference(logits, params);
+    std::vector<float> allowed = logits;
+    for (const int32_t id : forbidden) allowed[static_cast<size_t>(id)] = -1e4F;
+    const std::vector<double> rest = Reference(allowed, params);
+    const double lost = all[2] + all[7];
+    for (size_t id = 0; id < logits.size(); ++id) {
+      const bool is_forbidden = id == 2 || id == 7;
+      const double expected = is_forbidden ? 0 : all[id] + lost * rest[id];
+      EXPECT_NEAR(share[id], expected, 0.01) << id;
+    }
+  }
+}
+
+TEST(SamplerTest, GreedyTakesTheLikeliestThatIsNotForbidden) {
+  const std::vector<float> logits = {0, 3, 5, 4};
+  const std::vector<int32_t> forbidden = {2};
+  SampleRow row{0, {.temperature = 0}, 0.3};
+  row.forbidden = forbidden;
+  SampledToken token;
+  Sample(logits.data(), 4, {&row, 1}, {&token, 1});
+  EXPECT_EQ(token.id, 3);
+}
+
 TEST(SamplerTest, MaskedLogitsAreNeverDrawn) {
   std::vector<float> logits(64, -std::numeric_limits<float>::infinity());
   logits[40] = 1.0f;

@@ -132,6 +132,32 @@ class SchedulerTest : public ::testing::Test {
   std::unique_ptr<Scheduler> scheduler_;
 };
 
+TEST_F(SchedulerTest, APromptWaitsForItsImagesAndNobodyElseDoes) {
+  Start(20, {.max_num_seqs = 4, .max_num_batched_tokens = 16});
+  const model::ImagePlaces places;
+  int64_t num_ready = 0;
+  std::vector<const Sequence*> asked;
+  scheduler_->SetNumReady([&](const Sequence& sequence) {
+    asked.push_back(&sequence);
+    return num_ready;
+  });
+  Sequence* const with_images = Make(10);
+  with_images->places = &places;
+  scheduler_->Add(with_images);
+  Sequence* const text = Add(3);
+
+  EXPECT_THAT(Step(), ElementsAre(std::pair(text, 3)));
+  EXPECT_TRUE(with_images->blocks.empty());
+  EXPECT_TRUE(scheduler_->waiting().contains(with_images));
+  num_ready = 6;
+  EXPECT_THAT(Step(), ElementsAre(std::pair(text, 1), std::pair(with_images, 6)));
+  EXPECT_THAT(Step(), ElementsAre(std::pair(text, 1)));  // its next image is not there
+  num_ready = 10;
+  EXPECT_THAT(Step(), ElementsAre(std::pair(text, 1), std::pair(with_images, 4)));
+  for (const Sequence* sequence : asked) EXPECT_EQ(sequence, with_images);
+  EXPECT_EQ(scheduler_->stats().num_preemptions, 0);
+}
+
 TEST_F(SchedulerTest, DecodesFirstThenAdmitsInOrderOfArrival) {
   Start(100, {.max_num_seqs = 8, .max_num_batched_tokens = 10});
   Sequence* a = Add(6);

@@ -37,7 +37,9 @@ class PromptRowTest : public ::testing::Test {
 
   absl::StatusOr<driver::Prompt> Read(const std::string& row, const std::string& variables = "") {
     const json fields = json::parse(row);
-    return ReadPromptRow(io::JsonFields(fields, "in.jsonl:1", row), tokenizer_.get(), variables);
+    const RowImages images(folder_ / "in.jsonl");
+    return ReadPromptRow(io::JsonFields(fields, "in.jsonl:1", row),
+                         {.tokenizer = tokenizer_.get(), .images = images, .variables = variables});
   }
 
   // The prompt that `tandem train` makes of the row.
@@ -98,6 +100,27 @@ TEST_F(PromptRowTest, TakesTextAndIdsAsTheyAre) {
   EXPECT_EQ(text.text, "1+2=");
   EXPECT_TRUE(text.token_ids.empty());
   EXPECT_EQ(ids.token_ids, (std::vector<uint32_t>{3, 12}));
+}
+
+TEST_F(PromptRowTest, ReadsTheFilesOfARowsImages) {
+  folder_.Write("in.jsonl", "");
+  folder_.Write("pictures/a.png", "first");
+
+  ASSERT_OK_AND_ASSIGN(
+      const driver::Prompt prompt,
+      Read(R"({"ids": [3, 12], "images": ["pictures/a.png", "data:image/png,second"]})"));
+
+  ASSERT_EQ(prompt.images.size(), 2U);
+  EXPECT_EQ(*prompt.images[0], "first");
+  EXPECT_EQ(*prompt.images[1], "second");
+  EXPECT_THAT(Read(R"({"ids": [3], "images": ["pictures/b.png"]})"),
+              StatusIs(absl::StatusCode::kNotFound,
+                       AllOf(HasSubstr("in.jsonl:1: images[0]"), HasSubstr("b.png"))));
+  EXPECT_THAT(Read(R"({"ids": [3], "images": ["https://a/b.png"]})"),
+              StatusIs(absl::StatusCode::kUnimplemented,
+                       AllOf(HasSubstr("images[0]"), HasSubstr("https://a/b.png"))));
+  EXPECT_THAT(Read(R"({"prompt": "1", "images": ["pictures/a.png"]})"),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("images: a prompt of text")));
 }
 
 TEST_F(PromptRowTest, NamesWhatItCannotRead) {

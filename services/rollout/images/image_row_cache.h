@@ -1,0 +1,60 @@
+// ImageRowCache: the rows of the embedding that images became, by the digest of their files.
+//
+//   ImageRowCache cache(max_bytes);
+//   cache.BeginStep();
+//   if (cache.HasRoomFor(bytes)) cache.Put(digest, rows);
+//   const at::Tensor* rows = cache.Use(digest);
+#ifndef TANDEM_SERVICES_ROLLOUT_IMAGES_IMAGE_ROW_CACHE_H_
+#define TANDEM_SERVICES_ROLLOUT_IMAGES_IMAGE_ROW_CACHE_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <list>
+#include <string>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+
+namespace tandem::rollout {
+
+// An entry that the current step has used or put stays until the next step, so that a sequence which is
+// being computed finds its image there until its run is over: two images that do not fit together
+// take turns, and neither is made for nothing. One thread.
+class ImageRowCache {
+ public:
+  explicit ImageRowCache(int64_t max_bytes) : max_bytes_(max_bytes) {}
+
+  // From now on entries of earlier steps may make room.
+  void BeginStep() { ++step_; }
+
+  bool Contains(const std::string& digest) const { return places_.contains(digest); }
+  // The rows, [num_rows, hidden], or null. Valid until the next Put() or Clear().
+  const at::Tensor* Use(const std::string& digest);
+  // Whether Put() of so many bytes keeps within max_bytes, or the cache would hold nothing else.
+  bool HasRoomFor(int64_t bytes) const;
+  // Gives up what earlier steps used last, as far as needed. Call if HasRoomFor() says so, and the digest
+  // is not there.
+  void Put(const std::string& digest, at::Tensor rows);
+  void Clear();
+
+  int64_t num_bytes() const { return num_bytes_; }
+
+ private:
+  struct Entry {
+    std::string digest;
+    at::Tensor rows;
+    int64_t step = 0;  // that used it last
+  };
+  using Entries = std::list<Entry>;  // least recently used first
+
+  const int64_t max_bytes_;
+  Entries entries_;
+  absl::flat_hash_map<std::string, Entries::iterator> places_;
+  int64_t num_bytes_ = 0;
+  int64_t step_ = 0;
+};
+
+}  // namespace tandem::rollout
+
+#endif  // TANDEM_SERVICES_ROLLOUT_IMAGES_IMAGE_ROW_CACHE_H_

@@ -1,0 +1,52 @@
+// RequestImages: the images of a request, read and checked before it is queued.
+//
+//   PixelCache pixels(preparer);
+//   ASSIGN_OR_RETURN(const auto images,
+//                    ReadRequestImages(*spec.vision, pixels, std::move(files), prompt_ids));
+#ifndef TANDEM_SERVICES_ROLLOUT_IMAGES_REQUEST_IMAGES_H_
+#define TANDEM_SERVICES_ROLLOUT_IMAGES_REQUEST_IMAGES_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/model/image_places.h"
+#include "services/rollout/images/pixel_cache.h"
+#include "services/rollout/kv_cache/block_manager.h"
+
+namespace tandem::rollout {
+
+// An image and its run of placeholders.
+struct RequestImage {
+  ImageFile file;
+  std::string digest;  // SHA-256 of the file
+  int64_t first_token = 0;
+  int64_t num_rows = 0;  // and placeholders
+
+  int64_t end() const { return first_token + num_rows; }
+};
+
+// Immutable once made; shared by a request's samples.
+struct RequestImages {
+  std::vector<RequestImage> images;  // in the order of their runs
+  model::ImagePlaces places;
+
+  int64_t file_bytes() const;
+  // What tells the prompt's blocks in the prefix cache from those of equal ids with other images.
+  std::vector<TokenDigest> TokenDigests() const;
+};
+
+// Reads the images of a prompt on the caller's thread; decodes those that `pixels` does not have. Null
+// for a prompt without images and placeholders. INVALID_ARGUMENT names "images[i]" or the token: a file
+// that cannot be read, an image without a run of as many placeholders as it has rows, a placeholder
+// without an image. Ids beyond the vocabulary are the engine's to refuse.
+absl::StatusOr<std::shared_ptr<const RequestImages>> ReadRequestImages(
+    const model::VisionSpec& spec, PixelCache& pixels, std::vector<ImageFile> files,
+    absl::Span<const int32_t> prompt_ids);
+
+}  // namespace tandem::rollout
+
+#endif  // TANDEM_SERVICES_ROLLOUT_IMAGES_REQUEST_IMAGES_H_

@@ -1,0 +1,44 @@
+// The images of a chat request: parts of its messages with data URLs.
+#ifndef TANDEM_SERVICES_ROLLOUT_OPENAI_CHAT_IMAGES_H_
+#define TANDEM_SERVICES_ROLLOUT_OPENAI_CHAT_IMAGES_H_
+
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/images/chat/chat_images.h"
+#include "common/tokenizer/tokenizer.h"
+#include "services/rollout/images/pixel_cache.h"
+
+namespace tandem::rollout::openai {
+
+// How the model takes images.
+struct ImageReading {
+  int32_t placeholder_id = -1;  // -1: it takes none
+  // Decodes a file and returns the number of its placeholders; `place` begins errors.
+  std::function<absl::StatusOr<int64_t>(const ImageFile& file, const std::string& place)>
+      count_rows;
+
+  bool enabled() const { return placeholder_id >= 0; }
+};
+
+// Images in the order in which a chat template writes their placeholders.
+struct ReadImages {
+  std::vector<images::ChatImage> found;
+  std::vector<ImageFile> files;
+  std::vector<int64_t> counts;  // of placeholders
+};
+
+// Reads and decodes the images of `messages`. INVALID_ARGUMENT names the part: one whose source is no
+// data URL (nothing is fetched, and no file of the server is read), a file that cannot be decoded, a
+// text that contains the placeholder. Empty for a model that takes none.
+absl::StatusOr<ReadImages> ReadChatImages(const nlohmann::ordered_json& messages,
+                                          const ImageReading& reading,
+                                          const tokenizer::Tokenizer& tokenizer);
+
+}  // namespace tandem::rollout::openai
+
+#endif  // TANDEM_SERVICES_ROLLOUT_OPENAI_CHAT_IMAGES_H_

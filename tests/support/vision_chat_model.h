@@ -1,0 +1,59 @@
+// A tiny model that sees images, with a tokenizer and a chat template: a case of
+// tests/common/model/vision_golden, whose weights and images it has.
+#ifndef TANDEM_TESTS_SUPPORT_VISION_CHAT_MODEL_H_
+#define TANDEM_TESTS_SUPPORT_VISION_CHAT_MODEL_H_
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+#include "nlohmann/json.hpp"
+#include "tests/support/character_tokenizer.h"
+#include "tests/support/temp_folder.h"
+
+namespace tandem::testing {
+
+// The characters of ids 3 to 35.
+inline constexpr char kVisionCharacters[] = "abcdefghijklmnopqrstuvwxyz ?=.,:!";
+
+inline std::string VisionGolden(const std::string& name) {
+  const char* source = std::getenv("TANDEM_SOURCE");
+  return std::string(source == nullptr ? "." : source) + "/tests/common/model/vision_golden/" +
+         name;
+}
+
+// Writes it into `folder`/model and returns that path. Images: a.png, which has 24 placeholders, b.png
+// and c.png. A chat is its messages one after another, and "=" where an answer is to come.
+inline std::string WriteVisionChatModel(const TempFolder& folder,
+                                        const std::string& name = "qwen2-vl") {
+  using nlohmann::json;
+  std::filesystem::copy(VisionGolden(name), folder / "model");
+  json vocabulary = {{"<unk>", 40}};
+  json added = json::array();
+  const auto add = [&](int id, const std::string& content) {
+    vocabulary[content] = id;
+    added.push_back(AddedToken(id, content, /*special=*/true));
+  };
+  add(0, "<|pad|>");
+  add(1, "<|bos|>");
+  add(2, "<|eos|>");
+  int next = 3;
+  for (const char c : std::string(kVisionCharacters)) vocabulary[std::string(1, c)] = next++;
+  add(36, "<|image_pad|>");
+  add(37, "<|video_pad|>");
+  add(38, "<|vision_start|>");
+  add(39, "<|vision_end|>");
+  folder.Write("model/tokenizer.json", CharacterTokenizer(vocabulary, added).dump());
+  folder.Write("model/tokenizer_config.json", R"({"eos_token": "<|eos|>", "unk_token": "<unk>"})");
+  folder.Write("model/chat_template.jinja",
+               "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}"
+               "{% for p in m.content %}{% if p.type == 'image' or 'image_url' in p %}"
+               "<|vision_start|><|image_pad|><|vision_end|>"
+               "{% elif 'text' in p %}{{ p.text }}{% endif %}{% endfor %}{% endif %}{% endfor %}"
+               "{% if add_generation_prompt %}={% endif %}");
+  return folder / "model";
+}
+
+}  // namespace tandem::testing
+
+#endif  // TANDEM_TESTS_SUPPORT_VISION_CHAT_MODEL_H_

@@ -1,0 +1,110 @@
+// tandem score and generate on rows with images, against transformers (tests/parity/vision_golden.py).
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "common/io/read_file.h"
+#include "tests/support/addition_data.h"
+#include "tests/support/program.h"
+#include "tests/support/temp_folder.h"
+#include "tests/support/vision_chat_model.h"
+
+namespace tandem {
+namespace {
+
+using nlohmann::json;
+using ::tandem::testing::ProgramResult;
+using ::tandem::testing::RunProgram;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class ImageRowsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    model_ = testing::WriteVisionChatModel(folder_);
+    golden_ = json::parse(io::ReadFile(model_ + "/golden.json").value())["rows"];
+  }
+
+  // `command` on rows in a file beside the folder of the model, whose images they name.
+  ProgramResult Run(std::vector<std::string> command, const std::vector<json>& rows) const {
+    std::string text;
+    for (const json& row : rows) text += row.dump() + "\n";
+    command.insert(command.end(), {"--model", model_, "--input", folder_.Write("in.jsonl", text)});
+    return RunProgram("tandem", command);
+  }
+  ProgramResult Generate(const std::vector<json>& rows) const {
+    return Run({"generate", "--max-tokens", "6", "--temperature", "0", "--ignore-eos"}, rows);
+  }
+
+  static json PathsOf(const json& images) {
+    json paths = json::array();
+    for (const std::string name : images) paths.push_back("model/" + name);
+    return paths;
+  }
+
+  const testing::TempFolder folder_;
+  std::string model_;
+  json golden_;
+};
+
+TEST_F(ImageRowsTest, ScoresAreThoseOfTransformers) {
+  std::vector<json> rows;
+  for (const json& row : golden_) {
+    rows.push_back({{"ids", row["ids"]}, {"images", PathsOf(row["images"])}});
+  }
+  const ProgramResult result = Run({"score", "--side", "rollout"}, rows);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const std::vector<json> lines = testing::JsonLines(result.out);
+  ASSERT_EQ(lines.size(), golden_.size());
+  for (size_t i = 0; i < lines.size(); ++i) {
+    const auto found = lines[i]["logprobs"].get<std::vector<double>>();
+    const auto expected = golden_[i]["logprobs"].get<std::vector<double>>();
+    ASSERT_EQ(found.size(), expected.size());
+    for (size_t t = 0; t < found.size(); ++t) EXPECT_NEAR(found[t], expected[t], 1e-4) << i;
+  }
+}
+
+TEST_F(ImageRowsTest, AChatIsThePromptOfItsExpandedIds) {
+  const json text = {{"type", "text"}, {"text", "what is this?"}};
+  const json content = {text, {{"type", "image"}, {"image", "model/a.png"}}};
+  const json messages = {{{"role", "user"}, {"content", content}}};
+  json ids = json::array();
+  const std::string characters = testing::kVisionCharacters;
+  for (const char c : std::string("what is this?")) ids.push_back(3 + characters.find(c));
+  ids.push_back(38);
+  for (int i = 0; i < 24; ++i) ids.push_back(36);
+  ids.push_back(39);
+  ids.push_back(3 + characters.find('='));
+
+  const ProgramResult result =
+      Generate({{{"messages", messages}}, {{"ids", ids}, {"images", {"model/a.png"}}}});
+
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const std::vector<json> lines = testing::JsonLines(result.out);
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_EQ(lines[0]["ids"].size(), 6U);
+  EXPECT_EQ(lines[0]["ids"], lines[1]["ids"]);
+  EXPECT_EQ(lines[0]["logprobs"], lines[1]["logprobs"]);
+}
+
+TEST_F(ImageRowsTest, AnErrorNamesTheRowAndTheImage) {
+  const json& row = golden_[0];
+  const json good = {{"ids", row["ids"]}, {"images", PathsOf(row["images"])}};
+  const ProgramResult missing =
+      Run({"score", "--side", "rollout"}, {good, {{"ids", row["ids"]}, {"images", {"no.png"}}}});
+  EXPECT_EQ(missing.exit_code, 1);
+  EXPECT_THAT(missing.err, HasSubstr("in.jsonl:2: images[0]"));
+  folder_.Write("cut.png", io::ReadFile(model_ + "/a.png").value().substr(0, 120));
+  const ProgramResult cut =
+      Run({"score", "--side", "rollout"}, {good, {{"ids", row["ids"]}, {"images", {"cut.png"}}}});
+  EXPECT_EQ(cut.exit_code, 1);
+  EXPECT_THAT(cut.err, AllOf(HasSubstr("images[0]: PNG"), HasSubstr("sequence 2 of the input")));
+  EXPECT_EQ(testing::JsonLines(cut.out).size(), 0U);  // of the batch that fails
+}
+
+}  // namespace
+}  // namespace tandem
