@@ -15,6 +15,7 @@
 #include "common/model/stored_layout.h"
 #include "common/rank_setup/rank_setup.h"
 #include "common/rank_setup/router_checks.h"
+#include "common/rank_setup/vision_checks.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
 #include "services/trainer/algorithm/expert_metrics.h"
@@ -114,6 +115,7 @@ absl::StatusOr<model::ModelSpec> TrainerEngine::CheckConfig(const config::v1::Ru
   RETURN_IF_ERROR(model::CheckFrozenParameters(spec, {config.trainer().frozen_parameters().begin(),
                                                       config.trainer().frozen_parameters().end()}));
   RETURN_IF_ERROR(setup::CheckRouters(config, spec));
+  RETURN_IF_ERROR(setup::CheckVision(config, spec));
   RETURN_IF_ERROR(CheckWeights(config, path, spec)) << "model.path";
   if (setup::HasCritic(config)) {
     const absl::StatusOr<model::ModelSpec> critic = CriticSpecOf(config, spec);
@@ -162,7 +164,8 @@ absl::StatusOr<std::unique_ptr<TrainerEngine>> TrainerEngine::Create(
   RETURN_IF_ERROR(Guarded<absl::Status>(
       mesh.rank(), "allocating the optimizer's moments", [&]() -> absl::Status {
         ASSIGN_OR_RETURN(engine->optimizer_,
-                         MakeOptimizer(config.actor().optim(), *engine->policy_, mesh));
+                         MakeOptimizer(config.actor().optim(), *engine->policy_, mesh,
+                                       config.actor().vision_lr()));
         return absl::OkStatus();
       }));
   engine->training_step_ = std::make_unique<TrainingStep>(

@@ -13,6 +13,7 @@
 #include "common/config/teacher.h"
 #include "common/model/rotary_frequencies.h"
 #include "common/rank_setup/router_checks.h"
+#include "common/rank_setup/vision_checks.h"
 #include "common/status/status_macros.h"
 #include "common/text/count.h"
 #include "tools/tandem/commands/best_metric_check.h"
@@ -68,6 +69,7 @@ absl::StatusOr<std::vector<std::string>> CheckRun(const CheckedRun& run) {
   RETURN_IF_ERROR(CheckRows(run, warnings));
   RETURN_IF_ERROR(CheckBestMetric(run));
   RETURN_IF_ERROR(setup::CheckRouters(run.config, run.spec));
+  RETURN_IF_ERROR(setup::CheckVision(run.config, run.spec));
   RETURN_IF_ERROR(setup::CheckRoutersOf(run.by_preference   ? "dpo"
                                         : run.reinforcement ? "train"
                                                             : "sft",
