@@ -15,8 +15,9 @@ constexpr int64_t kTokensPerCall = 65536;
 
 using trainer::v1::ComputeLogProbsRequest;
 
-// Bytes of images after which a call is made: a message has at most 16 MiB, and a row at most 15.
-constexpr int64_t kImageBytesPerCall = int64_t{1} << 20;
+// Bytes of images with which a call is made: a message has at most 16 MiB, and the row that is added
+// last up to ImageReader::kMaxRowBytes.
+constexpr int64_t kImageBytesPerCall = int64_t{1} << 19;
 
 // Returns the bytes of the images that the sequence shows, the first ones of `images`.
 absl::StatusOr<int64_t> AddSequence(const GivenSequence& sequence,
@@ -112,8 +113,6 @@ absl::StatusOr<std::vector<double>> HeldOutLoss::SumLogProbs(bool of_reference) 
   };
   for (size_t row = 0; row < rows_.size(); ++row) {
     for (const GivenSequence& sequence : rows_[row]) {
-      // What a call has already and a row's images fit in a message.
-      if (!images_[row].empty() && image_bytes > 0) RETURN_IF_ERROR(flush());
       asked.push_back(&sequence);
       ASSIGN_OR_RETURN(const int64_t added, AddSequence(sequence, images_[row], request));
       image_bytes += added;

@@ -1,14 +1,11 @@
 #include "tools/tandem/driver/image_reader.h"
 
 #include <algorithm>
-#include <filesystem>
-#include <system_error>
+#include <utility>
 
 #include "absl/status/status.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/images/decode.h"
-#include "common/images/image_digest.h"
 #include "common/images/image_source.h"
 #include "common/io/file_util.h"
 #include "common/model/image_places.h"
@@ -16,20 +13,8 @@
 #include "common/status/status_macros.h"
 
 namespace tandem::driver {
-namespace {
 
 using nlohmann::ordered_json;
-
-// A source that another working directory and another row's file do not change.
-std::string Resolved(const std::string& source, const std::string& folder) {
-  if (absl::StartsWithIgnoreCase(source, "data:")) return source;
-  std::error_code error;
-  const std::filesystem::path path =
-      std::filesystem::absolute(std::filesystem::path(folder) / source, error);
-  return error ? source : path.lexically_normal().string();
-}
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<ImageReader>> ImageReader::Create(
     const std::string& model_folder, const model::VisionSpec& spec,
@@ -66,7 +51,7 @@ absl::StatusOr<ImageReader::Images> ImageReader::ReadFiles(std::vector<images::C
                        images::DecodeImage(file.bytes, file.place, limits));
       ASSIGN_OR_RETURN(out.counts_.emplace_back(),
                        processor_.NumPlaceholders({decoded.height, decoded.width}));
-      out.files_.push_back({Resolved(image.source, folder), images::ImageDigest(file.bytes)});
+      out.files_.push_back(MakePromptImage(image.source, folder, file.bytes));
       num_bytes += static_cast<int64_t>(file.bytes.size());
       return absl::OkStatus();
     };
