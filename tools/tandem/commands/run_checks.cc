@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <functional>
-#include <string_view>
+#include <string>
 #include <unordered_set>
 
 #include "absl/strings/str_cat.h"
@@ -42,17 +42,19 @@ void CheckLengths(const CheckedRun& run, std::vector<std::string>& warnings) {
 }
 
 // Two prompts with the same hash are the same, but for one chance in 2^64.
-size_t HashOf(const std::vector<uint32_t>& ids) {
-  return std::hash<std::string_view>()(
-      {reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(uint32_t)});
+size_t HashOf(const driver::Prompt& prompt) {
+  const std::vector<uint32_t>& ids = prompt.token_ids;
+  std::string bytes(reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(uint32_t));
+  for (const driver::PromptImage& image : prompt.images) bytes += image.digest;
+  return std::hash<std::string>()(bytes);
 }
 
 void CheckOverlap(const CheckedRun& run, std::vector<std::string>& warnings) {
   std::unordered_set<size_t> seen;
-  for (const driver::Prompt& prompt : run.train.prompts()) seen.insert(HashOf(prompt.token_ids));
+  for (const driver::Prompt& prompt : run.train.prompts()) seen.insert(HashOf(prompt));
   const std::vector<driver::Prompt>& test = run.test->prompts();
   const auto shared = std::count_if(test.begin(), test.end(), [&](const driver::Prompt& prompt) {
-    return seen.contains(HashOf(prompt.token_ids));
+    return seen.contains(HashOf(prompt));
   });
   if (shared == 0) return;
   warnings.push_back(absl::StrFormat(

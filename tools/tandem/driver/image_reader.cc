@@ -8,6 +8,7 @@
 #include "common/images/decode.h"
 #include "common/images/image_source.h"
 #include "common/io/file_util.h"
+#include "common/io/model_config.h"
 #include "common/model/image_places.h"
 #include "common/model/images/image_preparer.h"
 #include "common/status/status_macros.h"
@@ -17,8 +18,11 @@ namespace tandem::driver {
 using nlohmann::ordered_json;
 
 absl::StatusOr<std::unique_ptr<ImageReader>> ImageReader::Create(
-    const std::string& model_folder, const model::VisionSpec& spec,
-    const tokenizer::Tokenizer* tokenizer) {
+    const std::string& model_folder, const tokenizer::Tokenizer* tokenizer) {
+  ASSIGN_OR_RETURN(const io::ModelConfig config, io::ReadModelConfig(model_folder));
+  ASSIGN_OR_RETURN(const model::ModelSpec model, model::ParseModelSpec(config.json, config.path));
+  if (!model.vision.has_value()) return nullptr;
+  const model::VisionSpec& spec = *model.vision;
   // Refuses a processor that does not fit the tower.
   RETURN_IF_ERROR(model::ImagePreparer::Load(model_folder, spec).status());
   ASSIGN_OR_RETURN(images::ImageProcessor processor, images::ImageProcessor::Load(model_folder));

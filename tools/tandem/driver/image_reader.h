@@ -1,7 +1,7 @@
 // ImageReader: finds and reads the images of data rows, and gives each as many placeholders as the
 // model sees of it.
 //
-//   ASSIGN_OR_RETURN(const auto reader, ImageReader::Create(folder, *spec.vision, tokenizer.get()));
+//   ASSIGN_OR_RETURN(const auto reader, ImageReader::Create(model_folder, tokenizer.get()));
 //   ASSIGN_OR_RETURN(const ImageReader::Images images, reader->Read(messages, &listed, "data"));
 //   ASSIGN_OR_RETURN(ids, images.Expand(ids));
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_IMAGE_READER_H_
@@ -27,11 +27,10 @@ namespace tandem::driver {
 // Immutable.
 class ImageReader {
  public:
-  // `tokenizer`: null if the folder has none; then rows give token ids. Errors of
-  // model::ImagePreparer::Load(); FAILED_PRECONDITION if the tokenizer has no text for the model's
-  // placeholder.
+  // Null for a model without a vision tower. `tokenizer`: null if the folder has none; then rows give
+  // token ids. Errors of model::ParseModelSpec() and model::ImagePreparer::Load(); FAILED_PRECONDITION
+  // if the tokenizer does not have the model's placeholder.
   static absl::StatusOr<std::unique_ptr<ImageReader>> Create(const std::string& model_folder,
-                                                             const model::VisionSpec& spec,
                                                              const tokenizer::Tokenizer* tokenizer);
 
   // The images of a row, in order.
