@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "common/config/load.h"
-#include "common/rank_setup/rank_setup.h"
 #include "tests/support/status_matchers.h"
 
 namespace tandem::setup {
