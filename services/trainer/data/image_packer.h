@@ -3,7 +3,7 @@
 //
 //   ImagePacker packer(*batch.images);
 //   for (const Sequence* sequence : packed) packer.Add(*sequence, sequence->num_input_tokens());
-//   packer.MoveTo(batch.images, micro_batch.packed);
+//   std::move(packer).MoveTo(batch.images, packed_batch);
 #ifndef TANDEM_SERVICES_TRAINER_DATA_IMAGE_PACKER_H_
 #define TANDEM_SERVICES_TRAINER_DATA_IMAGE_PACKER_H_
 

@@ -1,8 +1,8 @@
 // PromptImage: an image of a prompt. That of a data row says where its file is, which is read again
 // when a request or a training step needs it: a data set's images need not fit in memory.
 //
-//   ASSIGN_OR_RETURN(const std::string file, ReadImageFile(prompt.images[0]));
-//   request.add_images()->set_data(file);
+//   ASSIGN_OR_RETURN(std::string file, ReadImageFile(prompt.images[0]));
+//   request.add_images()->set_data(std::move(file));
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_PROMPT_IMAGE_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_PROMPT_IMAGE_H_
 
