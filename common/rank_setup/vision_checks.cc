@@ -27,9 +27,10 @@ absl::Status CheckRate(const config::v1::ActorConfig& actor) {
   }
   if (actor.optim().lr() == 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat(kRate, ": expected actor.optim.lr above 0, whose schedule it follows, found 0; "
-                            "to train the tower alone, list the other tensors in "
-                            "trainer.frozen_parameters"));
+        absl::StrCat(kRate,
+                     ": expected actor.optim.lr above 0, whose schedule it follows, found 0; "
+                     "to train the tower alone, list the other tensors in "
+                     "trainer.frozen_parameters"));
   }
   return absl::OkStatus();
 }
@@ -68,8 +69,9 @@ absl::Status CheckVision(const config::v1::RunConfig& config, const model::Model
     return refuse("model.attn_implementation", "set it to auto");
   }
   if (HasCritic(config)) {
-    return refuse("algorithm.adv_estimator",
-                  "gae trains a critic, which sees no images; use grpo or another without a critic");
+    return refuse(
+        "algorithm.adv_estimator",
+        "gae trains a critic, which sees no images; use grpo or another without a critic");
   }
   return CheckRate(config.actor());
 }

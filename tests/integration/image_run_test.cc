@@ -52,10 +52,10 @@ std::vector<json> Metrics(const TempFolder& folder) {
 TEST(ImageRun, SftTeachesCompletionsAfterPictures) {
   for (const char* vision_lr : {"actor.vision_lr=0", "actor.vision_lr=1e-3"}) {
     const TempFolder folder;
-    const ProgramResult result = RunProgram(
-        "tandem", PictureRun(folder, "sft",
-                             {vision_lr, "trainer.total_steps=12", "trainer.test_freq=6",
-                              "reward.name=none", "actor.optim.lr=3e-3"}));
+    const ProgramResult result =
+        RunProgram("tandem", PictureRun(folder, "sft",
+                                        {vision_lr, "trainer.total_steps=12", "trainer.test_freq=6",
+                                         "reward.name=none", "actor.optim.lr=3e-3"}));
     ASSERT_EQ(result.exit_code, 0) << result.err;
     const std::vector<json> steps = Metrics(folder);
     ASSERT_EQ(steps.size(), 12U);
@@ -64,8 +64,10 @@ TEST(ImageRun, SftTeachesCompletionsAfterPictures) {
     // What is written is a model that sees images.
     EXPECT_TRUE(std::filesystem::exists(folder / "run/model/preprocessor_config.json"));
     const std::string input = folder.Write(
-        "score.jsonl", json{{"ids", {14, 18, 16, 16, 16, 16, 19, 13, 2, 14, 5, 2}},
-                            {"images", {"pictures/1.png"}}}.dump() + "\n");
+        "score.jsonl",
+        json{{"ids", {14, 18, 16, 16, 16, 16, 19, 13, 2, 14, 5, 2}}, {"images", {"pictures/1.png"}}}
+                .dump() +
+            "\n");
     const ProgramResult scored =
         RunProgram("tandem", {"score", "--model", folder / "run/model", "--side", "trainer",
                               "--input", input, "--dtype", "float32"});
@@ -113,9 +115,9 @@ TEST(ImageRun, RecordsWhichPicturesSamplesShowAndTrainsOnThemAgain) {
     EXPECT_EQ(sample["images"][0]["sha256"].get<std::string>().size(), 64U);
   }
 
-  const ProgramResult replayed = RunProgram(
-      "tandem", {"replay", "--local", "--config", folder / "run.yaml", "--set",
-                 "run_dir=" + (folder / "again"), "--input", folder / "run/rollouts"});
+  const ProgramResult replayed =
+      RunProgram("tandem", {"replay", "--local", "--config", folder / "run.yaml", "--set",
+                            "run_dir=" + (folder / "again"), "--input", folder / "run/rollouts"});
   ASSERT_EQ(replayed.exit_code, 0) << replayed.err;
   const std::vector<json> before = Metrics(folder);
   const std::vector<json> after = JsonLines(ReadWhole(folder / "again/metrics.jsonl"));

@@ -122,8 +122,8 @@ inline std::string SquaresPng(int count, int grey) {
   compress(reinterpret_cast<Bytef*>(packed.data()), &size,
            reinterpret_cast<const Bytef*>(rows.data()), rows.size());
   packed.resize(size);
-  return "\x89PNG\r\n\x1a\n" + chunk("IHDR", big_endian(kSide) + big_endian(kSide) +
-                                                 std::string({8, 0, 0, 0, 0})) +
+  return "\x89PNG\r\n\x1a\n" +
+         chunk("IHDR", big_endian(kSide) + big_endian(kSide) + std::string({8, 0, 0, 0, 0})) +
          chunk("IDAT", packed) + chunk("IEND", "");
 }
 
@@ -149,8 +149,7 @@ inline std::string WritePictures(const TempFolder& folder, const std::string& na
               {"image_url", {{"url", "data:image/png;base64," + absl::Base64Escape(png)}}}};
     }
     row["prompt"] = json::array(
-        {{{"role", "user"},
-          {"content", json::array({part, {{"type", "text"}, {"text", "?"}}})}}});
+        {{{"role", "user"}, {"content", json::array({part, {{"type", "text"}, {"text", "?"}}})}}});
     text += row.dump() + "\n";
   }
   return folder.Write(name + ".jsonl", text);

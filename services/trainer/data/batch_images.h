@@ -48,7 +48,7 @@ class BatchImages {
  private:
   struct Image {
     std::string file;
-    std::optional<model::ImageGrid> grid;                 // once known
+    std::optional<model::ImageGrid> grid;                // once known
     std::shared_ptr<const model::PreparedImage> pixels;  // null unless kept
   };
 

@@ -52,7 +52,8 @@ absl::Status ReceivedImages::Add(common::v1::Image image) {
       known_.try_emplace(images::ImageDigest(image.data()), Known{images_.size(), grid});
   if (!is_new) {
     return rpc::InvalidField(place, absl::StrCat("expected each image once; it is the file of "
-                                                 "images[", at->second.index, "]"));
+                                                 "images[",
+                                                 at->second.index, "]"));
   }
   images_.push_back(std::move(image));
   return absl::OkStatus();
@@ -72,16 +73,16 @@ absl::Status ReceivedImages::Check(const common::v1::Sample& sample, absl::strin
       const std::string& digest = segment.image_digests(i);
       const std::string of_digest = absl::StrCat(at, ".image_digests[", i, "]");
       if (digest.size() != kDigestBytes) {
-        return rpc::InvalidField(of_digest, absl::StrCat("expected a SHA-256 digest of ",
-                                                         kDigestBytes, " bytes, found ",
-                                                         digest.size()));
+        return rpc::InvalidField(
+            of_digest, absl::StrCat("expected a SHA-256 digest of ", kDigestBytes, " bytes, found ",
+                                    digest.size()));
       }
       const auto known = known_.find(digest);
       if (known == known_.end()) {
-        return rpc::InvalidField(
-            of_digest, absl::StrCat("expected the digest of one of the ", images_.size(),
-                                    " images that came before the sample, found ",
-                                    absl::BytesToHexString(digest)));
+        return rpc::InvalidField(of_digest,
+                                 absl::StrCat("expected the digest of one of the ", images_.size(),
+                                              " images that came before the sample, found ",
+                                              absl::BytesToHexString(digest)));
       }
       known->second.is_shown = true;
       grids.push_back(known->second.grid);
@@ -95,9 +96,9 @@ absl::Status ReceivedImages::CheckAllShown() const {
   for (size_t i = 0; i < images_.size(); ++i) {
     const auto known = known_.find(images::ImageDigest(images_[i].data()));
     if (known->second.is_shown) continue;
-    return rpc::InvalidField(absl::StrCat("images[", i, "]"),
-                             absl::StrCat("no sample names its digest, ",
-                                          absl::BytesToHexString(known->first)));
+    return rpc::InvalidField(
+        absl::StrCat("images[", i, "]"),
+        absl::StrCat("no sample names its digest, ", absl::BytesToHexString(known->first)));
   }
   return absl::OkStatus();
 }

@@ -31,8 +31,7 @@ class ReceivedImages {
  public:
   // Both outlive the object. `preparer`: an error is that of the first image; `spec`: without a tower
   // every image is refused.
-  ReceivedImages(const absl::StatusOr<model::ImagePreparer>& preparer,
-                 const model::ModelSpec& spec)
+  ReceivedImages(const absl::StatusOr<model::ImagePreparer>& preparer, const model::ModelSpec& spec)
       : preparer_(preparer), spec_(spec) {}
 
   // INVALID_ARGUMENT: no picture, damaged, the same file again, or a model without a tower.

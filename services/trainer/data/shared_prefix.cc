@@ -108,7 +108,7 @@ class Sharing {
 
   const PackedBatch& whole_;
   const at::Tensor contents_;
-  const int64_t* const ids_;  // of contents_
+  const int64_t* const ids_;          // of contents_
   const int32_t* experts_ = nullptr;  // [num_tokens, experts_per_token_]; null if there are none
   int64_t experts_per_token_ = 0;
   PackedBatch out_;

@@ -469,9 +469,9 @@ absl::Status ShardedTransformer::CheckImages(const PackedBatch& batch) const {
       batch.positions.size(1) == num_tokens && batch.positions.scalar_type() == at::kLong) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("packed batch: positions should be Long [3, ", num_tokens,
-                   "] with images, found ", batch.positions.numel(), " elements"));
+  return absl::InvalidArgumentError(absl::StrCat("packed batch: positions should be Long [3, ",
+                                                 num_tokens, "] with images, found ",
+                                                 batch.positions.numel(), " elements"));
 }
 
 ShardedTransformer::Pass ShardedTransformer::MakePass(const PackedBatch& batch) const {

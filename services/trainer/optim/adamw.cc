@@ -67,8 +67,8 @@ absl::Status AdamW::Update(std::vector<UnitShard>& shards, double learning_rate,
       const auto part = [&](const at::Tensor& all) { return all.narrow(0, begin, count); };
       at::_fused_adamw_({part(shards[u].master)}, {part(shards[u].grad)}, {part(first_moments_[u])},
                         {part(second_moments_[u])},
-                        /*max_exp_avg_sqs=*/{}, {steps}, rate, options_.beta1,
-                        options_.beta2, options_.weight_decay, options_.eps, /*amsgrad=*/false,
+                        /*max_exp_avg_sqs=*/{}, {steps}, rate, options_.beta1, options_.beta2,
+                        options_.weight_decay, options_.eps, /*amsgrad=*/false,
                         /*maximize=*/false, scale);
       model().MasterChanged(static_cast<int>(u), begin, begin + count);
     }

@@ -170,9 +170,8 @@ absl::StatusOr<std::unique_ptr<TrainerEngine>> TrainerEngine::Create(
   }
   RETURN_IF_ERROR(Guarded<absl::Status>(
       mesh.rank(), "allocating the optimizer's moments", [&]() -> absl::Status {
-        ASSIGN_OR_RETURN(engine->optimizer_,
-                         MakeOptimizer(config.actor().optim(), *engine->policy_, mesh,
-                                       config.actor().vision_lr()));
+        ASSIGN_OR_RETURN(engine->optimizer_, MakeOptimizer(config.actor().optim(), *engine->policy_,
+                                                           mesh, config.actor().vision_lr()));
         return absl::OkStatus();
       }));
   engine->training_step_ = std::make_unique<TrainingStep>(

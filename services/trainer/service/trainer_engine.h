@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/model/images/image_preparer.h"
 #include "common/comm/device_mesh.h"
+#include "common/model/images/image_preparer.h"
 #include "common/model/model_spec.h"
 #include "services/trainer/algorithm/critic.h"
 #include "services/trainer/algorithm/preference_step.h"

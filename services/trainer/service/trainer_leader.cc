@@ -258,8 +258,7 @@ absl::StatusOr<v1::TrainStepResponse> TrainerLeader::RunTrainStep(
     // Check before any change: the step's result needs a version.
     RETURN_IF_ERROR(rpc::PolicyVersionAfter(policy_version_).status());
   }
-  ASSIGN_OR_RETURN(std::string payload,
-                   EncodeTrainStep(header, samples->images, samples->samples));
+  ASSIGN_OR_RETURN(std::string payload, EncodeTrainStep(header, samples->images, samples->samples));
   {
     absl::MutexLock lock(&mu_);
     running_step_ = header.step();

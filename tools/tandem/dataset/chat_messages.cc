@@ -56,8 +56,8 @@ absl::Status JoinOrKeepParts(ordered_json& content, const std::string& field, Im
                         : part);
   }
   ASSIGN_OR_RETURN(std::string text, JoinParts(texts, field));
-  const bool keeps = images == ImageParts::kKept &&
-                     std::any_of(content.begin(), content.end(), IsImagePart);
+  const bool keeps =
+      images == ImageParts::kKept && std::any_of(content.begin(), content.end(), IsImagePart);
   if (!keeps) content = std::move(text);
   return absl::OkStatus();
 }

@@ -31,9 +31,9 @@ struct Turn {
   std::vector<uint32_t> token_ids;  // empty: the rollout tokenizes `text`
   std::string text;
   std::vector<PromptImage> images = {};  // of token_ids
-  int64_t max_tokens = 0;         // 0: rollout.max_tokens
-  std::vector<std::string> stop;  // strings that end the turn, besides rollout.stop
-  std::string replica;            // whose cache may hold the tokens; empty: any
+  int64_t max_tokens = 0;                // 0: rollout.max_tokens
+  std::vector<std::string> stop;         // strings that end the turn, besides rollout.stop
+  std::string replica;                   // whose cache may hold the tokens; empty: any
 
   friend bool operator==(const Turn&, const Turn&) = default;
 };

@@ -48,7 +48,7 @@ class HeldOutLoss {
   const Score score_;
   std::vector<std::vector<GivenSequence>> rows_;
   std::vector<std::vector<PromptImage>> images_;  // of each row
-  std::vector<double> reference_;  // scores under the reference, which do not change
+  std::vector<double> reference_;                 // scores under the reference, which do not change
 };
 
 }  // namespace tandem::driver

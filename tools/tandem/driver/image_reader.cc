@@ -28,8 +28,7 @@ absl::StatusOr<std::unique_ptr<ImageReader>> ImageReader::Create(
   ASSIGN_OR_RETURN(images::ImageProcessor processor, images::ImageProcessor::Load(model_folder));
   std::string placeholder;
   if (tokenizer != nullptr) {
-    const std::string* const text =
-        tokenizer->IdToToken(static_cast<int32_t>(spec.image_token_id));
+    const std::string* const text = tokenizer->IdToToken(static_cast<int32_t>(spec.image_token_id));
     if (text == nullptr) {
       return absl::FailedPreconditionError(absl::StrCat(
           model_folder, ": tokenizer.json has no token with the image_token_id of config.json, ",
@@ -111,9 +110,9 @@ absl::StatusOr<std::vector<int32_t>> ImageReader::Images::ExpandPart(absl::Span<
                                                                      size_t* next) const {
   const auto count = static_cast<size_t>(std::count(ids.begin(), ids.end(), placeholder_id_));
   if (count > counts_.size() - *next) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the chat template wrote more placeholders than the row has images, which are ",
-                     counts_.size()));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the chat template wrote more placeholders than the row has images, which are ",
+        counts_.size()));
   }
   const size_t first = std::exchange(*next, *next + count);
   return images::ExpandPlaceholders(ids, placeholder_id_,

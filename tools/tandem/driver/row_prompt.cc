@@ -221,10 +221,10 @@ class RowPrompts::Builder {
   // Messages say "images" for the row's list and "messages" for the prompt.
   absl::Status ImageError(const absl::Status& status, const ordered_json* listed) const {
     const bool renamed = listed != nullptr && config_.image_key() != "images";
-    return renamed ? absl::Status(status.code(), absl::StrCat("data.image_key ",
-                                                              config_.image_key(), ": ",
-                                                              status.message()))
-                   : status;
+    return renamed
+               ? absl::Status(status.code(), absl::StrCat("data.image_key ", config_.image_key(),
+                                                          ": ", status.message()))
+               : status;
   }
 
   absl::Status CheckText(const ordered_json& message) const {
@@ -383,9 +383,9 @@ class RowPrompts::Builder {
     }
     // Images after the last trained turn are in no sequence.
     if (trained.back() && num_shown < prompt_.images.size()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "the chat template wrote a placeholder for ", num_shown, " of the row's ",
-          prompt_.images.size(), " images; use a template that shows images"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("the chat template wrote a placeholder for ", num_shown, " of the row's ",
+                       prompt_.images.size(), " images; use a template that shows images"));
     }
     return absl::OkStatus();
   }

@@ -24,8 +24,7 @@ namespace {
 constexpr absl::Duration kAskTimeout = absl::Seconds(5);
 
 // The digests of the sample's images that are not in `sent`, which gets them.
-std::vector<std::string> NewDigests(const common::v1::Sample& sample,
-                                    std::set<std::string>& sent) {
+std::vector<std::string> NewDigests(const common::v1::Sample& sample, std::set<std::string>& sent) {
   std::vector<std::string> out;
   for (const common::v1::Segment& segment : sample.segments()) {
     for (const std::string& digest : segment.image_digests()) {

@@ -132,9 +132,8 @@ class ImageTraining : public ::testing::TestWithParam<std::string> {
         return -out.logprobs.sum() / predicted;
       };
       for (size_t step = 0; step < kSteps; ++step) {
-        ASSERT_OK_AND_ASSIGN(
-            const double part,
-            model->ForwardBackward(Part(batch, mesh.rank(), setting.ranks), loss));
+        ASSERT_OK_AND_ASSIGN(const double part,
+                             model->ForwardBackward(Part(batch, mesh.rank(), setting.ranks), loss));
         ASSERT_OK_AND_ASSIGN(const auto result, optimizer.Step(golden["lr"].get<double>()));
         absl::MutexLock lock(&mu);
         curve.losses[step] += part;
@@ -145,8 +144,8 @@ class ImageTraining : public ::testing::TestWithParam<std::string> {
   }
 
   void ExpectGolden(const Setting& setting) const {
-    SCOPED_TRACE(absl::StrCat(setting.ranks, " ranks, tower ",
-                              setting.trains_tower ? "trained" : "frozen"));
+    SCOPED_TRACE(
+        absl::StrCat(setting.ranks, " ranks, tower ", setting.trains_tower ? "trained" : "frozen"));
     const json golden =
         TrainingGolden()["models"][GetParam()][setting.trains_tower ? "trained" : "frozen"];
     const Curve curve = Train(setting);
@@ -260,9 +259,8 @@ TEST_P(ImageTraining, FollowsPyTorchWithAFrozenTower) {
 TEST_P(ImageTraining, FollowsPyTorchWithATowerThatLearnsAtItsOwnRate) {
   ExpectGolden({.ranks = 1, .trains_tower = true});
   ExpectGolden({.ranks = 2, .trains_tower = true});
-  ExpectGolden({.ranks = 1,
-                .trains_tower = true,
-                .checkpointing = ActivationCheckpointing::kSelective});
+  ExpectGolden(
+      {.ranks = 1, .trains_tower = true, .checkpointing = ActivationCheckpointing::kSelective});
   ExpectGolden({.ranks = 2, .trains_tower = true, .checkpointing = ActivationCheckpointing::kFull});
 }
 

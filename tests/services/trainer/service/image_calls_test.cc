@@ -22,10 +22,10 @@
 namespace tandem::trainer {
 namespace {
 
+using nlohmann::json;
 using ::tandem::testing::StatusIs;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using nlohmann::json;
 
 constexpr uint32_t kPlaceholder = 36;
 
@@ -230,7 +230,8 @@ TEST_F(ImageCalls, NamesImagesAndSamplesThatDoNotFit) {
       {{Header(), a, changed([&](auto& s) { s.mutable_segments(1)->add_image_digests(digest); })},
        "samples[0].segments[1].image_digests",
        "expected none"},
-      {{Header(), a, changed([](auto& s) { s.mutable_segments(0)->set_image_digests(0, "short"); })},
+      {{Header(), a,
+        changed([](auto& s) { s.mutable_segments(0)->set_image_digests(0, "short"); })},
        "samples[0].segments[0].image_digests[0]",
        "32 bytes"},
       {{Header(), a, b, Message(sample)}, "images[1]", "no sample names its digest"},

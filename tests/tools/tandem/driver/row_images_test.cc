@@ -24,12 +24,12 @@
 namespace tandem::driver {
 namespace {
 
+using nlohmann::json;
 using ::tandem::testing::SquaresPng;
 using ::tandem::testing::StatusIs;
 using ::tandem::testing::TempFolder;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using nlohmann::json;
 
 constexpr uint32_t kPlaceholder = 16;
 
@@ -108,9 +108,9 @@ TEST_F(RowImages, AConversationShowsEachImageInItsTurn) {
                          {{"role", "assistant"}, {"content", "1"}},
                          User(json::array({Image("b.png"), Image("a.png")})),
                          {{"role", "assistant"}, {"content", "2"}}};
-  ASSERT_OK_AND_ASSIGN(const Prompt prompt,
-                       Read({{"messages", messages}},
-                            {.given = RowNeeds::Given::kCompletion, .generation = false}));
+  ASSERT_OK_AND_ASSIGN(
+      const Prompt prompt,
+      Read({{"messages", messages}}, {.given = RowNeeds::Given::kCompletion, .generation = false}));
   ASSERT_EQ(prompt.given.size(), 1U);
   const GivenSequence& runs = prompt.given[0];
   ASSERT_EQ(runs.size(), 4U);
@@ -130,29 +130,27 @@ TEST_F(RowImages, AConversationShowsEachImageInItsTurn) {
 }
 
 TEST_F(RowImages, BothCompletionsOfAPairFollowThePicture) {
-  ASSERT_OK_AND_ASSIGN(
-      const Prompt prompt,
-      [&]() -> absl::StatusOr<Prompt> {
-        config::v1::DataConfig config;
-        config.set_prompt_key("prompt");
-        config.set_answer_key("answer");
-        config.set_chosen_key("chosen");
-        config.set_rejected_key("rejected");
-        config.set_image_key("images");
-        config.set_max_prompt_length(64);
-        const RowNeeds needs = {.given = RowNeeds::Given::kPair,
-                                .generation = false,
-                                .end_ids = {2},
-                                .images = reader_.get()};
-        const json row = {{"prompt", {User(json::array({Image(), Text("?")}))}},
-                          {"images", {"a.png"}},
-                          {"chosen", "1"},
-                          {"rejected", "3"}};
-        const std::string path = folder_.Write("data/pair.jsonl", row.dump() + "\n");
-        ASSIGN_OR_RETURN(const PromptSource source,
-                         PromptSource::Load({path}, config, tokenizer_.get(), 0, needs));
-        return source.prompts().front();
-      }());
+  ASSERT_OK_AND_ASSIGN(const Prompt prompt, [&]() -> absl::StatusOr<Prompt> {
+    config::v1::DataConfig config;
+    config.set_prompt_key("prompt");
+    config.set_answer_key("answer");
+    config.set_chosen_key("chosen");
+    config.set_rejected_key("rejected");
+    config.set_image_key("images");
+    config.set_max_prompt_length(64);
+    const RowNeeds needs = {.given = RowNeeds::Given::kPair,
+                            .generation = false,
+                            .end_ids = {2},
+                            .images = reader_.get()};
+    const json row = {{"prompt", {User(json::array({Image(), Text("?")}))}},
+                      {"images", {"a.png"}},
+                      {"chosen", "1"},
+                      {"rejected", "3"}};
+    const std::string path = folder_.Write("data/pair.jsonl", row.dump() + "\n");
+    ASSIGN_OR_RETURN(const PromptSource source,
+                     PromptSource::Load({path}, config, tokenizer_.get(), 0, needs));
+    return source.prompts().front();
+  }());
   for (const common::v1::Sample& sample : ToPreferenceSamples(1, 0, prompt)) {
     EXPECT_THAT(sample.segments(0).image_digests(), ElementsAre(Digest("data/a.png")));
   }
@@ -187,11 +185,12 @@ TEST_F(RowImages, RecordsWhereTheyAre) {
 }
 
 TEST_F(RowImages, RefusesImagesThatCannotBeLearnt) {
-  const json answer_with_image = {User("?"),
-                                  {{"role", "assistant"}, {"content", json::array({Image("a.png")})}}};
-  EXPECT_THAT(Read({{"messages", answer_with_image}},
-                   {.given = RowNeeds::Given::kCompletion, .generation = false}),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("the completion has an image")));
+  const json answer_with_image = {
+      User("?"), {{"role", "assistant"}, {"content", json::array({Image("a.png")})}}};
+  EXPECT_THAT(
+      Read({{"messages", answer_with_image}},
+           {.given = RowNeeds::Given::kCompletion, .generation = false}),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("the completion has an image")));
   EXPECT_THAT(Read({{"prompt", {User(json::array({{{"type", "video"}, {"video", "a.mp4"}}}))}}}),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("rows.jsonl:1")));
 }
