@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "common/model/parameter_table.h"
 #include "common/rank_setup/rank_setup.h"
 
 namespace tandem::setup {
@@ -19,7 +20,8 @@ int64_t SizeOf(const config::v1::TrainerConfig& trainer, absl::string_view dimen
   return 1;
 }
 
-absl::Status CheckRate(const config::v1::ActorConfig& actor) {
+absl::Status CheckRate(const config::v1::RunConfig& config, const model::ModelSpec& spec) {
+  const config::v1::ActorConfig& actor = config.actor();
   if (actor.vision_lr() == 0) return absl::OkStatus();
   if (actor.optim().name() == config::v1::OPTIMIZER_NAME_MUON) {
     return absl::UnimplementedError(absl::StrCat(
@@ -32,7 +34,14 @@ absl::Status CheckRate(const config::v1::ActorConfig& actor) {
                      "to train the tower alone, list the other tensors in "
                      "trainer.frozen_parameters"));
   }
-  return absl::OkStatus();
+  const auto& frozen = config.trainer().frozen_parameters();
+  const model::ParameterTable table(
+      spec, {.frozen_parameters = {frozen.begin(), frozen.end()}, .trains_vision = true});
+  if (table.trains_vision()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(kRate,
+                   ": trainer.frozen_parameters names the whole tower; set it to 0, or leave out "
+                   "the pattern that matches visual.*"));
 }
 
 }  // namespace
@@ -73,7 +82,7 @@ absl::Status CheckVision(const config::v1::RunConfig& config, const model::Model
         "algorithm.adv_estimator",
         "gae trains a critic, which sees no images; use grpo or another without a critic");
   }
-  return CheckRate(config.actor());
+  return CheckRate(config, spec);
 }
 
 }  // namespace tandem::setup

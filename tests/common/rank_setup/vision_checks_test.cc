@@ -59,6 +59,10 @@ TEST(VisionChecks, ARateNeedsATowerAndARateToFollow) {
                        HasSubstr("actor.vision_lr: the model has no vision tower")));
   EXPECT_THAT(CheckVision(With({"actor.vision_lr=1e-5", "actor.optim.lr=0"}), Spec(true)),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("actor.optim.lr above 0")));
+  config::v1::RunConfig frozen = With({"actor.vision_lr=1e-5"});
+  frozen.mutable_trainer()->add_frozen_parameters("visual.*");
+  EXPECT_THAT(CheckVision(frozen, Spec(true)),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("names the whole tower")));
 }
 
 TEST(VisionChecks, ATowerIsTrainedWhereThereIsARate) {
