@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -210,6 +211,10 @@ absl::Status ReadTurn(const io::JsonFields& row, Sample& sample) {
   return CheckVersions(row, "policy_versions");
 }
 
+bool IsSha256(const std::string& hex) {
+  return hex.size() == 64 && std::all_of(hex.begin(), hex.end(), absl::ascii_isxdigit);
+}
+
 // Reads `images`, of the sample's first segment: {"path", "sha256"} each, or a path alone.
 absl::Status ReadImages(const io::JsonFields& row, const std::string& folder, StepImages& known,
                         Sample& sample) {
@@ -223,9 +228,11 @@ absl::Status ReadImages(const io::JsonFields& row, const std::string& folder, St
     const json path = entry.is_object() ? entry.value("path", json()) : entry;
     const json hex = entry.is_object() ? entry.value("sha256", json()) : json();
     std::string digest;
-    if (!hex.is_null() &&
-        (!hex.is_string() || !absl::HexStringToBytes(hex.get<std::string>(), &digest))) {
-      return error("sha256: expected hexadecimal digits");
+    if (!hex.is_null()) {
+      if (!hex.is_string() || !IsSha256(hex.get<std::string>())) {
+        return error("sha256: expected 64 hexadecimal digits");
+      }
+      digest = absl::HexStringToBytes(hex.get<std::string>());
     }
     if (path.is_null()) {
       if (!known.contains(digest)) return error("expected a path: no line before has this image");
