@@ -28,10 +28,11 @@ int ParameterTable::Add(Parameter parameter) {
   }
   if (declares_vision_) {
     parameter.group = "vision";
-    parameter.trainable = false;
+    parameter.trainable = parameter.trainable && limits_.trains_vision;
   }
   const bool is_frozen = IsFrozen(parameter, limits_.frozen_parameters);
   parameter.trainable = parameter.trainable && !is_frozen;
+  trains_vision_ |= declares_vision_ && parameter.trainable;
   parameter.moved = limits_.moves_correction_biases && parameter.corrects_router && !is_frozen;
   has_frozen_ |= !parameter.trainable;
   num_parameters_ += parameter.numel;
@@ -233,7 +234,11 @@ void ParameterTable::MergePieces(std::vector<UnitPiece> pieces) {
     const int kind = piece.unit.trainable ? 0 : piece.unit.moved ? 2 : 1;
     Open& open = open_units[kind + (piece.unit.of_experts ? 3 : 0)];
     const bool alone = !piece.may_merge || (tied_ && piece.unit.parameters.front() == embedding_);
-    const bool joins = open.unit >= 0 && !alone && units_[open.unit].numel < limits_.min_elements &&
+    const auto group = [this](const Unit& unit) {
+      return parameters_[unit.parameters.front()].group;
+    };
+    const bool joins = open.unit >= 0 && !alone && group(units_[open.unit]) == group(piece.unit) &&
+                       units_[open.unit].numel < limits_.min_elements &&
                        (limits_.max_elements == 0 ||
                         units_[open.unit].numel + piece.unit.numel <= limits_.max_elements);
     if (joins) {

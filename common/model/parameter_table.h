@@ -38,9 +38,10 @@ struct Unit {
 
 // Limits on unit sizes. Stages are merged until they have min_elements; a stage of more than
 // max_elements is split between parameters, and a larger parameter is a unit of its own. A tied
-// model's embedding, which two distant stages read, is never merged. Each stage's frozen parameters
-// are units of their own, merged with those of other stages likewise, and so are experts that ranks
-// split: their units have the same sizes on all of these ranks.
+// model's embedding, which two distant stages read, is never merged, and a vision tower's stages only with
+// each other. Each stage's frozen parameters are units of their own, merged with those of other
+// stages likewise, and so are experts that ranks split: their units have the same sizes on all of
+// these ranks.
 struct UnitLimits {
   int64_t min_elements = 0;  // 0: no merging
   int64_t max_elements = 0;  // 0: no splitting
@@ -48,6 +49,8 @@ struct UnitLimits {
   std::vector<std::string> frozen_parameters;
   // Correction biases of routers are moved, unless they are frozen.
   bool moves_correction_biases = false;
+  // A vision tower is trained, but for what is frozen by name.
+  bool trains_vision = false;
 };
 
 // Indices into ParameterTable::parameters(). A layer has a dense feed-forward or experts.
@@ -108,9 +111,12 @@ class ParameterTable : private ParameterDeclarations {
 
   int embedding() const { return embedding_; }
   const LayerParameters& layer(int64_t i) const { return layers_[i]; }
-  // Only of a model with a vision tower: frozen parameters of the group "vision", whole on every rank,
-  // in units of their own before the others. Stage 0 reads them.
+  // Only of a model with a vision tower: parameters of the group "vision", frozen unless
+  // UnitLimits::trains_vision, whole on every rank, in units of their own before the others. Stage 0
+  // reads them.
   const VisionParameters& vision() const { return vision_; }
+  // Whether a parameter of the tower is trained.
+  bool trains_vision() const { return trains_vision_; }
   // What the model does not have is -1: positions, norms, the head's bias.
   int position_embedding() const { return position_embedding_; }
   const NormParameters& embedding_norm() const { return embedding_norm_; }
@@ -203,6 +209,7 @@ class ParameterTable : private ParameterDeclarations {
   int64_t num_parameters_ = 0;
   int first_trainable_stage_ = 0;
   bool has_frozen_ = false;
+  bool trains_vision_ = false;
 };
 
 }  // namespace tandem::model

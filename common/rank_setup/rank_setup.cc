@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/rank_setup/unit_limits.h"
+#include "common/rank_setup/vision_checks.h"
 #include "common/weights/bucket_plan.h"
 
 namespace tandem::setup {
@@ -20,6 +21,7 @@ RankSetup SetupOf(const config::v1::RunConfig& config, const model::ModelSpec& s
   setup.prefetch_units = trainer.prefetch_units();
   setup.unit_limits = UnitLimitsOf(trainer, spec, mesh, setup.element_bytes);
   setup.unit_limits.moves_correction_biases = config.actor().router_bias_update_rate() > 0;
+  setup.unit_limits.trains_vision = TrainsVision(config, spec);
   setup.reshard_after_forward =
       trainer.reshard_after_forward() &&
       trainer.sharding_strategy() != config::v1::SHARDING_STRATEGY_SHARD_GRAD_OP;

@@ -6,7 +6,10 @@ namespace tandem::sharding {
 
 Saves PassStages::SavesOf(int stage) const {
   if (!HasBackward(stage)) return Saves::kNothing;
-  // The embedding's graph holds no activations, so computing it again would gain nothing.
+  // The embedding's graph holds no activations, so computing it again would gain nothing. A vision
+  // tower that is trained is computed again as a whole, or kept as a whole.
+  if (stage == 0 && table_.trains_vision() && checkpointed_ == Saves::kNothing)
+    return checkpointed_;
   const bool checkpoints = stage > 0 && (stage - 1) % interval_ == 0;
   return checkpoints ? checkpointed_ : Saves::kEverything;
 }

@@ -32,6 +32,7 @@ void CheckActor(const v1::RunConfig& config, Checker* check) {
   check->AtLeastZero("actor.router_aux_loss_coef", actor.router_aux_loss_coef());
   check->AtLeastZero("actor.router_z_loss_coef", actor.router_z_loss_coef());
   check->AtLeastZero("actor.router_bias_update_rate", actor.router_bias_update_rate());
+  check->AtLeastZero("actor.vision_lr", actor.vision_lr());
   CheckMiniBatch("actor.ppo_mini_batch_size", actor.ppo_mini_batch_size(),
                  config.data().train_batch_size(), check);
 }

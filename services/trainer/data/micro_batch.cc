@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "common/model/routed_experts.h"
+#include "services/trainer/data/image_packer.h"
 
 namespace tandem::trainer {
 namespace {
@@ -58,6 +60,21 @@ at::Tensor RoutedExperts(const TrainingBatch& batch, absl::Span<const int64_t> i
   return out;
 }
 
+// Leaves a batch without images as it is.
+void PackImages(const TrainingBatch& batch, absl::Span<const int64_t> indices,
+                PackedBatch& packed) {
+  const bool has_images = std::any_of(indices.begin(), indices.end(), [&batch](int64_t index) {
+    return !batch.sequences[index].images.empty();
+  });
+  if (!has_images) return;
+  ImagePacker packer(*batch.images);
+  for (const int64_t index : indices) {
+    const Sequence& sequence = batch.sequences[index];
+    packer.Add(sequence, sequence.num_input_tokens());
+  }
+  std::move(packer).MoveTo(batch.images, packed);
+}
+
 }  // namespace
 
 MicroBatch PackMicroBatch(const TrainingBatch& batch, absl::Span<const int64_t> indices,
@@ -94,6 +111,7 @@ MicroBatch PackMicroBatch(const TrainingBatch& batch, absl::Span<const int64_t> 
   out.packed.targets = ToTensor(targets, at::kLong);
   out.packed.temperatures = ToTensor(temperatures, at::kFloat);
   out.packed.routed_experts = RoutedExperts(batch, indices);
+  PackImages(batch, indices, out.packed);
   out.sequence_index = ToTensor(sequence_index, at::kLong);
   out.loss_weights = ToTensor(weights, at::kFloat);
   out.advantages = ToTensor(advantages, at::kFloat);

@@ -5,13 +5,18 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <vector>
+
+#include "services/trainer/data/batch_images.h"
 
 namespace tandem::trainer {
 
 struct PackedBatch {
-  at::Tensor token_ids;             // int64 [num_tokens]
-  at::Tensor positions;             // int64 [num_tokens], from 0 in each sequence
+  at::Tensor token_ids;  // int64 [num_tokens]
+  // int64 [num_tokens], from 0 in each sequence; with images [3, num_tokens], by time, height and
+  // width.
+  at::Tensor positions;
   std::vector<int64_t> cu_seqlens;  // [num_sequences + 1], first 0, last num_tokens
   // Empty, or [2 * num_sequences]: row, count, row, count, ... Sequence i leaves out its first
   // `count` tokens and reuses those of another sequence, from `row` on. See shared_prefix.h.
@@ -31,6 +36,12 @@ struct PackedBatch {
   // Undefined, or the experts that sampling routed the tokens to: int32 [num_tokens, layers with
   // experts * experts per token] (common/model/routed_experts.h), negative where they are unknown.
   at::Tensor routed_experts;
+  // Without images undefined and empty. image_rows: int64 [num_tokens], the row that takes the
+  // token's place in the embedding, of those that a vision tower makes of images[image_indices], one
+  // after another; negative for text.
+  at::Tensor image_rows;
+  std::vector<int64_t> image_indices;
+  std::shared_ptr<BatchImages> images;
 
   int64_t num_tokens() const { return cu_seqlens.empty() ? 0 : cu_seqlens.back(); }
   int64_t num_sequences() const {

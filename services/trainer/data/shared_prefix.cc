@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/where.h>
 
 #include <algorithm>
 
@@ -14,7 +15,7 @@ constexpr int64_t kLookAhead = 16;
 class Sharing {
  public:
   explicit Sharing(const PackedBatch& whole)
-      : whole_(whole), ids_(whole.token_ids.const_data_ptr<int64_t>()) {
+      : whole_(whole), contents_(Contents(whole)), ids_(contents_.const_data_ptr<int64_t>()) {
     if (!whole.routed_experts.defined()) return;
     experts_ = whole.routed_experts.const_data_ptr<int32_t>();
     experts_per_token_ = whole.routed_experts.size(1);
@@ -36,20 +37,19 @@ class Sharing {
       out_.cu_seqlens.push_back(static_cast<int64_t>(tokens.size()));
     }
     if (out_.num_tokens() == whole_.num_tokens()) return whole_;
-    out_.token_ids = Select(whole_.token_ids, tokens);
-    out_.positions = Select(whole_.positions, tokens);
-    out_.rows = at::empty({static_cast<int64_t>(rows_.size())}, at::kLong);
-    std::copy(rows_.begin(), rows_.end(), out_.rows.mutable_data_ptr<int64_t>());
+    const at::Tensor kept = LongTensor(tokens);
+    out_.token_ids = whole_.token_ids.index_select(0, kept);
+    out_.positions = whole_.positions.index_select(-1, kept);
+    out_.rows = LongTensor(rows_);
     out_.targets = whole_.targets;
     out_.temperatures = whole_.temperatures;
     out_.soft_ids = whole_.soft_ids;
     out_.soft_weights = whole_.soft_weights;
     out_.update_tokens = whole_.update_tokens;
-    if (experts_ != nullptr) {
-      at::Tensor kept = at::empty({static_cast<int64_t>(tokens.size())}, at::kLong);
-      std::copy(tokens.begin(), tokens.end(), kept.mutable_data_ptr<int64_t>());
-      out_.routed_experts = whole_.routed_experts.index_select(0, kept);
-    }
+    if (experts_ != nullptr) out_.routed_experts = whole_.routed_experts.index_select(0, kept);
+    if (whole_.image_rows.defined()) out_.image_rows = whole_.image_rows.index_select(0, kept);
+    out_.image_indices = whole_.image_indices;
+    out_.images = whole_.images;
     return std::move(out_);
   }
 
@@ -93,16 +93,22 @@ class Sharing {
     }
   }
 
-  static at::Tensor Select(const at::Tensor& all, const std::vector<int64_t>& rows) {
-    at::Tensor out = at::empty({static_cast<int64_t>(rows.size())}, at::kLong);
-    const int64_t* const from = all.const_data_ptr<int64_t>();
-    std::transform(rows.begin(), rows.end(), out.mutable_data_ptr<int64_t>(),
-                   [&](int64_t row) { return from[row]; });
+  // What tells tokens apart: the id, or the row of an image, which is the same for all of its
+  // placeholders' ids. The positions of equal prefixes are equal.
+  static at::Tensor Contents(const PackedBatch& whole) {
+    if (!whole.image_rows.defined()) return whole.token_ids;
+    return at::where(whole.image_rows.lt(0), whole.token_ids, whole.image_rows.neg().sub(1));
+  }
+
+  static at::Tensor LongTensor(const std::vector<int64_t>& values) {
+    at::Tensor out = at::empty({static_cast<int64_t>(values.size())}, at::kLong);
+    std::copy(values.begin(), values.end(), out.mutable_data_ptr<int64_t>());
     return out;
   }
 
   const PackedBatch& whole_;
-  const int64_t* const ids_;
+  const at::Tensor contents_;
+  const int64_t* const ids_;          // of contents_
   const int32_t* experts_ = nullptr;  // [num_tokens, experts_per_token_]; null if there are none
   int64_t experts_per_token_ = 0;
   PackedBatch out_;

@@ -17,8 +17,7 @@ inline bool SharesPrefixes(at::Device device, int64_t sequence_ranks) {
 }
 
 // Returns the batch without the leading tokens that a sequence has in common with one before it, with
-// equal routed_experts;
-// `prefixes` describes them. Predictions from these tokens use the other sequence's rows, in the
+// equal routed_experts and the same images; `prefixes` describes them. Predictions from these tokens use the other sequence's rows, in the
 // same order. `whole` is on the CPU and its sequences are complete. Results are the same; gradients
 // differ only by the order of sums. A sequence shares with the last complete one before it, so
 // samples of a group must be adjacent.

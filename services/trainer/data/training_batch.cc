@@ -1,5 +1,7 @@
 #include "services/trainer/data/training_batch.h"
 
+#include <c10/util/Exception.h>
+
 #include <algorithm>
 #include <limits>
 #include <optional>
@@ -92,7 +94,23 @@ std::vector<uint16_t> ReadExperts(const common::v1::Sample& sample) {
   return out;
 }
 
-Sequence MakeSequence(const common::v1::Sample& sample) {
+// Adds the images of a given segment, whose first token is the sequence's `begin`-th.
+void AddImagesOf(const common::v1::Segment& segment, int64_t begin, const BatchImages& images,
+                 Sequence& out) {
+  if (segment.image_digests().empty()) return;
+  for (const std::string& digest : segment.image_digests()) {
+    const std::optional<int64_t> image = images.Find(digest);
+    TORCH_CHECK(image.has_value(), "a sample names an image that did not come with the batch");
+    out.images.push_back(*image);
+  }
+  const auto placeholder = static_cast<uint32_t>(images.spec().image_token_id);
+  for (int i = 0; i < segment.token_ids_size(); ++i) {
+    if (segment.token_ids(i) == placeholder) out.image_tokens.push_back(begin + i);
+  }
+}
+
+// `images`: null to leave them out.
+Sequence MakeSequence(const common::v1::Sample& sample, const BatchImages* images) {
   Sequence out;
   out.temperature = sample.temperature() == 0 ? 1.0 : sample.temperature();
   out.reward = sample.reward();
@@ -111,6 +129,9 @@ Sequence MakeSequence(const common::v1::Sample& sample) {
     seen_sampled |= sampled;
     if (sampled) out.response_tokens += segment.token_ids_size();
     if (!seen_sampled) out.prompt_tokens += segment.token_ids_size();
+    if (images != nullptr) {
+      AddImagesOf(segment, static_cast<int64_t>(out.token_ids.size()), *images, out);
+    }
     for (int i = 0; i < segment.token_ids_size(); ++i) {
       const int64_t position = static_cast<int64_t>(out.token_ids.size());
       out.token_ids.push_back(segment.token_ids(i));
@@ -198,12 +219,13 @@ void AppendExperts(absl::string_view bytes, std::vector<uint16_t>& experts) {
   }
 }
 
-TrainingBatch MakeTrainingBatch(absl::Span<const common::v1::Sample> samples) {
+TrainingBatch MakeTrainingBatch(absl::Span<const common::v1::Sample> samples,
+                                std::shared_ptr<BatchImages> images) {
   TrainingBatch batch;
   batch.sequences.reserve(samples.size());
   absl::flat_hash_map<std::string, int64_t> group_of;
   for (const common::v1::Sample& sample : samples) {
-    Sequence sequence = MakeSequence(sample);
+    Sequence sequence = MakeSequence(sample, images.get());
     if (sample.group_id().empty()) {
       sequence.group = batch.num_groups++;
     } else {
@@ -213,6 +235,7 @@ TrainingBatch MakeTrainingBatch(absl::Span<const common::v1::Sample> samples) {
     }
     batch.sequences.push_back(std::move(sequence));
   }
+  batch.images = std::move(images);
   return batch;
 }
 
@@ -222,6 +245,15 @@ Sequence MakeScoredSequence(std::vector<int64_t> token_ids, double temperature) 
   out.temperature = temperature == 0 ? 1.0 : temperature;
   for (int64_t i = 1; i < static_cast<int64_t>(out.token_ids.size()); ++i) out.trained.push_back(i);
   return out;
+}
+
+void AddImages(std::vector<int64_t> images, const BatchImages& batch, Sequence& sequence) {
+  sequence.images = std::move(images);
+  for (size_t i = 0; i < sequence.token_ids.size(); ++i) {
+    if (sequence.token_ids[i] == batch.spec().image_token_id) {
+      sequence.image_tokens.push_back(static_cast<int64_t>(i));
+    }
+  }
 }
 
 }  // namespace tandem::trainer

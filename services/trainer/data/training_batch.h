@@ -4,12 +4,14 @@
 #define TANDEM_SERVICES_TRAINER_DATA_TRAINING_BATCH_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "services/trainer/data/batch_images.h"
 #include "tandem/common/v1/sample.pb.h"
 
 namespace tandem::trainer {
@@ -49,6 +51,10 @@ struct Sequence {
   std::vector<double> token_rewards;
   // Of each of token_ids (common/model/routed_experts.h); empty if all are unknown.
   std::vector<uint16_t> routed_experts;
+  // Its images in order, as indices into TrainingBatch::images, and their placeholders: positions of
+  // tokens, ascending. A sampled token with the placeholder's id is text.
+  std::vector<int64_t> images;
+  std::vector<int64_t> image_tokens;
   double temperature = 1.0;
   double reward = 0.0;                    // as judged
   double kl_penalty = 0.0;                // sum of the tokens' KL penalties
@@ -72,6 +78,7 @@ void KeepTokens(Sequence& sequence, const std::vector<bool>& keep);
 struct TrainingBatch {
   std::vector<Sequence> sequences;
   int64_t num_groups = 0;
+  std::shared_ptr<BatchImages> images;  // null: no sequence has any
 
   int64_t num_trained_tokens() const;
   int64_t num_tokens() const;
@@ -81,11 +88,15 @@ struct TrainingBatch {
 void AppendExperts(absl::string_view bytes, std::vector<uint16_t>& experts);
 
 // Requires validated samples. A sample without a group_id is its own group. A temperature of 0
-// counts as 1.
-TrainingBatch MakeTrainingBatch(absl::Span<const common::v1::Sample> samples);
+// counts as 1. `images`: those that the samples name; null: the batch is made without them, to be
+// looked at, not computed.
+TrainingBatch MakeTrainingBatch(absl::Span<const common::v1::Sample> samples,
+                                std::shared_ptr<BatchImages> images = nullptr);
 
 // A sequence all of whose tokens but the first are predicted.
 Sequence MakeScoredSequence(std::vector<int64_t> token_ids, double temperature);
+// Gives it images, as indices into `batch`, whose placeholders are all tokens with their id.
+void AddImages(std::vector<int64_t> images, const BatchImages& batch, Sequence& sequence);
 
 }  // namespace tandem::trainer
 

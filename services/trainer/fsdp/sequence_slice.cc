@@ -29,7 +29,8 @@ SequenceSlice SliceOf(const PackedBatch& batch, int rank, int size) {
         {all.narrow(0, std::min(first, tokens), own), at::zeros({each - own}, at::kLong)});
   };
   slice.token_ids = part(batch.token_ids);
-  slice.positions = part(batch.positions);
+  // Images, whose tokens have three positions, are not split.
+  slice.positions = batch.positions.dim() == 2 ? batch.positions : part(batch.positions);
 
   const int64_t* const rows = batch.rows.const_data_ptr<int64_t>();
   slice.first_row = std::lower_bound(rows, rows + slice.num_rows, first) - rows;

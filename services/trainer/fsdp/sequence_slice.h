@@ -15,8 +15,8 @@
 namespace tandem::trainer {
 
 struct SequenceSlice {
-  at::Tensor token_ids;             // int64 [tokens of the slice]
-  at::Tensor positions;             // int64 [tokens of the slice]
+  at::Tensor token_ids;  // int64 [tokens of the slice]
+  at::Tensor positions;  // int64 [tokens of the slice]; [3, tokens] with images, of size 1
   std::vector<int64_t> cu_seqlens;  // of all tokens of the group, padding included
   int64_t num_rows = 0;             // of the batch
   // Rows [first_row, first_row + rows.numel()) of the batch are predicted from this slice.

@@ -103,7 +103,7 @@ PackedBatch OneToken() {
 // Returns the length of the whole sequence of each token of a rank's slice: int64 [tokens of the
 // slice].
 at::Tensor SliceLengths(const SequenceSlice& slice, int rank) {
-  const int64_t tokens = slice.positions.numel();
+  const int64_t tokens = slice.token_ids.numel();
   at::Tensor ends = at::empty({static_cast<int64_t>(slice.cu_seqlens.size())}, at::kLong);
   std::copy(slice.cu_seqlens.begin(), slice.cu_seqlens.end(), ends.mutable_data_ptr<int64_t>());
   return model::PackedLengths(ends).narrow(0, rank * tokens, tokens);
@@ -433,7 +433,12 @@ absl::Status ShardedTransformer::CheckBatch(const PackedBatch& batch) const {
     }
   }
   RETURN_IF_ERROR(check(batch.token_ids, num_tokens, at::kLong, "token_ids"));
-  RETURN_IF_ERROR(check(batch.positions, num_tokens, at::kLong, "positions"));
+  if (batch.image_rows.defined()) {
+    RETURN_IF_ERROR(check(batch.image_rows, num_tokens, at::kLong, "image_rows"));
+    RETURN_IF_ERROR(CheckImages(batch));
+  } else {
+    RETURN_IF_ERROR(check(batch.positions, num_tokens, at::kLong, "positions"));
+  }
   RETURN_IF_ERROR(check(batch.rows, num_rows, at::kLong, "rows"));
   RETURN_IF_ERROR(check(batch.targets, num_rows, at::kLong, "targets"));
   RETURN_IF_ERROR(check(batch.temperatures, num_rows, at::kFloat, "temperatures"));
@@ -447,6 +452,26 @@ absl::Status ShardedTransformer::CheckBatch(const PackedBatch& batch) const {
         absl::StrCat("packed batch: ", num_rows, " rows to predict from ", num_tokens, " tokens"));
   }
   return absl::OkStatus();
+}
+
+absl::Status ShardedTransformer::CheckImages(const PackedBatch& batch) const {
+  if (!transformer_.spec().vision.has_value() || batch.images == nullptr) {
+    return absl::InvalidArgumentError(
+        "packed batch: image_rows needs images, and a model with a vision tower");
+  }
+  if (options_.mesh->sequence().size() > 1) {
+    return absl::UnimplementedError(
+        "packed batch: images on ranks that split sequences; set "
+        "trainer.ulysses_sequence_parallel_size to 1");
+  }
+  const int64_t num_tokens = batch.num_tokens();
+  if (batch.positions.dim() == 2 && batch.positions.size(0) == 3 &&
+      batch.positions.size(1) == num_tokens && batch.positions.scalar_type() == at::kLong) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat("packed batch: positions should be Long [3, ",
+                                                 num_tokens, "] with images, found ",
+                                                 batch.positions.numel(), " elements"));
 }
 
 ShardedTransformer::Pass ShardedTransformer::MakePass(const PackedBatch& batch) const {
@@ -486,6 +511,7 @@ void ShardedTransformer::FillPass(const PackedBatch& batch, Pass& pass) const {
   pass.rows = device::Upload(pass.slice.rows, options_.device);
   pass.targets = device::Upload(pass.slice.targets, options_.device);
   pass.temperatures = device::Upload(pass.slice.temperatures, options_.device);
+  if (shared.image_rows.defined()) AddImages(shared, pass);
   if (pass.slice.soft_ids.defined()) {
     pass.soft_ids = device::Upload(pass.slice.soft_ids, options_.device);
     pass.soft_weights = device::Upload(pass.slice.soft_weights, options_.device);
@@ -519,6 +545,23 @@ void ShardedTransformer::FillPass(const PackedBatch& batch, Pass& pass) const {
     pass.attention =
         std::make_unique<model::SequenceParallelAttention>(*pass.whole_attention, group);
   }
+}
+
+void ShardedTransformer::AddImages(const PackedBatch& batch, Pass& pass) const {
+  const at::Tensor tokens = batch.image_rows.ge(0).nonzero().squeeze(1);
+  if (tokens.numel() == 0) return;
+  pass.images = batch.images->PatchesOf(batch.image_indices);
+  pass.images.pixel_values = device::Upload(pass.images.pixel_values, options_.device);
+  pass.image_tokens = device::Upload(tokens, options_.device);
+  pass.image_rows = device::Upload(batch.image_rows.index_select(0, tokens), options_.device);
+}
+
+at::Tensor ShardedTransformer::Embed(const Pass& pass) const {
+  const at::Tensor x = transformer_.Embed(*gatherer_, pass.token_ids, pass.positions);
+  if (!pass.image_tokens.defined()) return x;
+  // An image of several sequences is encoded once, and its gradient is the sum of theirs.
+  const at::Tensor rows = model::EncodeImages(transformer_, *gatherer_, pass.images);
+  return model::PutImages(x, pass.image_tokens, rows.index_select(0, pass.image_rows));
 }
 
 at::Tensor ShardedTransformer::SelectRows(const Pass& pass, const at::Tensor& x) const {
@@ -613,7 +656,7 @@ at::Tensor ShardedTransformer::PassOps::RunStage(int stage, const at::Tensor& in
   const at::AutoGradMode grad_mode(saves != sharding::Saves::kNothing);
   const model::Transformer& transformer = model_.transformer_;
   const UnitGatherer& parameters = *model_.gatherer_;
-  if (stage == 0) return transformer.Embed(parameters, pass_.token_ids, pass_.positions);
+  if (stage == 0) return model_.Embed(pass_);
   const bool selective = saves == sharding::Saves::kSelected;
   model::RouterPass routers;
   routers.replay = pass_.replay.get();
@@ -644,7 +687,11 @@ at::Tensor ShardedTransformer::PassOps::Backward(int stage, Boundary& boundary,
   boundary.graph.Restore();
   std::vector<at::Tensor> inputs = model_.StageLeaves(stage);
   if (boundary.input.defined()) inputs.push_back(boundary.input);
-  gradients = GradientsOf({boundary.output}, {gradient}, inputs);
+  if (boundary.output.requires_grad()) {
+    gradients = GradientsOf({boundary.output}, {gradient}, inputs);
+  } else {
+    gradients.resize(inputs.size());  // a frozen embedding, and no image for the trained tower
+  }
   if (!boundary.input.defined()) return at::Tensor();
   at::Tensor input_gradient = std::move(gradients.back());  // undefined if no earlier stage trains
   gradients.pop_back();

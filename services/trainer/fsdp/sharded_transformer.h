@@ -21,6 +21,7 @@
 #include "common/model/packed_attention.h"
 #include "common/model/recomputation.h"
 #include "common/model/rotary.h"
+#include "common/model/vision_tower.h"
 #include "common/sharding/pass_stages.h"
 #include "common/sharding/training_pass.h"
 #include "services/trainer/fsdp/buffer_pool.h"
@@ -76,6 +77,10 @@ class ShardedTransformer : public ShardedModel {
     bool without_rows = false;  // the head is not computed
     at::Tensor token_ids, positions, rows, targets, temperatures;
     at::Tensor soft_ids, soft_weights;  // undefined: the targets are `targets`
+    // Tokens that images replace, the rows of the images that do, and their patches; undefined and
+    // empty without images.
+    at::Tensor image_tokens, image_rows;
+    model::ImagePatches images;
     model::Rotary rotary;
     SequenceSlice slice;  // the part of the batch that this rank computes
     std::unique_ptr<model::Attention> attention;
@@ -126,6 +131,8 @@ class ShardedTransformer : public ShardedModel {
     at::Tensor loss_value_;
   };
 
+  // Stage 0: the embedding of the tokens, and of the images in their places.
+  at::Tensor Embed(const Pass& pass) const;
   // The stage's parameters; those that require grad are leaves of its graph.
   std::vector<at::Tensor> StageLeaves(int stage) const;
   // Passes on the gradients of a stage's trainable parameters, and starts the reduction of units to
@@ -136,6 +143,9 @@ class ShardedTransformer : public ShardedModel {
   absl::Status CheckBatch(const PackedBatch& batch) const;
   Pass MakePass(const PackedBatch& batch) const;
   void FillPass(const PackedBatch& batch, Pass& pass) const;
+  void AddImages(const PackedBatch& batch, Pass& pass) const;
+  // INVALID_ARGUMENT likewise.
+  absl::Status CheckImages(const PackedBatch& batch) const;
   at::Tensor SelectRows(const Pass& pass, const at::Tensor& x) const;
   HeadResults RunHead(const Pass& pass, const at::Tensor& selected) const;
   // FAILED_PRECONDITION if the model has the other kind of head.

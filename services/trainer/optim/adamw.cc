@@ -39,6 +39,12 @@ std::vector<at::Tensor> AdamW::TouchedBy(const UnitShard& shard, size_t unit) co
   return {shard.master, shard.grad, first_moments_[unit], second_moments_[unit]};
 }
 
+double AdamW::RateOf(size_t unit) const {
+  const model::ParameterTable& table = model().transformer().table();
+  const int first = table.units()[unit].parameters.front();
+  return table.parameter(first).group == "vision" ? options_.vision_lr_ratio : 1.0;
+}
+
 absl::Status AdamW::Update(std::vector<UnitShard>& shards, double learning_rate,
                            double clip_factor) {
   const at::TensorOptions float32 = shards[trained_units().front()].master.options();
@@ -52,6 +58,7 @@ absl::Status AdamW::Update(std::vector<UnitShard>& shards, double learning_rate,
       const size_t next = trained_units()[i + 1];
       for (const at::Tensor& tensor : TouchedBy(shards[next], next)) Prefetch(tensor);
     }
+    const double rate = learning_rate * RateOf(u);
     const int64_t numel = shards[u].master.numel();
     const int64_t at_once =
         shards[u].master.is_cpu() ? kElementsPerUpdate * at::get_num_threads() : numel;
@@ -60,8 +67,8 @@ absl::Status AdamW::Update(std::vector<UnitShard>& shards, double learning_rate,
       const auto part = [&](const at::Tensor& all) { return all.narrow(0, begin, count); };
       at::_fused_adamw_({part(shards[u].master)}, {part(shards[u].grad)}, {part(first_moments_[u])},
                         {part(second_moments_[u])},
-                        /*max_exp_avg_sqs=*/{}, {steps}, learning_rate, options_.beta1,
-                        options_.beta2, options_.weight_decay, options_.eps, /*amsgrad=*/false,
+                        /*max_exp_avg_sqs=*/{}, {steps}, rate, options_.beta1, options_.beta2,
+                        options_.weight_decay, options_.eps, /*amsgrad=*/false,
                         /*maximize=*/false, scale);
       model().MasterChanged(static_cast<int>(u), begin, begin + count);
     }

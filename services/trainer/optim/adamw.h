@@ -18,6 +18,8 @@ struct AdamWOptions {
   double eps = 1e-8;
   double weight_decay = 0.01;
   double grad_clip = 1.0;  // 0: no clipping
+  // Learning rate of a vision tower over that of the other parameters.
+  double vision_lr_ratio = 1.0;
 };
 
 // Kinds of its state.
@@ -41,6 +43,8 @@ class AdamW : public Optimizer {
  private:
   absl::Status Update(std::vector<UnitShard>& shards, double learning_rate,
                       double clip_factor) override;
+  // The unit's learning rate over that of Step(): a unit is a tower's, or has nothing of it.
+  double RateOf(size_t unit) const;
   // The tensors that an update of the unit touches.
   std::vector<at::Tensor> TouchedBy(const UnitShard& shard, size_t unit) const;
 

@@ -36,9 +36,12 @@ MuonOptions MuonOptionsOf(const config::v1::OptimConfig& config) {
 
 absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(const config::v1::OptimConfig& config,
                                                          ShardedModel& model,
-                                                         const comm::DeviceMesh& mesh) {
+                                                         const comm::DeviceMesh& mesh,
+                                                         double vision_lr) {
   if (config.name() != config::v1::OPTIMIZER_NAME_MUON) {
-    return std::make_unique<AdamW>(AdamWOptionsOf(config), model, mesh);
+    AdamWOptions options = AdamWOptionsOf(config);
+    if (vision_lr > 0) options.vision_lr_ratio = vision_lr / config.lr();
+    return std::make_unique<AdamW>(options, model, mesh);
   }
   if (mesh.shape().tp > 1) {
     return absl::InvalidArgumentError(

@@ -16,10 +16,12 @@ namespace tandem::trainer {
 
 // Requires a configuration with every value set (config::LoadRunConfig). Allocates the optimizer's
 // state: throws c10::OutOfMemoryError. INVALID_ARGUMENT for muon on a mesh with tensor parallelism.
-// `mesh` is the model's; both outlive the optimizer.
+// `mesh` is the model's; both outlive the optimizer. `vision_lr`: actor.vision_lr, which only adamw
+// takes (setup::CheckVision()).
 absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(const config::v1::OptimConfig& config,
                                                          ShardedModel& model,
-                                                         const comm::DeviceMesh& mesh);
+                                                         const comm::DeviceMesh& mesh,
+                                                         double vision_lr = 0);
 
 }  // namespace tandem::trainer
 

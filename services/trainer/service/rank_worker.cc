@@ -31,6 +31,7 @@ RankResult Done(std::string payload = "") { return {absl::OkStatus(), false, std
 struct TrainStepCommand {
   v1::TrainStepHeader header;
   std::vector<common::v1::Sample> samples;
+  std::vector<std::string> images;  // files
 };
 
 absl::StatusOr<TrainStepCommand> DecodeTrainStep(const std::string& payload) {
@@ -41,6 +42,8 @@ absl::StatusOr<TrainStepCommand> DecodeTrainStep(const std::string& payload) {
   while (google::protobuf::util::ParseDelimitedFromZeroCopyStream(&request, &stream, &clean_end)) {
     if (request.has_header()) {
       out.header = std::move(*request.mutable_header());
+    } else if (request.has_image()) {
+      out.images.push_back(std::move(*request.mutable_image()->mutable_data()));
     } else {
       out.samples.push_back(std::move(*request.mutable_sample()));
     }
@@ -53,17 +56,24 @@ absl::StatusOr<TrainStepCommand> DecodeTrainStep(const std::string& payload) {
 }  // namespace
 
 absl::StatusOr<std::string> EncodeTrainStep(const v1::TrainStepHeader& header,
+                                            const std::vector<common::v1::Image>& images,
                                             const std::vector<common::v1::Sample>& samples) {
   std::string out;
   google::protobuf::io::StringOutputStream stream(&out);
   v1::TrainStepRequest request;
   *request.mutable_header() = header;
   request.mutable_header()->clear_driver_state();  // the leader's to keep
-  bool written = google::protobuf::util::SerializeDelimitedToZeroCopyStream(request, &stream);
+  const auto write = [&request, &stream] {
+    return google::protobuf::util::SerializeDelimitedToZeroCopyStream(request, &stream);
+  };
+  bool written = write();
+  for (const common::v1::Image& image : images) {
+    *request.mutable_image() = image;
+    written = written && write();
+  }
   for (const common::v1::Sample& sample : samples) {
     *request.mutable_sample() = sample;
-    written =
-        written && google::protobuf::util::SerializeDelimitedToZeroCopyStream(request, &stream);
+    written = written && write();
   }
   if (!written) return absl::InternalError("cannot serialize a sample");
   return out;
@@ -124,11 +134,21 @@ RankResult RankWorker::Run(const RankCommand& command) {
                                        "; run the same release on all ranks")));
 }
 
+std::shared_ptr<BatchImages> RankWorker::MakeImages() {
+  // The leader has prepared every image with the same folder.
+  return std::make_shared<BatchImages>(engine_.image_preparer().value(), *engine_.spec().vision);
+}
+
 RankResult RankWorker::TrainStep(const std::string& payload) {
   absl::StatusOr<TrainStepCommand> command = DecodeTrainStep(payload);
   if (!command.ok()) return Fatal(command.status());
+  std::shared_ptr<BatchImages> images;
+  for (std::string& file : command->images) {
+    if (images == nullptr) images = MakeImages();
+    images->Add(std::move(file));
+  }
   absl::StatusOr<StepResult> result =
-      engine_.TrainStep(command->header, MakeTrainingBatch(command->samples));
+      engine_.TrainStep(command->header, MakeTrainingBatch(command->samples, std::move(images)));
   if (!result.ok()) return Fatal(result.status());
   v1::TrainStepResponse report;
   report.set_step(command->header.step());
@@ -141,9 +161,16 @@ RankResult RankWorker::ComputeLogProbs(const std::string& payload) {
   v1::ComputeLogProbsRequest request;
   if (!request.ParseFromString(payload)) return Fatal(absl::InternalError("garbled command"));
   TrainingBatch batch;
-  for (const auto& sequence : request.sequences()) {
-    batch.sequences.push_back(MakeScoredSequence(
+  for (auto& sequence : *request.mutable_sequences()) {
+    Sequence& added = batch.sequences.emplace_back(MakeScoredSequence(
         {sequence.token_ids().begin(), sequence.token_ids().end()}, sequence.temperature()));
+    if (sequence.images().empty()) continue;
+    if (batch.images == nullptr) batch.images = MakeImages();
+    std::vector<int64_t> images;
+    for (common::v1::Image& image : *sequence.mutable_images()) {
+      images.push_back(batch.images->Add(std::move(*image.mutable_data())));
+    }
+    AddImages(std::move(images), *batch.images, added);
   }
   absl::StatusOr<std::vector<std::vector<float>>> logprobs =
       engine_.ComputeLogProbs(batch, request.reference());

@@ -4,11 +4,13 @@
 #define TANDEM_SERVICES_TRAINER_SERVICE_RANK_WORKER_H_
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "services/trainer/checkpoint/snapshot_writer.h"
+#include "services/trainer/data/batch_images.h"
 #include "services/trainer/service/rank_command.h"
 #include "services/trainer/service/rank_publisher.h"
 #include "services/trainer/service/trainer_engine.h"
@@ -17,8 +19,9 @@
 
 namespace tandem::trainer {
 
-// Encodes a training step's command: its header, then the samples, length-delimited.
+// Encodes a training step's command: its header, the images, then the samples, length-delimited.
 absl::StatusOr<std::string> EncodeTrainStep(const v1::TrainStepHeader& header,
+                                            const std::vector<common::v1::Image>& images,
                                             const std::vector<common::v1::Sample>& samples);
 
 // Threads: the collective thread. Turns LibTorch's exceptions into errors.
@@ -33,6 +36,8 @@ class RankWorker {
 
  private:
   RankResult Run(const RankCommand& command);
+  // For the images of a command.
+  std::shared_ptr<BatchImages> MakeImages();
   RankResult TrainStep(const std::string& payload);
   RankResult ComputeLogProbs(const std::string& payload);
   RankResult Publish(const std::string& payload);

@@ -27,7 +27,11 @@ bool HasTrainedToken(const common::v1::Sample& sample) {
 
 TrainStepReactor::TrainStepReactor(grpc::CallbackServerContext* context, TrainerLeader& leader,
                                    CommandQueue& queue, v1::TrainStepResponse* response)
-    : context_(context), leader_(leader), queue_(queue), response_(response) {
+    : context_(context),
+      leader_(leader),
+      queue_(queue),
+      response_(response),
+      images_(leader.NewImages()) {
   const absl::Status refusal = leader_.status().Refusal();
   if (!refusal.ok()) {
     Finish(rpc::ToGrpcStatus(refusal));
@@ -47,11 +51,13 @@ void TrainStepReactor::OnReadDone(bool ok) {
     if (!complete.ok()) {
       Finish(rpc::ToGrpcStatus(complete));
     } else {
-      Submit(StepSamples{std::move(samples_), digest});
+      Submit(StepSamples{std::move(samples_), digest, std::move(images_).Take()});
     }
     return;
   }
-  const absl::Status taken = message_.has_sample() ? TakeSample() : TakeHeader();
+  const absl::Status taken = message_.has_sample()  ? TakeSample()
+                             : message_.has_image() ? TakeImage()
+                                                    : TakeHeader();
   if (!taken.ok()) {
     Finish(rpc::ToGrpcStatus(taken));
   } else if (!submitted_) {
@@ -62,7 +68,8 @@ void TrainStepReactor::OnReadDone(bool ok) {
 absl::Status TrainStepReactor::TakeHeader() {
   if (!message_.has_header() || header_.has_value()) {
     return rpc::InvalidField("content", header_.has_value()
-                                            ? "expected a sample; found a second header or nothing"
+                                            ? "expected a sample or an image; found a second "
+                                              "header or nothing"
                                             : "expected a header; found nothing");
   }
   RETURN_IF_ERROR(rpc::CheckEnums(message_));
@@ -84,6 +91,7 @@ absl::Status TrainStepReactor::TakeSample() {
   }
   common::v1::Sample& sample = *message_.mutable_sample();
   RETURN_IF_ERROR(ValidateSample(sample, place, limits_));
+  RETURN_IF_ERROR(images_.Check(sample, place));
   if (limits_.needs_reward_parts && !samples_.empty()) {
     RETURN_IF_ERROR(CheckSameRewardParts(samples_.front(), sample, place));
   }
@@ -104,6 +112,13 @@ absl::Status TrainStepReactor::TakeSample() {
   return absl::OkStatus();
 }
 
+absl::Status TrainStepReactor::TakeImage() {
+  if (!header_.has_value()) {
+    return rpc::InvalidField("header", "expected before the first image; found none");
+  }
+  return images_.Add(std::move(*message_.mutable_image()));
+}
+
 absl::Status TrainStepReactor::CheckComplete(const std::string& digest) const {
   if (!header_.has_value()) return rpc::InvalidField("header", "expected a header; found nothing");
   if (header_->num_samples() != 0 &&
@@ -119,6 +134,7 @@ absl::Status TrainStepReactor::CheckComplete(const std::string& digest) const {
                                             header_->samples_digest(), ", found ", digest));
   }
   if (samples_.empty()) return rpc::InvalidField("samples", "expected at least one; found none");
+  RETURN_IF_ERROR(images_.CheckAllShown());
   if (header_->objective() == v1::OBJECTIVE_PREFERENCE) {
     return FindPreferencePairs(MakeTrainingBatch(samples_)).status();
   }

@@ -1,5 +1,5 @@
-// One TrainStep call: reads the header and the samples, validates each on arrival, and queues the
-// step.
+// One TrainStep call: reads the header, the samples and their images, validates each on arrival, and
+// queues the step.
 #ifndef TANDEM_SERVICES_TRAINER_SERVICE_TRAIN_STEP_REACTOR_H_
 #define TANDEM_SERVICES_TRAINER_SERVICE_TRAIN_STEP_REACTOR_H_
 
@@ -11,6 +11,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "common/rpc/samples_digest.h"
+#include "services/trainer/data/received_images.h"
 #include "services/trainer/service/command_queue.h"
 #include "services/trainer/service/trainer_leader.h"
 #include "tandem/trainer/v1/trainer_service.grpc.pb.h"
@@ -31,6 +32,7 @@ class TrainStepReactor final : public grpc::ServerReadReactor<v1::TrainStepReque
   // OK: continue reading. Sets `submitted_` if the step can be queued without further samples.
   absl::Status TakeHeader();
   absl::Status TakeSample();
+  absl::Status TakeImage();
   absl::Status CheckComplete(const std::string& digest) const;
   void Submit(std::optional<StepSamples> samples);
 
@@ -42,6 +44,7 @@ class TrainStepReactor final : public grpc::ServerReadReactor<v1::TrainStepReque
   std::optional<v1::TrainStepHeader> header_;
   SampleLimits limits_;  // set once there is a header
   std::vector<common::v1::Sample> samples_;
+  ReceivedImages images_;
   rpc::SamplesDigest digest_;
   absl::flat_hash_set<std::string> sample_ids_;
   int64_t num_tokens_ = 0;

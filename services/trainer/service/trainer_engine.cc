@@ -15,6 +15,7 @@
 #include "common/model/stored_layout.h"
 #include "common/rank_setup/rank_setup.h"
 #include "common/rank_setup/router_checks.h"
+#include "common/rank_setup/vision_checks.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
 #include "services/trainer/algorithm/expert_metrics.h"
@@ -114,6 +115,7 @@ absl::StatusOr<model::ModelSpec> TrainerEngine::CheckConfig(const config::v1::Ru
   RETURN_IF_ERROR(model::CheckFrozenParameters(spec, {config.trainer().frozen_parameters().begin(),
                                                       config.trainer().frozen_parameters().end()}));
   RETURN_IF_ERROR(setup::CheckRouters(config, spec));
+  RETURN_IF_ERROR(setup::CheckVision(config, spec));
   RETURN_IF_ERROR(CheckWeights(config, path, spec)) << "model.path";
   if (setup::HasCritic(config)) {
     const absl::StatusOr<model::ModelSpec> critic = CriticSpecOf(config, spec);
@@ -129,6 +131,13 @@ absl::StatusOr<std::unique_ptr<TrainerEngine>> TrainerEngine::Create(
   ShardedModelOptions options;
   ASSIGN_OR_RETURN(options.spec, CheckConfig(config));
   std::unique_ptr<TrainerEngine> engine(new TrainerEngine(config, mesh, device));
+  if (options.spec.vision.has_value()) {
+    if (!device.is_cpu()) {
+      return absl::UnimplementedError(
+          "trainer.device: a model with a vision tower trains on CPUs; set it to cpu");
+    }
+    engine->image_preparer_ = model::ImagePreparer::Load(path, *options.spec.vision);
+  }
   options.compute_dtype = engine->compute_dtype_;
   options.mesh = &mesh;
   options.device = device;
@@ -161,8 +170,8 @@ absl::StatusOr<std::unique_ptr<TrainerEngine>> TrainerEngine::Create(
   }
   RETURN_IF_ERROR(Guarded<absl::Status>(
       mesh.rank(), "allocating the optimizer's moments", [&]() -> absl::Status {
-        ASSIGN_OR_RETURN(engine->optimizer_,
-                         MakeOptimizer(config.actor().optim(), *engine->policy_, mesh));
+        ASSIGN_OR_RETURN(engine->optimizer_, MakeOptimizer(config.actor().optim(), *engine->policy_,
+                                                           mesh, config.actor().vision_lr()));
         return absl::OkStatus();
       }));
   engine->training_step_ = std::make_unique<TrainingStep>(

@@ -126,6 +126,14 @@ SampleLimits TrainerLeader::LimitsFor(v1::Objective objective) const {
   return out;
 }
 
+absl::Status TrainerLeader::CheckImages(const v1::ComputeLogProbsRequest& request) const {
+  for (int s = 0; s < request.sequences_size(); ++s) {
+    RETURN_IF_ERROR(trainer::CheckImages(request.sequences(s), absl::StrCat("sequences[", s, "]"),
+                                         engine_.image_preparer(), engine_.spec()));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status TrainerLeader::CheckIncarnation(int64_t incarnation) const {
   if (incarnation == 0 || incarnation == model_info_.incarnation()) return absl::OkStatus();
   return rpc::WithReason(absl::FailedPreconditionError(absl::StrFormat(
@@ -250,7 +258,7 @@ absl::StatusOr<v1::TrainStepResponse> TrainerLeader::RunTrainStep(
     // Check before any change: the step's result needs a version.
     RETURN_IF_ERROR(rpc::PolicyVersionAfter(policy_version_).status());
   }
-  ASSIGN_OR_RETURN(std::string payload, EncodeTrainStep(header, samples->samples));
+  ASSIGN_OR_RETURN(std::string payload, EncodeTrainStep(header, samples->images, samples->samples));
   {
     absl::MutexLock lock(&mu_);
     running_step_ = header.step();

@@ -22,6 +22,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "services/trainer/data/received_images.h"
 #include "services/trainer/data/sample_validation.h"
 #include "services/trainer/service/checkpoint_saver.h"
 #include "services/trainer/service/driver_lease.h"
@@ -37,10 +38,11 @@
 
 namespace tandem::trainer {
 
-// The samples received for a step, and their digest.
+// The samples received for a step, their digest, and the images that they name.
 struct StepSamples {
   std::vector<common::v1::Sample> samples;
   std::string digest;
+  std::vector<common::v1::Image> images = {};
 };
 
 class TrainerLeader {
@@ -76,6 +78,11 @@ class TrainerLeader {
 
   // Limits for samples of the objective.
   SampleLimits LimitsFor(v1::Objective objective) const;
+
+  // Takes the images of a call. The leader outlives it.
+  ReceivedImages NewImages() const { return {engine_.image_preparer(), engine_.spec()}; }
+  // INVALID_ARGUMENT for images that a request's sequences cannot show. Decodes them.
+  absl::Status CheckImages(const v1::ComputeLogProbsRequest& request) const;
 
   // `samples` are valid and hold a token to train on; nullopt for a retry.
   absl::StatusOr<v1::TrainStepResponse> TrainStep(const v1::TrainStepHeader& header,

@@ -82,8 +82,9 @@ grpc::ServerReadReactor<v1::TrainStepRequest>* TrainerService::TrainStep(
 grpc::ServerUnaryReactor* TrainerService::ComputeLogProbs(grpc::CallbackServerContext* context,
                                                           const v1::ComputeLogProbsRequest* request,
                                                           v1::ComputeLogProbsResponse* response) {
-  const absl::Status valid =
+  absl::Status valid =
       ValidateComputeLogProbs(*request, leader_.LimitsFor(v1::OBJECTIVE_SUPERVISED));
+  if (valid.ok()) valid = leader_.CheckImages(*request);
   if (!valid.ok()) return Answer(context, valid);
   return Enqueue<v1::ComputeLogProbsResponse>(
       context, response, [this, request] { return leader_.ComputeLogProbs(*request); });

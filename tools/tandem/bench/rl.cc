@@ -15,6 +15,7 @@
 #include "tools/tandem/commands/run_options.h"
 #include "tools/tandem/commands/session.h"
 #include "tools/tandem/commands/teacher_checks.h"
+#include "tools/tandem/driver/image_reader.h"
 #include "tools/tandem/driver/reward_parts.h"
 #include "tools/tandem/driver/training_loop.h"
 
@@ -57,6 +58,9 @@ absl::Status RunRl(const RlOptions& options) {
                             .check_answer = driver::AnswerCheckOf(config.reward())};
   needs.keeps_chat = driver::ReadsMessages(config.reward());
   episodes->AddNeeds(needs);
+  ASSIGN_OR_RETURN(const std::unique_ptr<driver::ImageReader> images,
+                   driver::ImageReader::Create(config.model().path(), tokenizer.get()));
+  needs.images = images.get();
   ASSIGN_OR_RETURN(driver::PromptSource source,
                    driver::PromptSource::Load(
                        {config.data().train_files().begin(), config.data().train_files().end()},

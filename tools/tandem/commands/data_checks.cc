@@ -8,6 +8,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/config/summary.h"
+#include "common/config/teacher.h"
 #include "common/status/status_macros.h"
 #include "common/text/count.h"
 #include "common/text/printable.h"
@@ -141,10 +143,36 @@ void CheckAnswersMatch(const char* key, const driver::PromptSource& source,
 
 }  // namespace
 
+absl::Status CheckImages(const char* key, const driver::PromptSource& source,
+                         const config::v1::RunConfig& config, bool samples) {
+  const auto found =
+      std::find_if(source.prompts().begin(), source.prompts().end(),
+                   [](const driver::Prompt& prompt) { return !prompt.images.empty(); });
+  if (found == source.prompts().end()) return absl::OkStatus();
+  const auto refuse = [&](absl::string_view setting, absl::string_view who) {
+    return absl::UnimplementedError(absl::StrCat(setting, ": ", who,
+                                                 " no images, and there are some in ", key, ", ",
+                                                 source.PlaceOf(*found)));
+  };
+  if (!config::TeachersOf(config).empty()) return refuse("teacher", "teachers get");
+  if (!samples) return absl::OkStatus();
+  if (config::PlaysEpisodes(config)) {
+    return refuse("environment.name", "episodes of several turns take");
+  }
+  if (driver::ReadsMessages(config.reward())) {
+    return refuse("reward", "judges and reward models see");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckRows(const CheckedRun& run, std::vector<std::string>& warnings) {
   RETURN_IF_ERROR(CheckSequences("data.train_files", run.train, run.spec));
   if (run.test != nullptr) {
     RETURN_IF_ERROR(CheckSequences("data.test_files", *run.test, run.spec));
+  }
+  RETURN_IF_ERROR(CheckImages("data.train_files", run.train, run.config, run.reinforcement));
+  if (run.test != nullptr) {
+    RETURN_IF_ERROR(CheckImages("data.test_files", *run.test, run.config, run.rewards_test()));
   }
   RETURN_IF_ERROR(CheckEmptyRows(run, warnings));
   const config::v1::RewardConfig& reward = run.config.reward();

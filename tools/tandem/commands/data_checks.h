@@ -15,6 +15,12 @@ namespace tandem::commands {
 // not have and for given sequences that are longer than its positions; and if all rows are empty.
 absl::Status CheckRows(const CheckedRun& run, std::vector<std::string>& warnings);
 
+// UNIMPLEMENTED, with file and row, for a prompt with images in a run that has something which sees
+// none: episodes of several turns, a judge or reward model, a teacher. `samples`: completions of the
+// prompts are sampled.
+absl::Status CheckImages(const char* key, const driver::PromptSource& source,
+                         const config::v1::RunConfig& config, bool samples);
+
 }  // namespace tandem::commands
 
 #endif  // TANDEM_TOOLS_TANDEM_COMMANDS_DATA_CHECKS_H_

@@ -11,10 +11,12 @@
 #include "common/text/count.h"
 #include "nlohmann/json.hpp"
 #include "tools/tandem/commands/command.h"
+#include "tools/tandem/commands/data_checks.h"
 #include "tools/tandem/commands/run_checks.h"
 #include "tools/tandem/commands/run_options.h"
 #include "tools/tandem/commands/session.h"
 #include "tools/tandem/driver/evaluator.h"
+#include "tools/tandem/driver/image_reader.h"
 #include "tools/tandem/driver/part_scores.h"
 #include "tools/tandem/driver/reward_parts.h"
 
@@ -71,10 +73,14 @@ absl::Status RunEval(const EvalOptions& options) {
                                     .check_answer = driver::AnswerCheckOf(config.reward())};
   needs_of_rows.keeps_chat = driver::ReadsMessages(config.reward());
   episodes->AddNeeds(needs_of_rows);
+  ASSIGN_OR_RETURN(const std::unique_ptr<driver::ImageReader> images,
+                   driver::ImageReader::Create(config.model().path(), tokenizer.get()));
+  needs_of_rows.images = images.get();
   ASSIGN_OR_RETURN(const driver::PromptSource source,
                    driver::PromptSource::Load(
                        {config.data().test_files().begin(), config.data().test_files().end()},
                        config.data(), tokenizer.get(), config.seed(), needs_of_rows));
+  RETURN_IF_ERROR(CheckImages("data.test_files", source, config, /*samples=*/true));
   SessionOptions session_options;
   // Rollouts that are up serve what they serve; otherwise the model's folder is served here.
   session_options.local = options.run.local || (config.rollout().endpoints().empty() &&

@@ -15,6 +15,14 @@ namespace {
 
 using nlohmann::ordered_json;
 
+std::vector<driver::PromptImage> PromptImagesOf(std::vector<ImageFile> files) {
+  std::vector<driver::PromptImage> images;
+  for (ImageFile& file : files) {
+    images.push_back({.source = "", .digest = "", .file = std::move(file)});
+  }
+  return images;
+}
+
 absl::StatusOr<driver::Prompt> ReadIds(const io::JsonFields& row, const RowImages& images) {
   driver::Prompt prompt;
   ASSIGN_OR_RETURN(const std::vector<int64_t> ids, row.IntList("ids"));
@@ -24,7 +32,8 @@ absl::StatusOr<driver::Prompt> ReadIds(const io::JsonFields& row, const RowImage
     }
     prompt.token_ids.push_back(static_cast<uint32_t>(ids[i]));
   }
-  ASSIGN_OR_RETURN(prompt.images, images.Read(row));
+  ASSIGN_OR_RETURN(std::vector<ImageFile> files, images.Read(row));
+  prompt.images = PromptImagesOf(std::move(files));
   return prompt;
 }
 
@@ -51,7 +60,7 @@ absl::StatusOr<driver::Prompt> RenderMessages(const io::JsonFields& row, const c
   if (readers.chat_images != nullptr) {
     ASSIGN_OR_RETURN(ExpandedChat expanded, readers.chat_images->Expand(images, std::move(ids)));
     ids = std::move(expanded.ids);
-    prompt.images = std::move(expanded.images);
+    prompt.images = PromptImagesOf(std::move(expanded.images));
   }
   prompt.token_ids.assign(ids.begin(), ids.end());
   return prompt;

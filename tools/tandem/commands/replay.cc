@@ -147,7 +147,8 @@ absl::Status RunReplay(const ReplayOptions& options) {
       if (session.interrupted()) return absl::CancelledError("interrupted");
       ASSIGN_OR_RETURN(const auto response,
                        session.trainer().TrainStep(step, trainer::v1::OBJECTIVE_POLICY_GRADIENT,
-                                                   steps[(step - 1) % num_steps], total_steps));
+                                                   steps[(step - 1) % num_steps], total_steps,
+                                                   recording.images));
       RETURN_IF_ERROR(folder.Begin());  // the trainer has taken the step
       driver::Metrics metrics(response.metrics().begin(), response.metrics().end());
       metrics["training/policy_version"] =

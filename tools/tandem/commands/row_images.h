@@ -1,7 +1,7 @@
 // RowImages: reads the image files that the rows of a command's input name.
 //
 //   const RowImages images("prompts.jsonl");
-//   ASSIGN_OR_RETURN(prompt.images, images.Read(row));
+//   ASSIGN_OR_RETURN(const std::vector<ImageFile> files, images.Read(row));
 #ifndef TANDEM_TOOLS_TANDEM_COMMANDS_ROW_IMAGES_H_
 #define TANDEM_TOOLS_TANDEM_COMMANDS_ROW_IMAGES_H_
 

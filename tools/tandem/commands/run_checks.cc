@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <functional>
-#include <string_view>
+#include <string>
 #include <unordered_set>
 
 #include "absl/strings/str_cat.h"
@@ -13,6 +13,7 @@
 #include "common/config/teacher.h"
 #include "common/model/rotary_frequencies.h"
 #include "common/rank_setup/router_checks.h"
+#include "common/rank_setup/vision_checks.h"
 #include "common/status/status_macros.h"
 #include "common/text/count.h"
 #include "tools/tandem/commands/best_metric_check.h"
@@ -41,17 +42,19 @@ void CheckLengths(const CheckedRun& run, std::vector<std::string>& warnings) {
 }
 
 // Two prompts with the same hash are the same, but for one chance in 2^64.
-size_t HashOf(const std::vector<uint32_t>& ids) {
-  return std::hash<std::string_view>()(
-      {reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(uint32_t)});
+size_t HashOf(const driver::Prompt& prompt) {
+  const std::vector<uint32_t>& ids = prompt.token_ids;
+  std::string bytes(reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(uint32_t));
+  for (const driver::PromptImage& image : prompt.images) bytes += image.digest;
+  return std::hash<std::string>()(bytes);
 }
 
 void CheckOverlap(const CheckedRun& run, std::vector<std::string>& warnings) {
   std::unordered_set<size_t> seen;
-  for (const driver::Prompt& prompt : run.train.prompts()) seen.insert(HashOf(prompt.token_ids));
+  for (const driver::Prompt& prompt : run.train.prompts()) seen.insert(HashOf(prompt));
   const std::vector<driver::Prompt>& test = run.test->prompts();
   const auto shared = std::count_if(test.begin(), test.end(), [&](const driver::Prompt& prompt) {
-    return seen.contains(HashOf(prompt.token_ids));
+    return seen.contains(HashOf(prompt));
   });
   if (shared == 0) return;
   warnings.push_back(absl::StrFormat(
@@ -68,6 +71,7 @@ absl::StatusOr<std::vector<std::string>> CheckRun(const CheckedRun& run) {
   RETURN_IF_ERROR(CheckRows(run, warnings));
   RETURN_IF_ERROR(CheckBestMetric(run));
   RETURN_IF_ERROR(setup::CheckRouters(run.config, run.spec));
+  RETURN_IF_ERROR(setup::CheckVision(run.config, run.spec));
   RETURN_IF_ERROR(setup::CheckRoutersOf(run.by_preference   ? "dpo"
                                         : run.reinforcement ? "train"
                                                             : "sft",

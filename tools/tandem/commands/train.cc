@@ -26,6 +26,7 @@
 #include "tools/tandem/commands/session.h"
 #include "tools/tandem/commands/teacher_checks.h"
 #include "tools/tandem/driver/episodes.h"
+#include "tools/tandem/driver/image_reader.h"
 #include "tools/tandem/driver/otlp_export.h"
 #include "tools/tandem/driver/reward_parts.h"
 #include "tools/tandem/driver/rewarder.h"
@@ -34,6 +35,7 @@
 #include "tools/tandem/driver/run_trace.h"
 #include "tools/tandem/driver/teachers.h"
 #include "tools/tandem/driver/training_loop.h"
+#include "tools/tandem/plan/memory_budget.h"
 
 namespace tandem::commands {
 namespace {
@@ -116,6 +118,12 @@ absl::StatusOr<RunInputs> ReadInputs(Kind kind, const RunOptions& options, Sessi
   ASSIGN_OR_RETURN(const io::ModelConfig model_config, io::ReadModelConfig(config.model().path()));
   ASSIGN_OR_RETURN(inputs.spec, model::ParseModelSpec(model_config.json, model_config.path));
   ASSIGN_OR_RETURN(inputs.tokenizer, driver::LoadTokenizerIfAny(config.model().path()));
+  ASSIGN_OR_RETURN(const std::unique_ptr<driver::ImageReader> images,
+                   driver::ImageReader::Create(config.model().path(), inputs.tokenizer.get()));
+  if (images == nullptr && inputs.places.contains("data.image_key")) {
+    return Misuse(absl::InvalidArgumentError(plan::WithPlace(
+        inputs.places, "data.image_key: the model has no vision tower; remove the key")));
+  }
   const bool needs_answer = driver::NeedsAnswer(config.reward());
   driver::RowNeeds needs_of_train = {.answer = kind == Kind::kReinforcement && needs_answer,
                                      .check_answer = driver::AnswerCheckOf(config.reward()),
@@ -124,6 +132,7 @@ absl::StatusOr<RunInputs> ReadInputs(Kind kind, const RunOptions& options, Sessi
   ASSIGN_OR_RETURN(inputs.episodes, driver::Episodes::Create(config, inputs.tokenizer.get(),
                                                              LongestSequence(config, inputs.spec)));
   needs_of_train.keeps_chat = driver::ReadsMessages(config.reward());
+  needs_of_train.images = images.get();
   inputs.episodes->AddNeeds(needs_of_train);
   if (kind != Kind::kReinforcement) {
     ASSIGN_OR_RETURN(needs_of_train.end_ids,

@@ -1,5 +1,6 @@
 #include "tools/tandem/dataset/chat_messages.h"
 
+#include <algorithm>
 #include <iterator>
 #include <string>
 #include <utility>
@@ -25,6 +26,11 @@ absl::Status Error(absl::string_view field, absl::string_view problem) {
   return absl::InvalidArgumentError(absl::StrCat(field, ": ", problem));
 }
 
+bool IsImagePart(const ordered_json& part) {
+  if (!part.is_object() || !part.contains("type")) return false;
+  return part["type"] == "image" || part["type"] == "image_url";
+}
+
 absl::StatusOr<std::string> JoinParts(const ordered_json& parts, const std::string& field) {
   std::string text;
   for (size_t i = 0; i < parts.size(); ++i) {
@@ -38,6 +44,22 @@ absl::StatusOr<std::string> JoinParts(const ordered_json& parts, const std::stri
     text += part["text"].get<std::string>();
   }
   return text;
+}
+
+// Joins the parts unless images stand among them; then checks that the others are texts.
+absl::Status JoinOrKeepParts(ordered_json& content, const std::string& field, ImageParts images) {
+  ordered_json texts = ordered_json::array();
+  for (const ordered_json& part : content) {
+    // In place of an image, so that the places of errors stay.
+    texts.push_back(images == ImageParts::kKept && IsImagePart(part)
+                        ? ordered_json{{"type", "text"}, {"text", ""}}
+                        : part);
+  }
+  ASSIGN_OR_RETURN(std::string text, JoinParts(texts, field));
+  const bool keeps =
+      images == ImageParts::kKept && std::any_of(content.begin(), content.end(), IsImagePart);
+  if (!keeps) content = std::move(text);
+  return absl::OkStatus();
 }
 
 // Templates write arguments as JSON themselves.
@@ -61,7 +83,8 @@ void DropNulls(ordered_json& value) {
   for (ordered_json& inner : value) DropNulls(inner);
 }
 
-absl::StatusOr<ordered_json> ReadMessage(const ordered_json& given, const std::string& field) {
+absl::StatusOr<ordered_json> ReadMessage(const ordered_json& given, const std::string& field,
+                                         ImageParts images) {
   if (!given.is_object()) {
     return Error(field,
                  absl::StrCat("expected a message {\"role\", \"content\"}, found ", Name(given)));
@@ -91,10 +114,9 @@ absl::StatusOr<ordered_json> ReadMessage(const ordered_json& given, const std::s
     return message;
   }
   if (content->is_array()) {
-    ASSIGN_OR_RETURN(std::string text, JoinParts(*content, field + ".content"));
-    *content = std::move(text);
+    RETURN_IF_ERROR(JoinOrKeepParts(*content, field + ".content", images));
   }
-  if (!content->is_string()) {
+  if (!content->is_string() && !content->is_array()) {
     return Error(field + ".content", absl::StrCat("expected text, found ", Name(*content)));
   }
   return message;
@@ -116,14 +138,16 @@ bool IsMessageList(const json& value) {
   return value.is_array() && !value.empty() && value[0].is_object();
 }
 
-absl::StatusOr<ordered_json> ReadMessages(const ordered_json& list, absl::string_view key) {
+absl::StatusOr<ordered_json> ReadMessages(const ordered_json& list, absl::string_view key,
+                                          ImageParts images) {
   if (!list.is_array() || list.empty()) {
     return Error(key, absl::StrCat("expected a list of messages, found ",
                                    list.is_array() ? "an empty one" : Name(list)));
   }
   ordered_json messages = ordered_json::array();
   for (size_t i = 0; i < list.size(); ++i) {
-    ASSIGN_OR_RETURN(ordered_json message, ReadMessage(list[i], absl::StrCat(key, "[", i, "]")));
+    ASSIGN_OR_RETURN(ordered_json message,
+                     ReadMessage(list[i], absl::StrCat(key, "[", i, "]"), images));
     messages.push_back(std::move(message));
   }
   return messages;

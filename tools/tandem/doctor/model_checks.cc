@@ -9,7 +9,9 @@
 #include "absl/strings/str_cat.h"
 #include "common/io/model_folder.h"
 #include "common/model/compare_parameters.h"
+#include "common/status/status_macros.h"
 #include "common/tokenizer/tokenizer.h"
+#include "tools/tandem/driver/image_reader.h"
 #include "tools/tandem/driver/prompt_source.h"
 #include "tools/tandem/driver/reward_parts.h"
 #include "tools/tandem/driver/sample_builder.h"
@@ -105,7 +107,10 @@ struct Rows {
 absl::StatusOr<Rows> LoadRows(const config::v1::RunConfig& config,
                               const std::vector<std::string>& files,
                               const tokenizer::Tokenizer* tokenizer) {
-  const auto load = [&](const driver::RowNeeds& needs) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<driver::ImageReader> images,
+                   driver::ImageReader::Create(config.model().path(), tokenizer));
+  const auto load = [&](driver::RowNeeds needs) {
+    needs.images = images.get();
     return driver::PromptSource::Load(files, config.data(), tokenizer, config.seed(), needs);
   };
   const bool needs_answer = driver::NeedsAnswer(config.reward());

@@ -3,9 +3,9 @@
 #define TANDEM_TOOLS_TANDEM_DRIVER_COMPLETION_H_
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "nlohmann/json.hpp"
 #include "tandem/common/v1/sample.pb.h"
+#include "tools/tandem/driver/prompt_image.h"
 
 namespace tandem::driver {
 
@@ -20,6 +21,8 @@ namespace tandem::driver {
 struct TokenRun {
   std::vector<uint32_t> token_ids;
   bool is_trained = false;
+  // The next so many of the prompt's images, counted from the sequence's first token, lie in it.
+  size_t num_images = 0;
 };
 
 // A sequence that the data set gives whole: prompt and completion, over several turns.
@@ -36,8 +39,8 @@ struct Prompt {
   int64_t row = 0;                  // line of the data set, from 0, over all files
   std::vector<uint32_t> token_ids;  // what the model sees; empty: the rollout tokenises `text`
   std::string text;                 // rendered; empty if the row gave ids
-  // The files of its images, one for each run of placeholders in token_ids, in order.
-  std::vector<std::shared_ptr<const std::string>> images;
+  // In the order of their placeholders, of which token_ids has as many as the model sees of each.
+  std::vector<PromptImage> images;
   std::string answer;
   nlohmann::json fields;  // the whole row
   // Supervised training: the row's sequences. Preferences: the chosen and the rejected one.

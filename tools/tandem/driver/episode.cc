@@ -10,7 +10,11 @@ class SingleTurnEpisode : public Episode {
   explicit SingleTurnEpisode(const Prompt& prompt) : prompt_(prompt) {}
 
   absl::StatusOr<Turn> FirstTurn() override {
-    return Turn{.token_ids = prompt_.token_ids, .text = prompt_.text, .stop = {}, .replica = ""};
+    return Turn{.token_ids = prompt_.token_ids,
+                .text = prompt_.text,
+                .images = prompt_.images,
+                .stop = {},
+                .replica = ""};
   }
 
   bool Continue(Completion completion, std::function<void()> /*ready*/) override {

@@ -30,9 +30,10 @@ namespace tandem::driver {
 struct Turn {
   std::vector<uint32_t> token_ids;  // empty: the rollout tokenizes `text`
   std::string text;
-  int64_t max_tokens = 0;         // 0: rollout.max_tokens
-  std::vector<std::string> stop;  // strings that end the turn, besides rollout.stop
-  std::string replica;            // whose cache may hold the tokens; empty: any
+  std::vector<PromptImage> images = {};  // of token_ids
+  int64_t max_tokens = 0;                // 0: rollout.max_tokens
+  std::vector<std::string> stop;         // strings that end the turn, besides rollout.stop
+  std::string replica;                   // whose cache may hold the tokens; empty: any
 
   friend bool operator==(const Turn&, const Turn&) = default;
 };

@@ -70,7 +70,9 @@ class GivenLoop : public StepLoop {
     int64_t index = 0;
     const std::vector<Prompt> rows = c_.train.Next(c_.config.data().train_batch_size());
     std::vector<const Prompt*> rows_of_samples;
+    StepImages images;
     for (const Prompt& prompt : rows) {
+      AddImages(prompt, images);
       for (common::v1::Sample& sample : make_samples_(step, index++, prompt)) {
         for (const auto& segment : sample.segments()) tokens += segment.token_ids_size();
         samples.push_back(std::move(sample));
@@ -84,7 +86,7 @@ class GivenLoop : public StepLoop {
     }
     const auto train = [&] {
       const telemetry::ScopedSpan span("train step");
-      return c_.trainer.TrainStep(step, objective_, samples, total_steps_);
+      return c_.trainer.TrainStep(step, objective_, samples, total_steps_, images);
     };
     ASSIGN_OR_RETURN(const auto response, train());
     metrics.insert(response.metrics().begin(), response.metrics().end());

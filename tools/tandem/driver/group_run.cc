@@ -14,6 +14,7 @@ Sampler FleetSampler(RolloutFleet& fleet) {
     Prompt prompt;
     prompt.token_ids = turn.token_ids;
     prompt.text = turn.text;
+    prompt.images = turn.images;
     std::shared_ptr<RolloutFleet::Run> run = fleet.Start(prompt, place, options, std::move(done));
     return [&fleet, run = std::move(run)] { fleet.Cancel(*run); };
   };

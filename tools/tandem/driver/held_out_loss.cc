@@ -15,9 +15,27 @@ constexpr int64_t kTokensPerCall = 65536;
 
 using trainer::v1::ComputeLogProbsRequest;
 
-void AddSequence(const GivenSequence& sequence, ComputeLogProbsRequest& request) {
-  auto* ids = request.add_sequences()->mutable_token_ids();
-  for (const TokenRun& run : sequence) ids->Add(run.token_ids.begin(), run.token_ids.end());
+// Bytes of images with which a call is made: a message has at most 16 MiB, and the row that is added
+// last up to ImageReader::kMaxRowBytes.
+constexpr int64_t kImageBytesPerCall = int64_t{1} << 19;
+
+// Returns the bytes of the images that the sequence shows, the first ones of `images`.
+absl::StatusOr<int64_t> AddSequence(const GivenSequence& sequence,
+                                    const std::vector<PromptImage>& images,
+                                    ComputeLogProbsRequest& request) {
+  ComputeLogProbsRequest::Sequence& added = *request.add_sequences();
+  size_t num_images = 0;
+  for (const TokenRun& run : sequence) {
+    added.mutable_token_ids()->Add(run.token_ids.begin(), run.token_ids.end());
+    num_images += run.num_images;
+  }
+  int64_t num_bytes = 0;
+  for (size_t i = 0; i < num_images; ++i) {
+    ASSIGN_OR_RETURN(std::string file, ReadImageFile(images[i]));
+    num_bytes += static_cast<int64_t>(file.size());
+    added.add_images()->set_data(std::move(file));
+  }
+  return num_bytes;
 }
 
 int64_t NumTokens(const GivenSequence& sequence) {
@@ -58,7 +76,9 @@ HeldOutLoss::HeldOutLoss(const config::v1::RunConfig& config, const std::vector<
   const size_t limit = static_cast<size_t>(config.data().test_limit());
   for (const Prompt& row : rows) {
     if (limit > 0 && rows_.size() == limit) break;
-    if (!row.given.empty()) rows_.push_back(row.given);
+    if (row.given.empty()) continue;
+    rows_.push_back(row.given);
+    images_.push_back(row.images);
   }
 }
 
@@ -67,6 +87,7 @@ absl::StatusOr<std::vector<double>> HeldOutLoss::SumLogProbs(bool of_reference) 
   std::vector<const GivenSequence*> asked;
   ComputeLogProbsRequest request;
   int64_t tokens = 0;
+  int64_t image_bytes = 0;
   const auto flush = [&]() -> absl::Status {
     if (asked.empty()) return absl::OkStatus();
     request.set_reference(of_reference);
@@ -87,15 +108,16 @@ absl::StatusOr<std::vector<double>> HeldOutLoss::SumLogProbs(bool of_reference) 
     }
     asked.clear();
     request.Clear();
-    tokens = 0;
+    tokens = image_bytes = 0;
     return absl::OkStatus();
   };
-  for (const std::vector<GivenSequence>& row : rows_) {
-    for (const GivenSequence& sequence : row) {
+  for (size_t row = 0; row < rows_.size(); ++row) {
+    for (const GivenSequence& sequence : rows_[row]) {
       asked.push_back(&sequence);
-      AddSequence(sequence, request);
+      ASSIGN_OR_RETURN(const int64_t added, AddSequence(sequence, images_[row], request));
+      image_bytes += added;
       tokens += NumTokens(sequence);
-      if (tokens >= kTokensPerCall) {
+      if (tokens >= kTokensPerCall || image_bytes >= kImageBytesPerCall) {
         RETURN_IF_ERROR(flush());
       }
     }

@@ -47,7 +47,8 @@ class HeldOutLoss {
   const bool by_preference_;
   const Score score_;
   std::vector<std::vector<GivenSequence>> rows_;
-  std::vector<double> reference_;  // scores under the reference, which do not change
+  std::vector<std::vector<PromptImage>> images_;  // of each row
+  std::vector<double> reference_;                 // scores under the reference, which do not change
 };
 
 }  // namespace tandem::driver

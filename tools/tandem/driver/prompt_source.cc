@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/hash/hasher.h"
+#include "common/io/file_util.h"
 #include "common/status/status_macros.h"
 #include "tools/tandem/dataset/data_files.h"
 #include "tools/tandem/dataset/row_form.h"
@@ -63,12 +64,14 @@ absl::Status PromptSource::Read(const std::string& path, const RowPrompts& rows,
   hash::Hasher digest;
   DataFile& read = files_.emplace_back();
   read.path = path;
+  const std::string folder = io::ParentFolder(path);
   RETURN_IF_ERROR(dataset::ForEachRow(path, [&](const io::JsonFields& row) -> absl::Status {
     digest.Update(row.source());
     digest.Update("\n");
     const dataset::RowForm form = dataset::RecogniseForm(row.json(), config);
     if (read.num_rows++ == 0) read.form = form.name;
-    ASSIGN_OR_RETURN(Prompt prompt, rows.Make(row, form));
+    ASSIGN_OR_RETURN(Prompt prompt, rows.Make(row, form, folder));
+    for (const PromptImage& image : prompt.images) digest.Update(image.digest);
     prompt.row = row_number++;
     if (static_cast<int64_t>(prompt.token_ids.size()) > config.max_prompt_length()) {
       ++num_too_long_;

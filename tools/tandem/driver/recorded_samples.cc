@@ -6,9 +6,12 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/hash/hasher.h"
+#include "common/io/file_util.h"
 #include "common/io/jsonl.h"
 #include "common/rpc/policy_version.h"
 #include "common/status/status_macros.h"
@@ -208,13 +211,58 @@ absl::Status ReadTurn(const io::JsonFields& row, Sample& sample) {
   return CheckVersions(row, "policy_versions");
 }
 
-absl::StatusOr<Sample> ReadSample(const io::JsonFields& row) {
+bool IsSha256(const std::string& hex) {
+  return hex.size() == 64 && std::all_of(hex.begin(), hex.end(), absl::ascii_isxdigit);
+}
+
+// Reads `images`, of the sample's first segment: {"path", "sha256"} each, or a path alone.
+absl::Status ReadImages(const io::JsonFields& row, const std::string& folder, StepImages& known,
+                        Sample& sample) {
+  const json& list = row.json()["images"];
+  if (!list.is_array()) return row.Error("images", "expected a list");
+  for (size_t i = 0; i < list.size(); ++i) {
+    const auto error = [&row, i](absl::string_view problem) {
+      return row.Error("images", absl::StrCat("[", i, "]: ", problem));
+    };
+    const json& entry = list[i];
+    const json path = entry.is_object() ? entry.value("path", json()) : entry;
+    const json hex = entry.is_object() ? entry.value("sha256", json()) : json();
+    std::string digest;
+    if (!hex.is_null()) {
+      if (!hex.is_string() || !IsSha256(hex.get<std::string>())) {
+        return error("sha256: expected 64 hexadecimal digits");
+      }
+      digest = absl::HexStringToBytes(hex.get<std::string>());
+    }
+    if (path.is_null()) {
+      if (!known.contains(digest)) return error("expected a path: no line before has this image");
+    } else if (!path.is_string()) {
+      return error("expected a path or data URL, as text");
+    } else if (digest.empty() || !known.contains(digest)) {
+      absl::StatusOr<PromptImage> image = FindImage(path.get<std::string>(), folder);
+      if (!image.ok()) return error(image.status().message());
+      if (!digest.empty() && image->digest != digest) {
+        return error("the file is not the one that was recorded: its SHA-256 differs");
+      }
+      digest = image->digest;
+      known.try_emplace(digest, *std::move(image));
+    }
+    sample.mutable_segments(0)->add_image_digests(digest);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Sample> ReadSample(const io::JsonFields& row, const std::string& folder,
+                                  StepImages& images) {
   Sample sample;
   sample.set_sample_id(row.place());
   if (row.Has("segments")) {
     RETURN_IF_ERROR(ReadSegments(row, sample));
   } else {
     RETURN_IF_ERROR(ReadTurn(row, sample));
+  }
+  if (row.Has("images")) {
+    RETURN_IF_ERROR(ReadImages(row, folder, images, sample));
   }
   if (row.Has("scores")) {
     RETURN_IF_ERROR(ReadRewardParts(row, sample));
@@ -320,15 +368,16 @@ absl::StatusOr<Recording> ReadRecording(const std::string& path, int64_t groups_
   ASSIGN_OR_RETURN(const std::vector<std::string> files, FilesOf(path));
   StepBuilder steps(groups_per_step);
   hash::Hasher digest;
+  Recording out;
   for (const std::string& file : files) {
+    const std::string folder = io::ParentFolder(file);
     RETURN_IF_ERROR(io::ForEachJsonLine(file, [&](const io::JsonFields& row) -> absl::Status {
       digest.Update(row.source());
       digest.Update("\n");
-      ASSIGN_OR_RETURN(Sample sample, ReadSample(row));
+      ASSIGN_OR_RETURN(Sample sample, ReadSample(row, folder, out.images));
       return steps.Add(row, std::move(sample));
     }));
   }
-  Recording out;
   out.steps = steps.Take();
   if (out.steps.empty()) return absl::InvalidArgumentError(absl::StrCat(path, ": no samples"));
   out.file = {path, digest.Hex()};

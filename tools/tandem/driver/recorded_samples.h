@@ -15,13 +15,15 @@ namespace tandem::driver {
 
 struct Recording {
   std::vector<std::vector<common::v1::Sample>> steps;
+  StepImages images;  // of all steps
   DataFile file;
 };
 
 // Reads the files of a folder in the order of their step numbers, and samples in the order of their
 // lines. Consecutive lines with one `step` form a step, however many groups it has; without `step`,
 // `groups_per_step` groups do. Within a step, consecutive lines with one `group` and ascending
-// `index` form a group. INVALID_ARGUMENT names file, line and key, or a file without samples.
+// `index` form a group. A line's `images`, each {"path", "sha256"}, belong to its prompt; a path is
+// relative to the line's file, and left out where an earlier line has it. INVALID_ARGUMENT names file, line and key, or a file without samples.
 absl::StatusOr<Recording> ReadRecording(const std::string& path, int64_t groups_per_step);
 
 }  // namespace tandem::driver

@@ -138,11 +138,14 @@ class ReinforcementLoop : public StepLoop {
     RETURN_IF_ERROR(c_.folder.WriteRollouts(step, groups, temperature, version_shift_));
     AddStalenessMetrics(groups, version_, metrics);
     equal_rewards_.OnStep(step, groups, metrics);
+    StepImages images;
+    for (const Group& group : groups) AddImages(group.prompt, images);
     watch.Lap();
     const telemetry::ScopedSpan span("train step");
-    ASSIGN_OR_RETURN(const auto response,
-                     c_.trainer.TrainStep(step, trainer::v1::OBJECTIVE_POLICY_GRADIENT,
-                                          ToSamples(step, groups, temperature), total_steps_));
+    ASSIGN_OR_RETURN(
+        const auto response,
+        c_.trainer.TrainStep(step, trainer::v1::OBJECTIVE_POLICY_GRADIENT,
+                             ToSamples(step, groups, temperature), total_steps_, images));
     RETURN_IF_ERROR(CheckTrained(step, response));
     for (const auto& [name, value] : response.metrics()) metrics[name] = value;
     if (response.has_checkpoint()) checkpoints_.Note(response.checkpoint(), metrics);

@@ -123,6 +123,15 @@ std::shared_ptr<RolloutFleet::Run> RolloutFleet::Start(
   auto run = std::make_shared<Run>();
   run->done = std::move(done);
   const absl::Time deadline = absl::Now() + options_.request_timeout;
+  std::vector<std::string> images;
+  for (const PromptImage& image : prompt.images) {
+    absl::StatusOr<std::string> file = ReadImageFile(image);
+    if (!file.ok()) {
+      run->done(file.status());
+      return run;
+    }
+    images.push_back(*std::move(file));
+  }
   std::vector<const rollout::v1::SamplingParams*> kinds = {&options.sampling};
   if (options.baseline.has_value()) kinds.push_back(&*options.baseline);
   for (const rollout::v1::SamplingParams* params : kinds) {
@@ -134,7 +143,7 @@ std::shared_ptr<RolloutFleet::Run> RolloutFleet::Start(
       request.mutable_token_ids()->mutable_ids()->Add(prompt.token_ids.begin(),
                                                       prompt.token_ids.end());
     }
-    for (const auto& image : prompt.images) request.add_images()->set_data(*image);
+    for (const std::string& image : images) request.add_images()->set_data(image);
     *request.mutable_sampling() = *params;
     if (!params->has_n()) request.mutable_sampling()->set_n(1);
     if (params->has_seed()) {

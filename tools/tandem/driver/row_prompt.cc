@@ -32,13 +32,15 @@ bool IsIdList(const json& value) {
 bool IsAssistant(const ordered_json& message) { return message["role"] == "assistant"; }
 
 // Appends ids to a sequence, to its last run if that is of the same kind.
-void Append(std::vector<uint32_t> ids, bool is_trained, GivenSequence& sequence) {
+void Append(std::vector<uint32_t> ids, bool is_trained, GivenSequence& sequence,
+            size_t num_images = 0) {
   if (ids.empty()) return;
   if (sequence.empty() || sequence.back().is_trained != is_trained) {
-    sequence.push_back({std::move(ids), is_trained});
+    sequence.push_back({std::move(ids), is_trained, num_images});
   } else {
     auto& last = sequence.back().token_ids;
     last.insert(last.end(), ids.begin(), ids.end());
+    sequence.back().num_images += num_images;
   }
 }
 
@@ -47,17 +49,20 @@ void Append(std::vector<uint32_t> ids, bool is_trained, GivenSequence& sequence)
 // The state of one row.
 class RowPrompts::Builder {
  public:
-  Builder(const RowPrompts& rows, const io::JsonFields& row, const dataset::RowForm& form)
+  Builder(const RowPrompts& rows, const io::JsonFields& row, const dataset::RowForm& form,
+          const std::string& folder)
       : config_(rows.config_),
         needs_(rows.needs_),
         tokenizer_(rows.tokenizer_),
         row_(row.json()),
         source_(row.source()),
-        form_(form) {}
+        form_(form),
+        folder_(folder) {}
 
   absl::StatusOr<Prompt> Build() {
     prompt_.fields = row_;
     RETURN_IF_ERROR(ReadPrompt());
+    RETURN_IF_ERROR(ReadImages());
     RETURN_IF_ERROR(ReadAnswer());
     if (needs_.generation || needs_.given == RowNeeds::Given::kNone || !has_conversation_) {
       RETURN_IF_ERROR(EncodePrompt());
@@ -179,7 +184,53 @@ class RowPrompts::Builder {
 
   absl::StatusOr<ordered_json> MessagesAt(const std::string& key) {
     ASSIGN_OR_RETURN(const ordered_json* row, Ordered());
-    return dataset::ReadMessages(*FindKey(*row, key), key);
+    return dataset::ReadMessages(
+        *FindKey(*row, key), key,
+        needs_.images == nullptr ? dataset::ImageParts::kRefused : dataset::ImageParts::kKept);
+  }
+
+  // The row's list of images; null without one.
+  absl::StatusOr<const ordered_json*> ListedImages() {
+    ASSIGN_OR_RETURN(const ordered_json* row, Ordered());
+    const ordered_json* const listed = FindKey(*row, config_.image_key());
+    return listed == nullptr || listed->is_null() ? nullptr : listed;
+  }
+
+  // Reads the images of the prompt; a conversation's are those of all its messages.
+  absl::Status ReadImages() {
+    if (needs_.images == nullptr) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const ordered_json* const listed, ListedImages());
+    absl::StatusOr<ImageReader::Images> read;
+    if (value_ != nullptr && IsIdList(*value_)) {
+      const ordered_json none = ordered_json::array();
+      read = needs_.images->ReadFor(value_->get<std::vector<uint32_t>>(),
+                                    listed == nullptr ? none : *listed, folder_);
+    } else if (messages_.is_array()) {
+      read = needs_.images->Read(messages_, listed, folder_);
+    } else {
+      ordered_json text = ordered_json::array();
+      text.push_back({{"role", "user"}, {"content", value_->get<std::string>()}});
+      read = needs_.images->Read(text, listed, folder_);
+    }
+    if (!read.ok()) return ImageError(read.status(), listed);
+    images_ = *std::move(read);
+    prompt_.images = images_.files();
+    return absl::OkStatus();
+  }
+
+  // Messages say "images" for the row's list and "messages" for the prompt.
+  absl::Status ImageError(const absl::Status& status, const ordered_json* listed) const {
+    const bool renamed = listed != nullptr && config_.image_key() != "images";
+    return renamed
+               ? absl::Status(status.code(), absl::StrCat("data.image_key ", config_.image_key(),
+                                                          ": ", status.message()))
+               : status;
+  }
+
+  absl::Status CheckText(const ordered_json& message) const {
+    if (message["content"].is_string()) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        "the completion has an image; a completion is text, and its images belong to the prompt");
   }
 
   absl::Status ReadOptions() {
@@ -193,6 +244,7 @@ class RowPrompts::Builder {
   absl::Status ReadAnswer() {
     const json* value = form_.answer_key.empty() ? nullptr : FindKey(row_, form_.answer_key);
     if (value == nullptr && EndsWithCompletion()) {
+      RETURN_IF_ERROR(CheckText(messages_.back()));
       prompt_.answer = messages_.back()["content"].get<std::string>();
       return CheckAnswer();
     }
@@ -218,6 +270,7 @@ class RowPrompts::Builder {
   absl::StatusOr<std::string> AnswerText(const json& value) {
     if (!dataset::IsMessageList(value)) return TextOf(value, form_.answer_key);
     ASSIGN_OR_RETURN(const ordered_json messages, MessagesAt(form_.answer_key));
+    RETURN_IF_ERROR(CheckText(messages.back()));
     return messages.back()["content"].get<std::string>();
   }
 
@@ -241,6 +294,9 @@ class RowPrompts::Builder {
       prompt_.text = absl::StrCat(config_.prompt_prefix(), value_->get<std::string>(),
                                   config_.prompt_suffix());
       ASSIGN_OR_RETURN(ids, tokenizer_->Encode(prompt_.text, /*add_special_tokens=*/true));
+    }
+    if (needs_.images != nullptr) {
+      ASSIGN_OR_RETURN(ids, images_.Expand(ids));
     }
     prompt_.token_ids.assign(ids.begin(), ids.end());
     if (prompt_.token_ids.empty()) {
@@ -307,7 +363,7 @@ class RowPrompts::Builder {
     std::vector<uint32_t> completion(ids.begin(), ids.end());
     completion.push_back(needs_.end_ids.front());
     GivenSequence& sequence = prompt_.given.emplace_back();
-    Append(prompt_.token_ids, false, sequence);
+    Append(prompt_.token_ids, false, sequence, prompt_.images.size());
     Append(std::move(completion), true, sequence);
     return absl::OkStatus();
   }
@@ -317,11 +373,19 @@ class RowPrompts::Builder {
     ASSIGN_OR_RETURN(const std::vector<bool> trained, TrainedTurns(messages, first));
     ASSIGN_OR_RETURN(const auto sequences,
                      dataset::RenderConversation(messages, trained, options_, *tokenizer_));
+    size_t num_shown = 0;
     for (const std::vector<TextRun>& runs : sequences) {
       GivenSequence& sequence = prompt_.given.emplace_back();
+      num_shown = 0;
       for (size_t i = 0; i < runs.size(); ++i) {
-        RETURN_IF_ERROR(AppendRun(runs[i], /*is_last=*/i + 1 == runs.size(), sequence));
+        RETURN_IF_ERROR(AppendRun(runs[i], /*is_last=*/i + 1 == runs.size(), sequence, num_shown));
       }
+    }
+    // Images after the last trained turn are in no sequence.
+    if (trained.back() && num_shown < prompt_.images.size()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the chat template wrote a placeholder for ", num_shown, " of the row's ",
+                       prompt_.images.size(), " images; use a template that shows images"));
     }
     return absl::OkStatus();
   }
@@ -344,13 +408,23 @@ class RowPrompts::Builder {
 
   // A trained turn ends with the token that ends a completion: what the template adds after it is
   // never sampled.
-  absl::Status AppendRun(const TextRun& run, bool is_last, GivenSequence& sequence) {
-    ASSIGN_OR_RETURN(const std::vector<int32_t> encoded,
+  // `num_images`: of the sequence, so far.
+  absl::Status AppendRun(const TextRun& run, bool is_last, GivenSequence& sequence,
+                         size_t& num_images) {
+    ASSIGN_OR_RETURN(std::vector<int32_t> encoded,
                      tokenizer_->Encode(run.text, /*add_special_tokens=*/false));
+    const size_t num_before = num_images;
+    if (needs_.images != nullptr) {
+      ASSIGN_OR_RETURN(encoded, images_.ExpandPart(encoded, &num_images));
+    }
     std::vector<uint32_t> ids(encoded.begin(), encoded.end());
     if (!run.is_trained) {
-      Append(std::move(ids), false, sequence);
+      Append(std::move(ids), false, sequence, num_images - num_before);
       return absl::OkStatus();
+    }
+    if (num_images > num_before) {
+      return absl::InvalidArgumentError(
+          "a turn that is trained on has an image; images belong to turns that are not");
     }
     const auto is_end = [this](uint32_t id) {
       return std::find(needs_.end_ids.begin(), needs_.end_ids.end(), id) != needs_.end_ids.end();
@@ -374,8 +448,10 @@ class RowPrompts::Builder {
   const json& row_;
   const absl::string_view source_;
   const dataset::RowForm& form_;
+  const std::string& folder_;
 
   Prompt prompt_;
+  ImageReader::Images images_;
   const json* value_ = nullptr;  // the prompt's
   ordered_json ordered_;         // see Ordered()
   ordered_json messages_;        // the prompt's; null: it is text or token ids
@@ -385,9 +461,9 @@ class RowPrompts::Builder {
   size_t num_shared_ = 0;          // messages that such a pair shares
 };
 
-absl::StatusOr<Prompt> RowPrompts::Make(const io::JsonFields& row,
-                                        const dataset::RowForm& form) const {
-  return Builder(*this, row, form).Build();
+absl::StatusOr<Prompt> RowPrompts::Make(const io::JsonFields& row, const dataset::RowForm& form,
+                                        const std::string& folder) const {
+  return Builder(*this, row, form, folder).Build();
 }
 
 }  // namespace tandem::driver

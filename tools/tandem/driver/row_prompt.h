@@ -13,6 +13,7 @@
 #include "tandem/config/v1/run_config.pb.h"
 #include "tools/tandem/dataset/row_form.h"
 #include "tools/tandem/driver/completion.h"
+#include "tools/tandem/driver/image_reader.h"
 #include "tools/tandem/reward/reward.h"
 
 namespace tandem::driver {
@@ -37,6 +38,9 @@ struct RowNeeds {
   nlohmann::ordered_json tools;
   // Ids that end a completion. The first is added to a completion that has none.
   std::vector<uint32_t> end_ids;
+  // Reads the rows' images (data.image_key, and image parts of messages); null: the model sees none.
+  // Outlives the rows.
+  const ImageReader* images = nullptr;
 };
 
 // Immutable; the arguments of the constructor must outlive it. `tokenizer` may be null if every row
@@ -47,8 +51,10 @@ class RowPrompts {
              const RowNeeds& needs)
       : config_(config), tokenizer_(tokenizer), needs_(needs) {}
 
-  // INVALID_ARGUMENT names the key, and for a missing one the keys that the row has.
-  absl::StatusOr<Prompt> Make(const io::JsonFields& row, const dataset::RowForm& form) const;
+  // INVALID_ARGUMENT names the key, and for a missing one the keys that the row has. Paths of images
+  // are relative to `folder`, that of the row's file.
+  absl::StatusOr<Prompt> Make(const io::JsonFields& row, const dataset::RowForm& form,
+                              const std::string& folder = "") const;
 
  private:
   class Builder;

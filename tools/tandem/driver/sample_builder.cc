@@ -19,16 +19,20 @@ Segment* AddSegment(Sample& sample, common::v1::SegmentKind kind,
   return segment;
 }
 
+// `images`: the prompt's, of which the sequence shows the first ones.
 Sample GivenSample(const std::string& sample_id, const std::string& group_id,
-                   const GivenSequence& sequence) {
+                   const GivenSequence& sequence, const std::vector<PromptImage>& images) {
   Sample sample;
   sample.set_sample_id(sample_id);
   sample.set_group_id(group_id);
   sample.set_temperature(1);
   sample.set_finish_reason(common::v1::FINISH_REASON_STOP);
   common::v1::SegmentKind given = common::v1::SEGMENT_KIND_PROMPT;
+  auto image = images.begin();
   for (const TokenRun& run : sequence) {
-    AddSegment(sample, run.is_trained ? common::v1::SEGMENT_KIND_SAMPLED : given, run.token_ids);
+    Segment* const segment = AddSegment(
+        sample, run.is_trained ? common::v1::SEGMENT_KIND_SAMPLED : given, run.token_ids);
+    for (size_t i = 0; i < run.num_images; ++i) segment->add_image_digests((image++)->digest);
     given = common::v1::SEGMENT_KIND_ENVIRONMENT;  // between turns
   }
   return sample;
@@ -75,8 +79,12 @@ std::vector<Sample> ToSamples(int64_t step, const std::vector<Group>& groups, do
         sample.set_sample_id(absl::StrCat(step, "/", g, "/", index));
         sample.set_index(index++);
         AddFacts(group, completion, temperature, sample);
-        AddSegment(sample, common::v1::SEGMENT_KIND_PROMPT, sequence.prompt_ids)
-            ->set_routed_experts(sequence.prompt_experts);
+        Segment* const prompt =
+            AddSegment(sample, common::v1::SEGMENT_KIND_PROMPT, sequence.prompt_ids);
+        prompt->set_routed_experts(sequence.prompt_experts);
+        for (const PromptImage& image : group.prompt.images) {
+          prompt->add_image_digests(image.digest);
+        }
         for (const SequencePart& part : sequence.parts) AddPart(part, sample);
       }
     }
@@ -90,7 +98,7 @@ std::vector<Sample> ToSupervisedSamples(int64_t step, int64_t index, const Promp
   for (const GivenSequence& sequence : prompt.given) {
     const std::string id =
         prompt.given.size() == 1 ? group : absl::StrCat(group, "/", samples.size());
-    Sample sample = GivenSample(id, group, sequence);
+    Sample sample = GivenSample(id, group, sequence, prompt.images);
     sample.set_index(static_cast<int32_t>(samples.size()));
     samples.push_back(std::move(sample));
   }
@@ -101,12 +109,17 @@ std::vector<Sample> ToPreferenceSamples(int64_t step, int64_t index, const Promp
   const std::string group = absl::StrCat(step, "/", index);
   std::vector<Sample> samples;
   for (const GivenSequence& sequence : prompt.given) {
-    Sample sample = GivenSample(absl::StrCat(group, "/", samples.size()), group, sequence);
+    Sample sample =
+        GivenSample(absl::StrCat(group, "/", samples.size()), group, sequence, prompt.images);
     sample.set_index(static_cast<int32_t>(samples.size()));
     sample.set_reward(samples.empty() ? 1 : 0);
     samples.push_back(std::move(sample));
   }
   return samples;
+}
+
+void AddImages(const Prompt& prompt, StepImages& images) {
+  for (const PromptImage& image : prompt.images) images.try_emplace(image.digest, image);
 }
 
 }  // namespace tandem::driver

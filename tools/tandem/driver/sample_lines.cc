@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/io/jsonl.h"
 #include "nlohmann/json.hpp"
@@ -42,6 +43,17 @@ json SegmentsOf(const EpisodeSequence& sequence, int64_t shift) {
   return out;
 }
 
+// Where the images are; of a data URL, which may be long, only on the first line of a group.
+json ImagesOf(const std::vector<PromptImage>& images, bool is_first) {
+  json out = json::array();
+  for (const PromptImage& image : images) {
+    json entry = {{"sha256", absl::BytesToHexString(image.digest)}};
+    if (is_first || !IsDataUrl(image)) entry["path"] = image.source;
+    out.push_back(std::move(entry));
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string SampleLines(int64_t step, const std::vector<Group>& groups, double temperature,
@@ -71,6 +83,9 @@ std::string SampleLines(int64_t step, const std::vector<Group>& groups, double t
       const std::vector<EpisodeSequence> sequences =
           SequencesOf(group.prompt.token_ids, completion);
       for (const EpisodeSequence& sequence : sequences) {
+        if (!group.prompt.images.empty()) {
+          line["images"] = ImagesOf(group.prompt.images, /*is_first=*/index == 0);
+        }
         line["index"] = index++;
         if (completion.segments.empty()) {
           line["prompt_ids"] = sequence.prompt_ids;

@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/message_digest.h"
@@ -21,6 +22,24 @@ namespace {
 
 // Timeout for the addresses of a replica's ranks.
 constexpr absl::Duration kAskTimeout = absl::Seconds(5);
+
+// The digests of the sample's images that are not in `sent`, which gets them.
+std::vector<std::string> NewDigests(const common::v1::Sample& sample, std::set<std::string>& sent) {
+  std::vector<std::string> out;
+  for (const common::v1::Segment& segment : sample.segments()) {
+    for (const std::string& digest : segment.image_digests()) {
+      if (sent.insert(digest).second) out.push_back(digest);
+    }
+  }
+  return out;
+}
+
+absl::StatusOr<std::string> FileOf(const std::string& digest, const StepImages& images) {
+  const auto found = images.find(digest);
+  if (found != images.end()) return ReadImageFile(found->second);
+  return absl::InternalError(absl::StrCat("no file is known for the image with the SHA-256 ",
+                                          absl::BytesToHexString(digest)));
+}
 
 }  // namespace
 
@@ -73,7 +92,7 @@ absl::StatusOr<trainer::v1::GetModelInfoResponse> TrainerClient::GetModelInfo() 
 
 absl::StatusOr<trainer::v1::TrainStepResponse> TrainerClient::TrainStep(
     int64_t step, trainer::v1::Objective objective, const std::vector<common::v1::Sample>& samples,
-    int64_t total_steps) {
+    int64_t total_steps, const StepImages& images) {
   RETURN_IF_ERROR(LeaseStatus());
   rpc::SamplesDigest digest;
   for (const common::v1::Sample& sample : samples) digest.Add(sample);
@@ -91,9 +110,20 @@ absl::StatusOr<trainer::v1::TrainStepResponse> TrainerClient::TrainStep(
   message.mutable_header()->set_total_steps(total_steps);
   // If the trainer refuses the stream, writes fail, and the status has the reason.
   bool open = writer->Write(message);
+  std::set<std::string> sent;
   for (size_t i = 0; open && i < samples.size(); ++i) {
+    for (const std::string& digest : NewDigests(samples[i], sent)) {
+      absl::StatusOr<std::string> file = FileOf(digest, images);
+      if (!file.ok()) {
+        context->TryCancel();
+        writer->Finish().error_code();  // ours is the reason
+        return StatusBuilder(file.status()) << "an image of step " << step;
+      }
+      message.mutable_image()->set_data(*std::move(file));
+      open = open && writer->Write(message);
+    }
     *message.mutable_sample() = samples[i];
-    open = writer->Write(message);
+    open = open && writer->Write(message);
   }
   writer->WritesDone();
   RETURN_IF_ERROR(Named(writer->Finish()));

@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "tandem/trainer/v1/trainer_service.grpc.pb.h"
 #include "tools/tandem/driver/lease_keeper.h"
+#include "tools/tandem/driver/prompt_image.h"
 #include "tools/tandem/driver/rollout_fleet.h"
 
 namespace tandem::driver {
@@ -39,11 +40,13 @@ class TrainerClient {
 
   absl::StatusOr<trainer::v1::GetModelInfoResponse> GetModelInfo();
 
-  // Streams a header and the samples. `total_steps`: those of the run, for the schedule of the
-  // learning rate; 0: as the trainer is configured.
+  // Streams a header and the samples, and of `images` those that samples name, each before the first
+  // that does. `total_steps`: those of the run, for the schedule of the learning rate; 0: as the
+  // trainer is configured.
   absl::StatusOr<trainer::v1::TrainStepResponse> TrainStep(
       int64_t step, trainer::v1::Objective objective,
-      const std::vector<common::v1::Sample>& samples, int64_t total_steps = 0);
+      const std::vector<common::v1::Sample>& samples, int64_t total_steps = 0,
+      const StepImages& images = {});
 
   // Lets PublishWeights() take replicas that belong to another run, with or without a lease.
   void TakeOverReplicas() { takes_replicas_over_ = true; }

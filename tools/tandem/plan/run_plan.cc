@@ -8,6 +8,7 @@
 #include "common/rank_setup/mesh_shape.h"
 #include "common/rank_setup/rank_setup.h"
 #include "common/rank_setup/router_checks.h"
+#include "common/rank_setup/vision_checks.h"
 #include "common/status/status_macros.h"
 #include "tools/tandem/plan/auto_plan.h"
 #include "tools/tandem/plan/mesh_fit.h"
@@ -74,9 +75,10 @@ absl::StatusOr<RunPlan> PlanRun(const PlanRequest& request) {
   if (!names.ok()) {
     return absl::InvalidArgumentError(WithPlace(request.places, std::string(names.message())));
   }
-  const absl::Status routers = setup::CheckRouters(request.config, request.spec);
-  if (!routers.ok()) {
-    return absl::InvalidArgumentError(WithPlace(request.places, std::string(routers.message())));
+  for (const absl::Status& check : {setup::CheckRouters(request.config, request.spec),
+                                    setup::CheckVision(request.config, request.spec)}) {
+    if (check.ok()) continue;
+    return absl::InvalidArgumentError(WithPlace(request.places, std::string(check.message())));
   }
   if (request.config.trainer().mesh() == "auto") return ChoosePlan(request);
   ASSIGN_OR_RETURN(RunPlan plan, EvaluatePlan(request, request.config));

@@ -2,11 +2,10 @@
 #ifndef TANDEM_TESTS_HEADER_EXAMPLES_TOOLS_TANDEM_COMMANDS_H_
 #define TANDEM_TESTS_HEADER_EXAMPLES_TOOLS_TANDEM_COMMANDS_H_
 
-#include "tools/tandem/driver/completion.h"
+#include "common/io/json_fields.h"
 
 namespace tandem::commands::row_images_example {
 extern const io::JsonFields& row;
-extern driver::Prompt prompt;
 }  // namespace tandem::commands::row_images_example
 
 #endif  // TANDEM_TESTS_HEADER_EXAMPLES_TOOLS_TANDEM_COMMANDS_H_

@@ -43,6 +43,18 @@ extern RolloutFleet* fleet;
 extern GenerationLoop::Options options;
 }  // namespace tandem::driver::episodes_example
 
+namespace tandem::driver::image_reader_example {
+extern std::string model_folder;
+extern const std::unique_ptr<tokenizer::Tokenizer> tokenizer;
+extern const nlohmann::ordered_json messages, listed;
+extern std::vector<int32_t> ids;
+}  // namespace tandem::driver::image_reader_example
+
+namespace tandem::driver::prompt_image_example {
+extern const Prompt prompt;
+extern rollout::v1::GenerateRequest request;
+}  // namespace tandem::driver::prompt_image_example
+
 namespace tandem::driver::fleet_membership_example {
 using namespace driver_names;
 extern FleetMembership membership;

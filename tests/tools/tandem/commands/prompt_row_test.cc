@@ -111,8 +111,8 @@ TEST_F(PromptRowTest, ReadsTheFilesOfARowsImages) {
       Read(R"({"ids": [3, 12], "images": ["pictures/a.png", "data:image/png,second"]})"));
 
   ASSERT_EQ(prompt.images.size(), 2U);
-  EXPECT_EQ(*prompt.images[0], "first");
-  EXPECT_EQ(*prompt.images[1], "second");
+  EXPECT_EQ(*prompt.images[0].file, "first");
+  EXPECT_EQ(*prompt.images[1].file, "second");
   EXPECT_THAT(Read(R"({"ids": [3], "images": ["pictures/b.png"]})"),
               StatusIs(absl::StatusCode::kNotFound,
                        AllOf(HasSubstr("in.jsonl:1: images[0]"), HasSubstr("b.png"))));

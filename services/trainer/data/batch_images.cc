@@ -1,0 +1,59 @@
+#include "services/trainer/data/batch_images.h"
+
+#include <c10/util/Exception.h>
+
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "common/images/image_digest.h"
+#include "common/model/images/prompt_images.h"
+
+namespace tandem::trainer {
+
+int64_t BatchImages::Add(std::string file) {
+  const auto [at, is_new] =
+      index_of_.try_emplace(images::ImageDigest(file), static_cast<int64_t>(images_.size()));
+  if (is_new) images_.push_back({std::move(file), std::nullopt, nullptr});
+  return at->second;
+}
+
+std::optional<int64_t> BatchImages::Find(absl::string_view digest) const {
+  const auto found = index_of_.find(digest);
+  if (found == index_of_.end()) return std::nullopt;
+  return found->second;
+}
+
+std::shared_ptr<const model::PreparedImage> BatchImages::Prepare(int64_t image) {
+  Image& of = images_.at(static_cast<size_t>(image));
+  if (of.pixels != nullptr) return of.pixels;
+  absl::StatusOr<model::PreparedImage> prepared =
+      preparer_.Prepare(of.file, absl::StrCat("image ", image, " of the batch"));
+  TORCH_CHECK(prepared.ok(), prepared.status().message());
+  auto pixels = std::make_shared<const model::PreparedImage>(*std::move(prepared));
+  of.grid = pixels->grid;
+  const auto bytes = static_cast<int64_t>(pixels->pixel_values.size() * sizeof(float));
+  if (kept_bytes_ + bytes <= kMaxKeptBytes) {
+    kept_bytes_ += bytes;
+    of.pixels = pixels;
+  }
+  return pixels;
+}
+
+const model::ImageGrid& BatchImages::GridOf(int64_t image) {
+  std::optional<model::ImageGrid>& grid = images_.at(static_cast<size_t>(image)).grid;
+  if (!grid.has_value()) Prepare(image);
+  return *grid;
+}
+
+model::ImagePatches BatchImages::PatchesOf(absl::Span<const int64_t> images) {
+  std::vector<std::shared_ptr<const model::PreparedImage>> held;
+  std::vector<const model::PreparedImage*> prepared;
+  for (const int64_t image : images) {
+    held.push_back(Prepare(image));
+    prepared.push_back(held.back().get());
+  }
+  return model::PatchesOf(prepared);
+}
+
+}  // namespace tandem::trainer

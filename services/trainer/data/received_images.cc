@@ -1,0 +1,119 @@
+#include "services/trainer/data/received_images.h"
+
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "common/images/image_digest.h"
+#include "common/model/image_places.h"
+#include "common/rpc/status_conversion.h"
+#include "common/status/status_macros.h"
+
+namespace tandem::trainer {
+namespace {
+
+constexpr size_t kDigestBytes = 32;
+
+absl::StatusOr<model::ImageGrid> GridOf(const common::v1::Image& image, const std::string& place,
+                                        const absl::StatusOr<model::ImagePreparer>& preparer,
+                                        const model::ModelSpec& spec) {
+  if (!spec.vision.has_value()) {
+    return rpc::InvalidField(place, "expected none, because the model has no vision tower");
+  }
+  RETURN_IF_ERROR(preparer.status()) << place;
+  const absl::StatusOr<model::PreparedImage> prepared = preparer->Prepare(image.data(), "the file");
+  if (prepared.ok()) return prepared->grid;
+  return rpc::InvalidField(place, prepared.status().message());
+}
+
+// Whether the images fit the placeholders of `ids`.
+absl::Status CheckPlaces(const google::protobuf::RepeatedField<uint32_t>& ids,
+                         absl::Span<const model::ImageGrid> grids, const std::string& place,
+                         const model::ModelSpec& spec) {
+  if (!spec.vision.has_value()) return absl::OkStatus();
+  const std::vector<int64_t> tokens(ids.begin(), ids.end());
+  const absl::Status placed = model::PlaceImages(*spec.vision, tokens, grids).status();
+  if (placed.ok()) return placed;
+  return rpc::InvalidField(absl::StrCat(place, ".token_ids"), placed.message());
+}
+
+}  // namespace
+
+absl::Status ReceivedImages::Add(common::v1::Image image) {
+  const std::string place = absl::StrCat("images[", images_.size(), "]");
+  num_bytes_ += static_cast<int64_t>(image.data().size());
+  if (static_cast<int64_t>(images_.size()) == kMaxImages || num_bytes_ > kMaxBytes) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(place, ": a step takes at most ", kMaxImages, " images and ", kMaxBytes,
+                     " bytes of them; lower data.train_batch_size, or take smaller files"));
+  }
+  ASSIGN_OR_RETURN(const model::ImageGrid grid, GridOf(image, place, preparer_, spec_));
+  const auto [at, is_new] =
+      known_.try_emplace(images::ImageDigest(image.data()), Known{images_.size(), grid});
+  if (!is_new) {
+    return rpc::InvalidField(place, absl::StrCat("expected each image once; it is the file of "
+                                                 "images[",
+                                                 at->second.index, "]"));
+  }
+  images_.push_back(std::move(image));
+  return absl::OkStatus();
+}
+
+absl::Status ReceivedImages::Check(const common::v1::Sample& sample, absl::string_view place) {
+  for (int s = 0; s < sample.segments_size(); ++s) {
+    const common::v1::Segment& segment = sample.segments(s);
+    const std::string at = absl::StrCat(place, ".segments[", s, "]");
+    if (segment.kind() == common::v1::SEGMENT_KIND_SAMPLED) {
+      if (segment.image_digests().empty()) continue;
+      return rpc::InvalidField(absl::StrCat(at, ".image_digests"),
+                               "expected none, because the segment was sampled");
+    }
+    std::vector<model::ImageGrid> grids;
+    for (int i = 0; i < segment.image_digests_size(); ++i) {
+      const std::string& digest = segment.image_digests(i);
+      const std::string of_digest = absl::StrCat(at, ".image_digests[", i, "]");
+      if (digest.size() != kDigestBytes) {
+        return rpc::InvalidField(
+            of_digest, absl::StrCat("expected a SHA-256 digest of ", kDigestBytes, " bytes, found ",
+                                    digest.size()));
+      }
+      const auto known = known_.find(digest);
+      if (known == known_.end()) {
+        return rpc::InvalidField(of_digest,
+                                 absl::StrCat("expected the digest of one of the ", images_.size(),
+                                              " images that came before the sample, found ",
+                                              absl::BytesToHexString(digest)));
+      }
+      known->second.is_shown = true;
+      grids.push_back(known->second.grid);
+    }
+    RETURN_IF_ERROR(CheckPlaces(segment.token_ids(), grids, at, spec_));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReceivedImages::CheckAllShown() const {
+  for (size_t i = 0; i < images_.size(); ++i) {
+    const auto known = known_.find(images::ImageDigest(images_[i].data()));
+    if (known->second.is_shown) continue;
+    return rpc::InvalidField(
+        absl::StrCat("images[", i, "]"),
+        absl::StrCat("no sample names its digest, ", absl::BytesToHexString(known->first)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckImages(const v1::ComputeLogProbsRequest::Sequence& sequence,
+                         absl::string_view place,
+                         const absl::StatusOr<model::ImagePreparer>& preparer,
+                         const model::ModelSpec& spec) {
+  std::vector<model::ImageGrid> grids;
+  for (int i = 0; i < sequence.images_size(); ++i) {
+    ASSIGN_OR_RETURN(
+        grids.emplace_back(),
+        GridOf(sequence.images(i), absl::StrCat(place, ".images[", i, "]"), preparer, spec));
+  }
+  return CheckPlaces(sequence.token_ids(), grids, std::string(place), spec);
+}
+
+}  // namespace tandem::trainer

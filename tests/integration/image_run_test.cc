@@ -1,0 +1,168 @@
+// Whole runs on pictures, as a user starts them: supervised training, reinforcement learning whose
+// trainer and rollouts agree to the last bit, and training on what such a run recorded.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "tests/support/addition_data.h"
+#include "tests/support/picture_data.h"
+#include "tests/support/program.h"
+
+namespace tandem {
+namespace {
+
+using ::nlohmann::json;
+using ::tandem::testing::JsonLines;
+using ::tandem::testing::ProgramResult;
+using ::tandem::testing::ReadWhole;
+using ::tandem::testing::RunProgram;
+using ::tandem::testing::TempFolder;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// Arguments of a run into `folder`/run: 2 ranks, 2 replicas.
+std::vector<std::string> PictureRun(const TempFolder& folder, const std::string& command,
+                                    const std::vector<std::string>& sets) {
+  const std::string model = testing::WritePictureModel(folder);
+  const std::string train = testing::WritePictures(folder, "train", 24);
+  const std::string test = testing::WritePictures(folder, "test", 8, /*first=*/24);
+  const std::string config = folder.Write("run.yaml", R"(
+model: {path: )" + model + R"(, dtype: float32, random_init: true}
+data: {train_files: [)" + train + R"(], test_files: [)" + test +
+                                                          R"(], train_batch_size: 4}
+rollout: {n: 4, max_tokens: 3, replicas: 2, kv_cache_megabytes: 8}
+trainer: {ranks: 2, total_steps: 3, collective_timeout_s: 30}
+actor: {optim: {lr: 1e-3}}
+reward: {name: prefix_match}
+run_dir: )" + (folder / "run") + "\n");
+  std::vector<std::string> args = {command, "--local", "--config", config};
+  for (const std::string& set : sets) args.insert(args.end(), {"--set", set});
+  return args;
+}
+
+std::vector<json> Metrics(const TempFolder& folder) {
+  std::vector<json> steps = JsonLines(ReadWhole(folder / "run/metrics.jsonl"));
+  std::erase_if(steps, [](const json& line) { return line["training/global_step"] == 0; });
+  return steps;
+}
+
+TEST(ImageRun, SftTeachesCompletionsAfterPictures) {
+  for (const char* vision_lr : {"actor.vision_lr=0", "actor.vision_lr=1e-3"}) {
+    const TempFolder folder;
+    const ProgramResult result =
+        RunProgram("tandem", PictureRun(folder, "sft",
+                                        {vision_lr, "trainer.total_steps=12", "trainer.test_freq=6",
+                                         "reward.name=none", "actor.optim.lr=3e-3"}));
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    const std::vector<json> steps = Metrics(folder);
+    ASSERT_EQ(steps.size(), 12U);
+    EXPECT_LT(steps.back()["train/loss"], 0.8 * steps.front()["train/loss"].get<double>());
+    EXPECT_TRUE(steps.back().contains("val/loss"));
+    // What is written is a model that sees images.
+    EXPECT_TRUE(std::filesystem::exists(folder / "run/model/preprocessor_config.json"));
+    const std::string input = folder.Write(
+        "score.jsonl",
+        json{{"ids", {14, 18, 16, 16, 16, 16, 19, 13, 2, 14, 5, 2}}, {"images", {"pictures/1.png"}}}
+                .dump() +
+            "\n");
+    const ProgramResult scored =
+        RunProgram("tandem", {"score", "--model", folder / "run/model", "--side", "trainer",
+                              "--input", input, "--dtype", "float32"});
+    ASSERT_EQ(scored.exit_code, 0) << scored.err;
+    EXPECT_EQ(JsonLines(scored.out).at(0)["logprobs"].size(), 11U);
+  }
+}
+
+TEST(ImageRun, TrainerAndRolloutsAgreeToTheLastBit) {
+  for (const std::vector<std::string>& sets :
+       {std::vector<std::string>{"model.dtype=bfloat16"},
+        std::vector<std::string>{"actor.vision_lr=1e-3", "trainer.mode=one_step_off",
+                                 "trainer.activation_checkpointing=full"}}) {
+    const TempFolder folder;
+    std::vector<std::string> all = sets;
+    all.insert(all.end(), {"numerics=exact", "actor.entropy_coeff=0.05"});
+    const ProgramResult result = RunProgram("tandem", PictureRun(folder, "train", all));
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    const std::vector<json> steps = Metrics(folder);
+    ASSERT_EQ(steps.size(), 3U);
+    for (const json& step : steps) {
+      EXPECT_EQ(step["training/rollout_probs_diff_max"], 0.0);
+      EXPECT_GT(step["actor/grad_norm"], 0.0);
+    }
+  }
+}
+
+TEST(ImageRun, AFrozenTowerTravelsOnce) {
+  const TempFolder folder;
+  const ProgramResult result = RunProgram("tandem", PictureRun(folder, "train", {}));
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const std::vector<json> all = JsonLines(ReadWhole(folder / "run/metrics.jsonl"));
+  const json& last = all.back();
+  EXPECT_LT(last["update_weights/sent_bytes"], last["update_weights/bytes"]);
+}
+
+TEST(ImageRun, RecordsWhichPicturesSamplesShowAndTrainsOnThemAgain) {
+  const TempFolder folder;
+  const ProgramResult result = RunProgram("tandem", PictureRun(folder, "train", {}));
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const std::vector<json> samples = JsonLines(ReadWhole(folder / "run/rollouts/1.jsonl"));
+  ASSERT_EQ(samples.size(), 16U);
+  for (const json& sample : samples) {
+    ASSERT_EQ(sample["images"].size(), 1U);
+    EXPECT_EQ(sample["images"][0]["sha256"].get<std::string>().size(), 64U);
+  }
+
+  const ProgramResult replayed =
+      RunProgram("tandem", {"replay", "--local", "--config", folder / "run.yaml", "--set",
+                            "run_dir=" + (folder / "again"), "--input", folder / "run/rollouts"});
+  ASSERT_EQ(replayed.exit_code, 0) << replayed.err;
+  const std::vector<json> before = Metrics(folder);
+  const std::vector<json> after = JsonLines(ReadWhole(folder / "again/metrics.jsonl"));
+  ASSERT_EQ(after.size(), before.size());
+  EXPECT_EQ(after[0]["actor/loss"], before[0]["actor/loss"]);
+  EXPECT_EQ(after[0]["actor/grad_norm"], before[0]["actor/grad_norm"]);
+}
+
+TEST(ImageRun, NamesTheRowWhoseImagesDoNotFit) {
+  const json user = {{"role", "user"}, {"content", json::array({{{"type", "image"}}})}};
+  const std::vector<std::pair<json, std::string>> rows = {
+      {{{"prompt", {user}}, {"answer", "1"}}, "an image without a source"},
+      {{{"prompt", {user}}, {"images", {"none.png"}}, {"answer", "1"}}, "none.png"},
+      {{{"prompt", {user}}, {"images", {"run.yaml"}}, {"answer", "1"}}, "run.yaml"},
+      {{{"prompt", {user}}, {"images", {"pictures/0.png", "pictures/1.png"}}, {"answer", "1"}},
+       "images[1]"},
+      {{{"prompt", {14, 18, 16, 16, 19}}, {"images", {"pictures/0.png"}}, {"answer", "1"}},
+       "placeholders"},
+      {{{"prompt", {14, 18, 16, 16, 19}}, {"answer", "1"}}, "no image is left"},
+  };
+  for (const auto& [row, says] : rows) {
+    const TempFolder folder;
+    std::vector<std::string> args = PictureRun(folder, "train", {});
+    folder.Write("train.jsonl", row.dump() + "\n");
+    const ProgramResult result = RunProgram("tandem", args);
+    EXPECT_NE(result.exit_code, 0) << row.dump();
+    EXPECT_THAT(result.err, AllOf(HasSubstr("train.jsonl:1"), HasSubstr(says)));
+  }
+}
+
+TEST(ImageRun, RefusesWhatSeesNoImagesBeforeAnythingStarts) {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> refused = {
+      {{"trainer.offload=disk"}, "trainer.offload"},
+      {{"trainer.mesh_shape=[2]", "trainer.mesh_dim_names=[tp]"}, "trainer.mesh_shape"},
+      {{"algorithm.adv_estimator=gae"}, "algorithm.adv_estimator"},
+      {{"environment.name=calculator"}, "environment.name"},
+  };
+  for (const auto& [sets, key] : refused) {
+    const TempFolder folder;
+    const ProgramResult result = RunProgram("tandem", PictureRun(folder, "train", sets));
+    EXPECT_NE(result.exit_code, 0) << key;
+    EXPECT_THAT(result.err, HasSubstr(key));
+    EXPECT_FALSE(std::filesystem::exists(folder / "run/rollouts"));
+  }
+}
+
+}  // namespace
+}  // namespace tandem

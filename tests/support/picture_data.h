@@ -1,0 +1,160 @@
+// A model folder that sees images, small enough for any test, and data sets of pictures that show one
+// to four squares, with the number as the answer.
+#ifndef TANDEM_TESTS_SUPPORT_PICTURE_DATA_H_
+#define TANDEM_TESTS_SUPPORT_PICTURE_DATA_H_
+
+#include <zlib.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "nlohmann/json.hpp"
+#include "tests/support/character_tokenizer.h"
+#include "tests/support/temp_folder.h"
+
+namespace tandem::testing {
+
+// Writes a folder of Qwen2-VL's shape, whose weights are drawn anew, into `folder`/model and returns
+// that path. A picture of 16 x 16 pixels becomes 4 tokens.
+inline std::string WritePictureModel(const TempFolder& folder) {
+  using nlohmann::json;
+  const json config = {{"architectures", {"Qwen2VLForConditionalGeneration"}},
+                       {"model_type", "qwen2_vl"},
+                       {"bos_token_id", 1},
+                       {"eos_token_id", 2},
+                       {"vision_start_token_id", 18},
+                       {"vision_end_token_id", 19},
+                       {"vision_token_id", 20},
+                       {"image_token_id", 16},
+                       {"video_token_id", 17},
+                       {"hidden_act", "silu"},
+                       {"hidden_size", 32},
+                       {"initializer_range", 0.1},
+                       {"intermediate_size", 48},
+                       {"max_position_embeddings", 96},
+                       {"max_window_layers", 28},
+                       {"num_attention_heads", 4},
+                       {"num_hidden_layers", 2},
+                       {"num_key_value_heads", 2},
+                       {"rms_norm_eps", 1e-06},
+                       {"rope_theta", 10000.0},
+                       {"sliding_window", 32768},
+                       {"tie_word_embeddings", true},
+                       {"use_sliding_window", false},
+                       {"vocab_size", 22},
+                       {"torch_dtype", "float32"},
+                       {"vision_config",
+                        {{"depth", 2},
+                         {"embed_dim", 32},
+                         {"mlp_ratio", 2},
+                         {"num_heads", 2},
+                         {"in_chans", 3},
+                         {"hidden_size", 32},
+                         {"patch_size", 4},
+                         {"spatial_merge_size", 2},
+                         {"spatial_patch_size", 4},
+                         {"temporal_patch_size", 2}}},
+                       {"rope_scaling", {{"type", "mrope"}, {"mrope_section", {1, 1, 2}}}}};
+  json vocabulary = {{"<unk>", 0}, {"<bos>", 1}, {"<end>", 2}};
+  int next = 3;
+  for (const char c : std::string("0123456789?")) vocabulary[std::string(1, c)] = next++;
+  json added = json::array();
+  for (const char* name : {"<|im_start|>", "<|im_end|>", "<|image_pad|>", "<|video_pad|>",
+                           "<|vision_start|>", "<|vision_end|>"}) {
+    vocabulary[name] = next;
+    added.push_back(AddedToken(next++, name, /*special=*/true));
+  }
+  added.push_back(AddedToken(2, "<end>", /*special=*/true));
+  const std::string chat =
+      "{% for m in messages %}<|im_start|>{% if m.content is string %}{{ m.content }}{% else %}"
+      "{% for part in m.content %}{% if part.type == 'image' or part.type == 'image_url' %}"
+      "<|vision_start|><|image_pad|><|vision_end|>{% else %}{{ part.text }}{% endif %}{% endfor %}"
+      "{% endif %}<end>{% endfor %}{% if add_generation_prompt %}<|im_start|>{% endif %}";
+  const json tokenizer_config = {
+      {"eos_token", "<end>"}, {"unk_token", "<unk>"}, {"chat_template", chat}};
+  const json processor = {{"image_processor_type", "Qwen2VLImageProcessor"},
+                          {"do_convert_rgb", true},
+                          {"do_normalize", true},
+                          {"do_rescale", true},
+                          {"do_resize", true},
+                          {"image_mean", {0.5, 0.5, 0.5}},
+                          {"image_std", {0.25, 0.25, 0.25}},
+                          {"merge_size", 2},
+                          {"patch_size", 4},
+                          {"resample", 3},
+                          {"rescale_factor", 0.00392156862745098},
+                          {"size", {{"shortest_edge", 256}, {"longest_edge", 1024}}},
+                          {"temporal_patch_size", 2}};
+  folder.Write("model/config.json", config.dump());
+  folder.Write("model/tokenizer.json", CharacterTokenizer(vocabulary, added).dump());
+  folder.Write("model/tokenizer_config.json", tokenizer_config.dump());
+  folder.Write("model/preprocessor_config.json", processor.dump());
+  return folder / "model";
+}
+
+// The PNG file of a grey picture of 16 x 16 pixels, in whose quarters stand `count` white squares.
+inline std::string SquaresPng(int count, int grey) {
+  const auto big_endian = [](uint32_t value) {
+    std::string bytes;
+    for (int shift = 24; shift >= 0; shift -= 8) bytes += static_cast<char>(value >> shift);
+    return bytes;
+  };
+  const auto chunk = [&big_endian](const std::string& kind, const std::string& data) {
+    const std::string body = kind + data;
+    return big_endian(static_cast<uint32_t>(data.size())) + body +
+           big_endian(static_cast<uint32_t>(
+               crc32(0, reinterpret_cast<const Bytef*>(body.data()), body.size())));
+  };
+  constexpr int kSide = 16;
+  std::string rows;
+  for (int y = 0; y < kSide; ++y) {
+    rows += '\0';  // no filter
+    for (int x = 0; x < kSide; ++x) {
+      const int quarter = y / 8 * 2 + x / 8;
+      const bool inside = x % 8 >= 2 && x % 8 < 6 && y % 8 >= 2 && y % 8 < 6;
+      rows += static_cast<char>(quarter < count && inside ? 255 : grey);
+    }
+  }
+  uLongf size = compressBound(rows.size());
+  std::string packed(size, '\0');
+  compress(reinterpret_cast<Bytef*>(packed.data()), &size,
+           reinterpret_cast<const Bytef*>(rows.data()), rows.size());
+  packed.resize(size);
+  return "\x89PNG\r\n\x1a\n" +
+         chunk("IHDR", big_endian(kSide) + big_endian(kSide) + std::string({8, 0, 0, 0, 0})) +
+         chunk("IDAT", packed) + chunk("IEND", "");
+}
+
+// Writes `count` rows into `folder`/NAME.jsonl, with their pictures in `folder`/pictures, and returns
+// its path. Some rows list their picture, some have it in the message, some as a data URL.
+inline std::string WritePictures(const TempFolder& folder, const std::string& name, int count,
+                                 int first = 0) {
+  using nlohmann::json;
+  std::string text;
+  for (int i = first; i < first + count; ++i) {
+    const int squares = 1 + i % 4;
+    const std::string png = SquaresPng(squares, i * 7 % 128);
+    const std::string file = "pictures/" + std::to_string(i) + ".png";
+    folder.Write(file, png);
+    json row = {{"answer", std::to_string(squares)}};
+    json part = {{"type", "image"}};
+    if (i % 3 == 0) {
+      row["images"] = {file};
+    } else if (i % 3 == 1) {
+      part["image"] = file;
+    } else {
+      part = {{"type", "image_url"},
+              {"image_url", {{"url", "data:image/png;base64," + absl::Base64Escape(png)}}}};
+    }
+    row["prompt"] = json::array(
+        {{{"role", "user"}, {"content", json::array({part, {{"type", "text"}, {"text", "?"}}})}}});
+    text += row.dump() + "\n";
+  }
+  return folder.Write(name + ".jsonl", text);
+}
+
+}  // namespace tandem::testing
+
+#endif  // TANDEM_TESTS_SUPPORT_PICTURE_DATA_H_

@@ -1,0 +1,123 @@
+#include "tools/tandem/driver/image_reader.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/images/decode.h"
+#include "common/images/image_source.h"
+#include "common/io/file_util.h"
+#include "common/io/model_config.h"
+#include "common/model/image_places.h"
+#include "common/model/images/image_preparer.h"
+#include "common/status/status_macros.h"
+
+namespace tandem::driver {
+
+using nlohmann::ordered_json;
+
+absl::StatusOr<std::unique_ptr<ImageReader>> ImageReader::Create(
+    const std::string& model_folder, const tokenizer::Tokenizer* tokenizer) {
+  ASSIGN_OR_RETURN(const io::ModelConfig config, io::ReadModelConfig(model_folder));
+  ASSIGN_OR_RETURN(const model::ModelSpec model, model::ParseModelSpec(config.json, config.path));
+  if (!model.vision.has_value()) return nullptr;
+  const model::VisionSpec& spec = *model.vision;
+  // Refuses a processor that does not fit the tower.
+  RETURN_IF_ERROR(model::ImagePreparer::Load(model_folder, spec).status());
+  ASSIGN_OR_RETURN(images::ImageProcessor processor, images::ImageProcessor::Load(model_folder));
+  std::string placeholder;
+  if (tokenizer != nullptr) {
+    const std::string* const text = tokenizer->IdToToken(static_cast<int32_t>(spec.image_token_id));
+    if (text == nullptr) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          model_folder, ": tokenizer.json has no token with the image_token_id of config.json, ",
+          spec.image_token_id));
+    }
+    placeholder = *text;
+  }
+  return std::unique_ptr<ImageReader>(
+      new ImageReader(std::move(processor), spec, std::move(placeholder)));
+}
+
+absl::StatusOr<ImageReader::Images> ImageReader::ReadFiles(std::vector<images::ChatImage> found,
+                                                           const std::string& folder) const {
+  const images::ImageLimits limits;
+  Images out;
+  out.placeholder_id_ = static_cast<int32_t>(spec_.image_token_id);
+  int64_t num_bytes = 0;
+  for (const images::ChatImage& image : found) {
+    const auto read = [&]() -> absl::Status {
+      ASSIGN_OR_RETURN(const images::ImageBytes file,
+                       images::ReadImageSource(image.source, folder, limits));
+      ASSIGN_OR_RETURN(const images::Image decoded,
+                       images::DecodeImage(file.bytes, file.place, limits));
+      ASSIGN_OR_RETURN(out.counts_.emplace_back(),
+                       processor_.NumPlaceholders({decoded.height, decoded.width}));
+      out.files_.push_back(MakePromptImage(image.source, folder, file.bytes));
+      num_bytes += static_cast<int64_t>(file.bytes.size());
+      return absl::OkStatus();
+    };
+    if (const absl::Status status = read(); !status.ok()) return io::AtPlace(image.place, status);
+    if (num_bytes > kMaxRowBytes) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          image.place, ": expected at most ", kMaxRowBytes, " bytes of images in a row, found ",
+          num_bytes, " and more; make the pictures smaller"));
+    }
+  }
+  out.found_ = std::move(found);
+  return out;
+}
+
+absl::StatusOr<ImageReader::Images> ImageReader::Read(const ordered_json& messages,
+                                                      const ordered_json* listed,
+                                                      const std::string& folder) const {
+  ASSIGN_OR_RETURN(std::vector<images::ChatImage> found,
+                   images::FindChatImages(messages, listed, placeholder_));
+  return ReadFiles(std::move(found), folder);
+}
+
+absl::StatusOr<ImageReader::Images> ImageReader::ReadFor(absl::Span<const uint32_t> ids,
+                                                         const ordered_json& listed,
+                                                         const std::string& folder) const {
+  // Each listed image has a part of its own.
+  ordered_json parts = ordered_json::array();
+  for (size_t i = 0; listed.is_array() && i < listed.size(); ++i) {
+    parts.push_back({{"type", "image"}});
+  }
+  ordered_json messages = ordered_json::array();
+  messages.push_back({{"role", "user"}, {"content", std::move(parts)}});
+  ASSIGN_OR_RETURN(std::vector<images::ChatImage> found,
+                   images::FindChatImages(messages, &listed, ""));
+  for (size_t i = 0; i < found.size(); ++i) found[i].place = absl::StrCat("images[", i, "]");
+  ASSIGN_OR_RETURN(Images out, ReadFiles(std::move(found), folder));
+  // One row of as many merged patches: how many there are is all that is asked.
+  std::vector<model::ImageGrid> grids;
+  for (const int64_t count : out.counts_) {
+    grids.push_back({spec_.merge_size, spec_.merge_size * count});
+  }
+  RETURN_IF_ERROR(
+      model::PlaceImages(spec_, std::vector<int64_t>(ids.begin(), ids.end()), grids).status());
+  return out;
+}
+
+absl::StatusOr<std::vector<int32_t>> ImageReader::Images::Expand(
+    absl::Span<const int32_t> ids) const {
+  return images::ExpandPlaceholders(ids, placeholder_id_, found_, counts_);
+}
+
+absl::StatusOr<std::vector<int32_t>> ImageReader::Images::ExpandPart(absl::Span<const int32_t> ids,
+                                                                     size_t* next) const {
+  const auto count = static_cast<size_t>(std::count(ids.begin(), ids.end(), placeholder_id_));
+  if (count > counts_.size() - *next) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the chat template wrote more placeholders than the row has images, which are ",
+        counts_.size()));
+  }
+  const size_t first = std::exchange(*next, *next + count);
+  return images::ExpandPlaceholders(ids, placeholder_id_,
+                                    absl::MakeSpan(found_).subspan(first, count),
+                                    absl::MakeSpan(counts_).subspan(first, count));
+}
+
+}  // namespace tandem::driver

@@ -1,0 +1,88 @@
+// ImageReader: finds and reads the images of data rows, and gives each as many placeholders as the
+// model sees of it.
+//
+//   ASSIGN_OR_RETURN(const auto reader, ImageReader::Create(model_folder, tokenizer.get()));
+//   ASSIGN_OR_RETURN(const ImageReader::Images images, reader->Read(messages, &listed, "data"));
+//   ASSIGN_OR_RETURN(ids, images.Expand(ids));
+#ifndef TANDEM_TOOLS_TANDEM_DRIVER_IMAGE_READER_H_
+#define TANDEM_TOOLS_TANDEM_DRIVER_IMAGE_READER_H_
+
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/images/chat/chat_images.h"
+#include "common/images/processor/image_processor.h"
+#include "common/model/model_spec.h"
+#include "common/tokenizer/tokenizer.h"
+#include "tools/tandem/driver/prompt_image.h"
+
+namespace tandem::driver {
+
+// Immutable.
+class ImageReader {
+ public:
+  // Null for a model without a vision tower. `tokenizer`: null if the folder has none; then rows give
+  // token ids. Errors of model::ParseModelSpec() and model::ImagePreparer::Load(); FAILED_PRECONDITION
+  // if the tokenizer does not have the model's placeholder.
+  static absl::StatusOr<std::unique_ptr<ImageReader>> Create(const std::string& model_folder,
+                                                             const tokenizer::Tokenizer* tokenizer);
+
+  // The images of a row, in order.
+  class Images {
+   public:
+    const std::vector<PromptImage>& files() const { return files_; }
+
+    // Returns `ids` with one placeholder for each image replaced by as many as the model sees of it.
+    // INVALID_ARGUMENT names the image that the chat template left out.
+    absl::StatusOr<std::vector<int32_t>> Expand(absl::Span<const int32_t> ids) const;
+    // The same for a part of a sequence whose earlier parts have the first `*next` images; counts on
+    // in `*next`. INVALID_ARGUMENT for a placeholder without an image.
+    absl::StatusOr<std::vector<int32_t>> ExpandPart(absl::Span<const int32_t> ids,
+                                                    size_t* next) const;
+
+   private:
+    friend class ImageReader;
+    std::vector<PromptImage> files_;
+    std::vector<images::ChatImage> found_;
+    std::vector<int64_t> counts_;  // of placeholders
+    int32_t placeholder_id_ = 0;
+  };
+
+  // Reads the images of `messages` (images::FindChatImages()) and of `listed`, the row's list, or null;
+  // relative paths are those of `folder`. INVALID_ARGUMENT names the part: no picture, damaged, or
+  // together more than kMaxRowBytes.
+  absl::StatusOr<Images> Read(const nlohmann::ordered_json& messages,
+                              const nlohmann::ordered_json* listed,
+                              const std::string& folder) const;
+  // The same for token ids whose placeholders are expanded already: INVALID_ARGUMENT if the images do
+  // not fit them.
+  absl::StatusOr<Images> ReadFor(absl::Span<const uint32_t> ids,
+                                 const nlohmann::ordered_json& listed,
+                                 const std::string& folder) const;
+
+  // A request has all images of its prompt, and a message has at most 16 MiB.
+  static constexpr int64_t kMaxRowBytes = int64_t{15} << 20;
+
+ private:
+  ImageReader(images::ImageProcessor processor, const model::VisionSpec& spec,
+              std::string placeholder)
+      : processor_(std::move(processor)), spec_(spec), placeholder_(std::move(placeholder)) {}
+
+  // Reads the files of `found` and the numbers of their placeholders.
+  absl::StatusOr<Images> ReadFiles(std::vector<images::ChatImage> found,
+                                   const std::string& folder) const;
+
+  const images::ImageProcessor processor_;
+  const model::VisionSpec spec_;
+  const std::string placeholder_;  // its text; empty without a tokenizer
+};
+
+}  // namespace tandem::driver
+
+#endif  // TANDEM_TOOLS_TANDEM_DRIVER_IMAGE_READER_H_
