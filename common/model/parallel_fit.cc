@@ -47,6 +47,15 @@ absl::Status CheckNorms(const AttentionSpec& spec, int size) {
       "only an RMS norm before the rotation can be split; use 1 rank"));
 }
 
+// Every rank computes the whole of linear attention, from a sequence's first token on.
+absl::Status CheckLinearAttention(const ModelSpec& spec, int size, const char* kind) {
+  if (size == 1 || !spec.HasLinearAttention()) return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrCat(
+      kind, " parallelism over ", size,
+      " ranks: the model has linear attention, which cannot be split; use 1 rank, and dp_shard to "
+      "divide its memory"));
+}
+
 absl::Status CheckFeedForward(const LayerSpec& layer, int size) {
   if (!layer.experts.has_value()) {
     return CheckEnough(size, "inner units of a feed-forward layer",
@@ -79,6 +88,7 @@ absl::Status CheckTensorParallel(const ModelSpec& spec, int size, KvHeadCopies c
     return absl::InvalidArgumentError(
         absl::StrCat("tensor parallelism: expected 1 or more ranks, found ", size));
   }
+  RETURN_IF_ERROR(CheckLinearAttention(spec, size, "tensor"));
   for (const LayerSpec& layer : spec.layers) {
     RETURN_IF_ERROR(CheckHeads(layer.attention, size, copies));
     RETURN_IF_ERROR(CheckNorms(layer.attention, size));
@@ -92,6 +102,7 @@ absl::Status CheckSequenceParallel(const ModelSpec& spec, int tensor_ranks, int 
     return absl::InvalidArgumentError(
         absl::StrCat("sequence parallelism: expected 1 or more ranks, found ", ranks));
   }
+  RETURN_IF_ERROR(CheckLinearAttention(spec, ranks, "sequence"));
   for (const LayerSpec& layer : spec.layers) {
     for (int r = 0; r < tensor_ranks; ++r) {
       RETURN_IF_ERROR(CheckSequences(layer.attention, {r, tensor_ranks}, ranks));
@@ -162,12 +173,25 @@ absl::Status CheckValueDims(const ModelSpec& spec, const std::string& device) {
 
 }  // namespace
 
+absl::Status CheckTrainerDevice(const ModelSpec& spec, bool on_gpu) {
+  if (!on_gpu || !spec.HasLinearAttention()) return absl::OkStatus();
+  return absl::UnimplementedError(
+      "the model has linear attention, which a trainer on a GPU does not support; hide the GPUs "
+      "with CUDA_VISIBLE_DEVICES=");
+}
+
 absl::Status CheckRolloutDevice(const ModelSpec& spec, const std::string& device) {
   // A rollout with auto computes such a model on the CPU.
   if (device.empty() || device == "auto" || device == "cpu") return absl::OkStatus();
   const auto layer = std::find_if(spec.layers.begin(), spec.layers.end(),
                                   [](const LayerSpec& l) { return l.experts.has_value(); });
   RETURN_IF_ERROR(CheckValueDims(spec, device));
+  if (spec.HasLinearAttention()) {
+    return absl::UnimplementedError(absl::StrCat(
+        "rollout.device: ", device,
+        ": the model has linear attention, which a rollout on a GPU does not support; use "
+        "rollout.device=cpu"));
+  }
   if (layer == spec.layers.end()) return absl::OkStatus();
   return absl::UnimplementedError(
       absl::StrCat("rollout.device: ", device, ": layer ", layer - spec.layers.begin(), " has ",

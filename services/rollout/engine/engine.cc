@@ -27,6 +27,11 @@ std::vector<int32_t> StopIds(const GenerationRequest& request, const std::vector
   return ids;
 }
 
+SchedulerOptions WithStates(SchedulerOptions options, const model::PagedKvCache& cache) {
+  options.num_states = cache.states().count();
+  return options;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& requested,
@@ -57,7 +62,7 @@ Engine::Engine(const EngineOptions& options, const model::Transformer& model,
       runner_(std::move(runner)),
       blocks_(runner_->cache().options().num_blocks, options.block_size,
               runner_->cache().groups().windows),
-      scheduler_(options.scheduler, blocks_) {
+      scheduler_(WithStates(options.scheduler, runner_->cache()), blocks_) {
   UpdateInfo();
 }
 

@@ -222,6 +222,7 @@ void Engine::ForkGroup(ActiveRequest& request) {
     copy.tokens = first.tokens;
     copy.routed_experts = first.routed_experts;
     scheduler_.Fork(first, &copy);
+    if (copy.state >= 0) runner_->CopyState(first.state, copy.state);
   }
 }
 

@@ -109,7 +109,8 @@ StepOutput ModelRunner::RunUnchecked(const model::ParameterProvider& params,
     sequences_.push_back({.first_token = row,
                           .num_tokens = item.num_tokens,
                           .context_length = sequence.num_computed + item.num_tokens,
-                          .blocks = sequence.blocks.data()});
+                          .blocks = sequence.blocks.data(),
+                          .state = sequence.state});
     scores = scores || item.scores;
     classifies = classifies || item.classifies;
     for (int64_t i = 0; i < item.num_tokens; ++i, ++row) {

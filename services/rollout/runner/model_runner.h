@@ -78,6 +78,9 @@ class ModelRunner {
   absl::Status Sample(absl::Span<const SampleRow> rows, bool to_host, StepOutput& output,
                       absl::Span<SampledToken> tokens);
 
+  // Lets the sequence with state `to` continue from that with state `from`. Not during Run().
+  void CopyState(int32_t from, int32_t to) { cache_.CopyState(from, to); }
+
   const model::PagedKvCache& cache() const { return cache_; }
 
   // Returns the cache's memory to the system; its contents are lost.

@@ -33,6 +33,10 @@ absl::StatusOr<RunPlan> EvaluatePlan(const PlanRequest& request,
     return absl::InvalidArgumentError(
         WithPlace(request.places, absl::StrCat(problem.key, ": ", problem.problem)));
   }
+  if (const absl::Status device = model::CheckTrainerDevice(request.spec, request.hardware.is_gpu);
+      !device.ok()) {
+    return absl::Status(device.code(), WithPlace(request.places, std::string(device.message())));
+  }
   if (request.with_rollouts) {
     const absl::Status device = model::CheckRolloutDevice(request.spec, config.rollout().device());
     if (!device.ok()) {
