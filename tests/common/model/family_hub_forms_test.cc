@@ -216,7 +216,7 @@ const std::vector<HubForm>& HubForms() {
       {"qwen3_next",
        {"rope_parameters", "layer_types"},
        {{"rope_theta", 10000.0}, {"full_attention_interval", 4}, {"partial_rotary_factor", 0.25}}},
-      {"qwen3_5", {"layer_types", "linear_conv_kernel_dim"}, {}},
+      {"qwen3_5", {"layer_types", "linear_conv_kernel_dim"}, {{"full_attention_interval", 4}}},
       {"qwen3_5_moe", {"rope_parameters", "layer_types"}, {{"rope_theta", 10000.0}}},
   };
   return *forms;
