@@ -47,15 +47,6 @@ absl::Status CheckNorms(const AttentionSpec& spec, int size) {
       "only an RMS norm before the rotation can be split; use 1 rank"));
 }
 
-// Every rank computes the whole of linear attention, from a sequence's first token on.
-absl::Status CheckLinearAttention(const ModelSpec& spec, int size, const char* kind) {
-  if (size == 1 || !spec.HasLinearAttention()) return absl::OkStatus();
-  return absl::UnimplementedError(absl::StrCat(
-      kind, " parallelism over ", size,
-      " ranks: the model has linear attention, which cannot be split; use 1 rank, and dp_shard to "
-      "divide its memory"));
-}
-
 absl::Status CheckFeedForward(const LayerSpec& layer, int size) {
   if (!layer.experts.has_value()) {
     return CheckEnough(size, "inner units of a feed-forward layer",
@@ -88,8 +79,11 @@ absl::Status CheckTensorParallel(const ModelSpec& spec, int size, KvHeadCopies c
     return absl::InvalidArgumentError(
         absl::StrCat("tensor parallelism: expected 1 or more ranks, found ", size));
   }
-  RETURN_IF_ERROR(CheckLinearAttention(spec, size, "tensor"));
   for (const LayerSpec& layer : spec.layers) {
+    if (layer.attention.delta.has_value()) {
+      RETURN_IF_ERROR(
+          CheckEnough(size, "key heads of linear attention", layer.attention.delta->num_key_heads));
+    }
     RETURN_IF_ERROR(CheckHeads(layer.attention, size, copies));
     RETURN_IF_ERROR(CheckNorms(layer.attention, size));
     RETURN_IF_ERROR(CheckFeedForward(layer, size));
@@ -102,7 +96,13 @@ absl::Status CheckSequenceParallel(const ModelSpec& spec, int tensor_ranks, int 
     return absl::InvalidArgumentError(
         absl::StrCat("sequence parallelism: expected 1 or more ranks, found ", ranks));
   }
-  RETURN_IF_ERROR(CheckLinearAttention(spec, ranks, "sequence"));
+  if (ranks > 1 && spec.HasLinearAttention()) {
+    return absl::UnimplementedError(
+        absl::StrCat("sequence parallelism over ", ranks,
+                     " ranks: the model has linear attention, which computes a sequence from its "
+                     "first token on; "
+                     "use 1 rank, and dp_shard or tp to divide memory"));
+  }
   for (const LayerSpec& layer : spec.layers) {
     for (int r = 0; r < tensor_ranks; ++r) {
       RETURN_IF_ERROR(CheckSequences(layer.attention, {r, tensor_ranks}, ranks));

@@ -17,7 +17,7 @@ namespace tandem::model {
 enum class KvHeadCopies { kNone, kAllowed };
 
 // INVALID_ARGUMENT if a rank would have no head, no inner unit or no vocabulary row; names both
-// numbers. UNIMPLEMENTED for linear attention over several ranks.
+// numbers.
 absl::Status CheckTensorParallel(const ModelSpec& spec, int size,
                                  KvHeadCopies copies = KvHeadCopies::kNone);
 

@@ -96,7 +96,7 @@ AttentionParameters DeclareAttention(const AttentionSpec& spec, int64_t hidden_s
 
   AttentionParameters at;
   if (spec.delta.has_value()) {
-    at.delta = DeclareDelta(*spec.delta, hidden_size, prefix, declarations);
+    at.delta = DeclareDelta(*spec.delta, hidden_size, prefix, parallel, declarations);
     return at;
   }
   if (spec.latent.has_value()) {
@@ -132,8 +132,8 @@ AttentionParameters DeclareAttention(const AttentionSpec& spec, int64_t hidden_s
         declarations.Add(Single(Rows(name + "gate_proj.weight", {size, hidden_size}, rows),
                                 ParameterRole::kMatrix, kShardRows));
     if (spec.qkv_bias) {
-      at.gate_bias = declarations.Add(Single(Rows(name + "gate_proj.bias", {size}, rows),
-                                             ParameterRole::kBias, kShardRows));
+      at.gate_bias = declarations.Add(
+          Single(Rows(name + "gate_proj.bias", {size}, rows), ParameterRole::kBias, kShardRows));
     }
   }
   declare_output(at);

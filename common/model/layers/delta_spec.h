@@ -18,6 +18,7 @@
 
 #include "common/model/layers/norm_spec.h"
 #include "common/model/parameter.h"
+#include "common/model/tensor_parallel.h"
 
 namespace tandem::model {
 
@@ -29,6 +30,7 @@ struct DeltaSpec {
   int64_t kernel_size = 0;      // tokens that the convolution sees, this one included
   double norm_eps = 1e-6;
 
+  int64_t group() const { return num_value_heads / num_key_heads; }
   int64_t key_size() const { return num_key_heads * key_dim; }
   int64_t value_size() const { return num_value_heads * value_dim; }
   // Channels of the convolution: q, k and v.
@@ -38,19 +40,22 @@ struct DeltaSpec {
   friend bool operator==(const DeltaSpec&, const DeltaSpec&) = default;
 };
 
-// Indices into the parameter table.
+// The part of one of `parallel.size` ranks: some key heads, with their value heads.
+DeltaSpec PartOf(const DeltaSpec& spec, TensorParallel parallel);
+
+// Indices into the parameter table; sizes are those of the rank's part.
 struct DeltaParameters {
   int in_weight = -1;           // [projected_size, hidden]
   int convolution_weight = -1;  // [convolved_size, 1, kernel_size]
   int a_log = -1;               // [num_value_heads]
   int dt_bias = -1;             // [num_value_heads]
-  NormParameters norm;          // [value_dim], for all heads
+  NormParameters norm;          // [value_dim], for all heads, whole on every rank
   int out_weight = -1;          // [hidden, value_size]
 };
 
-// `prefix` names the layer: "model.layers.0.". Every rank holds all of it.
+// `prefix` names the layer: "model.layers.0.".
 DeltaParameters DeclareDelta(const DeltaSpec& spec, int64_t hidden_size, const std::string& prefix,
-                             ParameterDeclarations& declarations);
+                             TensorParallel parallel, ParameterDeclarations& declarations);
 
 }  // namespace tandem::model
 

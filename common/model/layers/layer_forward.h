@@ -51,9 +51,9 @@ typename Ops::Tensor LatentAttended(Ops& ops, const LatentSpec& spec, const Atte
 template <typename Ops>
 typename Ops::Tensor DeltaForward(Ops& ops, const DeltaParameters& at,
                                   const typename Ops::Tensor& normed) {
-  const auto projected = ops.Replicated(normed, at.in_weight, -1);
+  const auto projected = ops.ColumnParallel(normed, at.in_weight, -1, "linear attention, backward");
   const auto attended = ops.AttendLinearly(projected, at);
-  return ops.Replicated(attended, at.out_weight, -1);
+  return ops.RowParallel(attended, at.out_weight, -1, "linear attention");
 }
 
 // normed, result: [num_tokens, hidden].

@@ -155,10 +155,13 @@ at::Tensor TensorOps::Gate(const at::Tensor& attended, const at::Tensor& gate) {
 
 at::Tensor TensorOps::AttendLinearly(const at::Tensor& projected, const DeltaParameters& at) {
   const ParameterProvider& params = context_.params;
-  return attention_.attention.ForwardDelta(
-      attention_.layer, *attention_.spec.delta,
-      {projected, params.Get(at.convolution_weight), params.Get(at.a_log), params.Get(at.dt_bias),
-       params.Get(at.norm.weight)});
+  // All ranks' heads contribute to the gradient of the norm.
+  const at::Tensor norm = CopyToRanks(params.Get(at.norm.weight), context_.tensor_group,
+                                      "norm of linear attention, backward");
+  return attention_.attention.ForwardDelta(attention_.layer,
+                                           PartOf(*attention_.spec.delta, Parallel()),
+                                           {projected, params.Get(at.convolution_weight),
+                                            params.Get(at.a_log), params.Get(at.dt_bias), norm});
 }
 
 at::Tensor TensorOps::Replicated(const at::Tensor& x, int weight, int bias) {

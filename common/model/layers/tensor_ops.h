@@ -96,7 +96,7 @@ class TensorOps {
   // Returns attended times the sigmoid of the gate, both [num_tokens, attended_size].
   at::Tensor Gate(const at::Tensor& attended, const at::Tensor& gate);
 
-  // projected: [num_tokens, DeltaSpec::projected_size]. Returns [num_tokens, value_size].
+  // projected: [num_tokens, DeltaSpec::projected_size] of this rank. Returns [num_tokens, value_size].
   at::Tensor AttendLinearly(const at::Tensor& projected, const DeltaParameters& at);
 
   // Returns x times the whole weight, which every rank holds: the same on every rank.

@@ -88,6 +88,9 @@ absl::StatusOr<CacheSize> SizeCache(const EngineOptions& options, const model::T
     size.cache.states = {.count = options.scheduler.max_num_seqs, .dtype = options.dtype};
     for (const model::LayerSpec& layer : spec.layers) {
       size.cache.states.layers.push_back(layer.attention.delta);
+      if (std::optional<model::DeltaSpec>& delta = size.cache.states.layers.back(); delta) {
+        delta = model::PartOf(*delta, parallel);
+      }
     }
   }
   // The rank with the most heads decides.

@@ -19,14 +19,14 @@ struct CacheLayout {
   int64_t num_blocks = 0;
   int64_t block_size = 0;             // tokens per block
   absl::Span<const int64_t> windows;  // of the cache groups (common/model/cache_groups.h)
+  int64_t num_states = 0;             // of linear attention
 };
 
 // `cache` must outlive the result.
 CacheLayout LayoutOf(const model::PagedKvCache& cache);
 
 // Writes what the runner must compute to `order`.
-void WriteStep(absl::Span<const RunItem> items,
-               absl::Span<const std::pair<int32_t, int32_t>> block_copies, const CacheLayout& cache,
+void WriteStep(absl::Span<const RunItem> items, const CacheCopies& copies, const CacheLayout& cache,
                v1::StepOrder& order);
 
 // A step as read on another rank: WriteStep()'s arguments, as far as the runner needs them.
@@ -37,12 +37,13 @@ class StepMirror {
   absl::Status Read(const v1::StepOrder& order, const CacheLayout& cache);
 
   absl::Span<const RunItem> items() const { return items_; }
-  absl::Span<const std::pair<int32_t, int32_t>> block_copies() const { return block_copies_; }
+  CacheCopies copies() const { return {block_copies_, state_copies_}; }
 
  private:
   std::vector<Sequence> sequences_;  // reused to save allocations
   std::vector<RunItem> items_;
   std::vector<std::pair<int32_t, int32_t>> block_copies_;
+  std::vector<std::pair<int32_t, int32_t>> state_copies_;
 };
 
 }  // namespace tandem::rollout

@@ -248,7 +248,7 @@ CountedTensor CountedOps::Gate(const Tensor& attended, const Tensor& gate) {
 
 CountedTensor CountedOps::AttendLinearly(const Tensor& projected,
                                          const model::DeltaParameters& at) {
-  const model::DeltaSpec& spec = *attention_.delta;
+  const model::DeltaSpec spec = model::PartOf(*attention_.delta, table_.tensor_parallel());
   // Each sequence has sums of its own for the gradients of parameters.
   const int64_t sums = batch_.sequences * (spec.convolved_size() * spec.kernel_size +
                                            2 * spec.num_value_heads + spec.value_size());

@@ -37,7 +37,7 @@ int64_t SequencesInCache(const config::v1::RunConfig& config, const model::Model
 
 // Elements per token that attention holds beside its input and its result.
 int64_t AttentionRow(const model::AttentionSpec& spec, int64_t tp) {
-  if (spec.delta.has_value()) return spec.delta->projected_size() + spec.delta->value_size();
+  if (spec.delta.has_value()) return (spec.delta->projected_size() + spec.delta->value_size()) / tp;
   const int64_t of_heads =
       spec.q_size() + spec.attended_size() + spec.kv_size() + spec.v_size();  // on all ranks
   if (!spec.latent.has_value()) {
@@ -132,7 +132,7 @@ RolloutMemory PredictRolloutMemory(const config::v1::RunConfig& config,
   }
   row += 4 * spec.hidden_size;
   memory.temporaries = tokens * row * element + sequences * spec.vocab_size * 4;
-  memory.states = StateBytes(spec, rollout.max_num_seqs(), element);
+  memory.states = StateBytes(spec, rollout.max_num_seqs(), element) / tp;
   memory.kv_cache = CacheBytes(rollout, hardware, memory);
   memory.sequences = SequencesInCache(config, spec, memory.kv_cache, element, on_gpu);
   return memory;
