@@ -9,18 +9,13 @@
 #include <utility>
 
 #include "common/model/kernels/delta-inl.h"
+#include "common/model/kernels/delta_gradient-inl.h"
 #include "common/model/kernels/in_turns.h"
 #include "common/model/kernels/scratch.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tandem::model::kernels::HWY_NAMESPACE {
-
-// The state after every so many tokens is kept, and those between are computed again from it: the
-// states of one chunk, of the columns in turn, fit the second-level cache.
-constexpr int64_t kChunk = 32;
-// Columns that take turns on their way back: two registers of the widest.
-constexpr int64_t kBackwardColumns = 32;
 
 // Floats of the parts of a task's working memory.
 struct DeltaBackwardSizes {
@@ -30,8 +25,8 @@ struct DeltaBackwardSizes {
         rows(num_rows),
         state(shape.key_dim * shape.padded_value_dim()),
         boundaries((num_rows + kChunk - 1) / kChunk * state),
-        chunk((kChunk + 1) * shape.key_dim * kBackwardColumns),
-        columns(shape.key_dim * kBackwardColumns),
+        chunk(DeltaStateGradient::ChunkFloats(shape)),
+        columns(DeltaStateGradient::ColumnFloats(shape)),
         weights(shape.kernel_size * std::max(shape.key_dim, shape.value_dim)),
         head(std::max(shape.key_dim, shape.value_dim)) {}
 
@@ -43,14 +38,7 @@ struct DeltaBackwardSizes {
   int64_t keys, values, rows, state, boundaries, chunk, columns, weights, head;
 };
 
-// With S = a P and T = S + k u^T, where P is the state before a token, T that after it,
-// u = beta e and e = v - S^T k, the gradients D of T and g of the token's T^T q are:
-//
-//   D += q g^T              dq = T g
-//   du = D^T k              dk = D u + S de'
-//   dv = beta du            de' = -dv, the gradient of S^T k
-//   dbeta = du . e          D' = D + k de'^T, the gradient of S
-//   da = sum(P D')          D = a D' goes to the token before
+// The gradients of a key head of one sequence, and of the value heads that it serves.
 template <typename T>
 class DeltaBackwardTask {
  public:
@@ -186,11 +174,20 @@ class DeltaBackwardTask {
     UndoNorm(head);
     std::fill_n(dbeta_, n_, 0.0f);
     std::fill_n(ddecay_, n_, 0.0f);
-    constexpr int64_t kStep = kLanes;
-    constexpr int kVecs = static_cast<int>(std::clamp<int64_t>(kBackwardColumns / kStep, 1, 4));
-    int64_t column = 0;
-    for (; column + kVecs * kStep <= padded; column += kVecs * kStep) Backward<kVecs>(column);
-    for (; column < padded; column += kStep) Backward<1>(column);
+    const DeltaHeadGradient of_head{.num_rows = n_,
+                                    .q = q_,
+                                    .k = k_,
+                                    .beta = beta_,
+                                    .decay = decay_,
+                                    .e = e_,
+                                    .grad_out = out_,
+                                    .boundaries = boundaries_,
+                                    .dv = dv_,
+                                    .dq = dq_,
+                                    .dk = dk_,
+                                    .dbeta = dbeta_,
+                                    .ddecay = ddecay_};
+    DeltaStateGradient(shape_, of_head, chunk_, columns_).Run();
     rows_.CopyWeights(rows_.ValueColumn(head), shape_.value_dim, weights_);
     UndoConvolution(rows_.ValueColumn(head), shape_.value_dim, padded, dv_);
     UndoGates(head);
@@ -260,116 +257,6 @@ class DeltaBackwardTask {
       });
       std::fill(out + dim, out + padded, 0.0f);
     }
-  }
-
-  // Computes the states of a chunk again: chunk_ holds that before each token, and after the last.
-  template <int kVecs>
-  void Replay(int64_t column, int64_t first, int64_t count) {
-    const Floats d;
-    constexpr int64_t kStep = kLanes;
-    constexpr int64_t kWidth = kVecs * kStep;
-    const int64_t dim = shape_.key_dim;
-    const int64_t padded = shape_.padded_value_dim();
-    const float* const from = boundaries_ + first / kChunk * dim * padded + column;
-    for (int64_t r = 0; r < dim; ++r) std::copy_n(from + r * padded, kWidth, chunk_ + r * kWidth);
-    for (int64_t i = 0; i < count; ++i) {
-      const int64_t t = first + i;
-      const float* const before = chunk_ + i * dim * kWidth;
-      float* const after = chunk_ + (i + 1) * dim * kWidth;
-      const FloatVec decay = hn::Set(d, decay_[t]);
-      const float* const e = e_ + t * padded + column;
-      FloatVec update[kVecs];
-      for (int v = 0; v < kVecs; ++v) {
-        update[v] = hn::Mul(hn::Set(d, beta_[t]), hn::LoadU(d, e + v * kStep));
-      }
-      const float* const k = k_ + t * dim;
-      for (int64_t r = 0; r < dim; ++r) {
-        const FloatVec key = hn::Set(d, k[r]);
-        for (int v = 0; v < kVecs; ++v) {
-          const int64_t at = r * kWidth + v * kStep;
-          hn::StoreU(hn::MulAdd(key, update[v], hn::Mul(decay, hn::LoadU(d, before + at))), d,
-                     after + at);
-        }
-      }
-    }
-  }
-
-  // Passes the gradients of kVecs registers' columns of the state from the last token to the first.
-  template <int kVecs>
-  void Backward(int64_t column) {
-    constexpr int64_t kWidth = kVecs * static_cast<int64_t>(kLanes);
-    std::fill_n(columns_, shape_.key_dim * kWidth, 0.0f);
-    for (int64_t first = (n_ - 1) / kChunk * kChunk; first >= 0; first -= kChunk) {
-      const int64_t count = std::min(kChunk, n_ - first);
-      Replay<kVecs>(column, first, count);
-      for (int64_t i = count - 1; i >= 0; --i) {
-        BackwardToken<kVecs>(column, first + i, chunk_ + i * shape_.key_dim * kWidth,
-                             chunk_ + (i + 1) * shape_.key_dim * kWidth);
-      }
-    }
-  }
-
-  template <int kVecs>
-  void BackwardToken(int64_t column, int64_t t, const float* before, const float* after) {
-    const Floats d;
-    constexpr int64_t kStep = kLanes;
-    constexpr int64_t kWidth = kVecs * kStep;
-    const int64_t dim = shape_.key_dim;
-    const int64_t place = t * shape_.padded_value_dim() + column;
-    const float* const q = q_ + t * dim;
-    const float* const k = k_ + t * dim;
-    FloatVec g[kVecs];
-    FloatVec du[kVecs];
-    for (int v = 0; v < kVecs; ++v) {
-      g[v] = hn::LoadU(d, out_ + place + v * kStep);
-      du[v] = hn::Zero(d);
-    }
-    for (int64_t r = 0; r < dim; ++r) {
-      const FloatVec query = hn::Set(d, q[r]);
-      const FloatVec key = hn::Set(d, k[r]);
-      FloatVec dq = hn::Zero(d);
-      for (int v = 0; v < kVecs; ++v) {
-        const int64_t at = r * kWidth + v * kStep;
-        const FloatVec grad = hn::MulAdd(query, g[v], hn::LoadU(d, columns_ + at));
-        hn::StoreU(grad, d, columns_ + at);
-        du[v] = hn::MulAdd(key, grad, du[v]);
-        dq = hn::MulAdd(hn::LoadU(d, after + at), g[v], dq);
-      }
-      dq_[t * dim + r] += Sum(dq);
-    }
-    const FloatVec decay = hn::Set(d, decay_[t]);
-    const FloatVec beta = hn::Set(d, beta_[t]);
-    FloatVec update[kVecs];    // u
-    FloatVec of_error[kVecs];  // de'
-    FloatVec decayed[kVecs];   // a de', which P multiplies in place of S
-    FloatVec dbeta = hn::Zero(d);
-    for (int v = 0; v < kVecs; ++v) {
-      const FloatVec e = hn::LoadU(d, e_ + place + v * kStep);
-      update[v] = hn::Mul(beta, e);
-      dbeta = hn::MulAdd(du[v], e, dbeta);
-      const FloatVec dv = hn::Mul(beta, du[v]);
-      hn::StoreU(dv, d, dv_ + place + v * kStep);
-      of_error[v] = hn::Neg(dv);
-      decayed[v] = hn::Mul(decay, of_error[v]);
-    }
-    dbeta_[t] += Sum(dbeta);
-    FloatVec ddecay = hn::Zero(d);
-    for (int64_t r = 0; r < dim; ++r) {
-      const FloatVec key = hn::Set(d, k[r]);
-      FloatVec dk = hn::Zero(d);
-      for (int v = 0; v < kVecs; ++v) {
-        const int64_t at = r * kWidth + v * kStep;
-        const FloatVec grad = hn::LoadU(d, columns_ + at);
-        const FloatVec state = hn::LoadU(d, before + at);
-        dk = hn::MulAdd(grad, update[v], dk);
-        dk = hn::MulAdd(state, decayed[v], dk);
-        const FloatVec of_decayed = hn::MulAdd(key, of_error[v], grad);
-        ddecay = hn::MulAdd(state, of_decayed, ddecay);
-        hn::StoreU(hn::Mul(decay, of_decayed), d, columns_ + at);
-      }
-      dk_[t * dim + r] += Sum(dk);
-    }
-    ddecay_[t] += Sum(ddecay);
   }
 
   // a = exp(-rate softplus(x + bias)): da/dx = -a rate sigmoid(x + bias), da/da_log = a log a.
