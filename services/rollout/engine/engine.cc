@@ -41,6 +41,12 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& requ
   ASSIGN_OR_RETURN(const CacheSize size, SizeCache(options, model));
   options.max_model_len = size.max_model_len;
   ASSIGN_OR_RETURN(auto runner, ModelRunner::Create(model, size.cache, options.forward));
+  if (!size.cache.states.empty()) {
+    telemetry::LogInfo(
+        "linear attention: each running sequence has a state, and the prefix cache is off",
+        {{"sequences", size.cache.states.count},
+         {"bytes_of_each", model::RecurrentStates::BytesPerSequence(size.cache.states)}});
+  }
   std::unique_ptr<Engine> engine(new Engine(options, model, tokenizer, std::move(runner)));
   engine->thread_ = std::thread([raw = engine.get()] { raw->Loop(); });
   return engine;

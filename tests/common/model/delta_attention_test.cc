@@ -11,7 +11,9 @@
 #include <string>
 #include <vector>
 
+#include "common/model/arena.h"
 #include "common/model/output_gate.h"
+#include "common/model/random_init.h"
 
 namespace tandem::model {
 namespace {
@@ -128,6 +130,39 @@ TEST_P(DeltaAttentionTest, HasTheSameBitsWithAndWithoutGradientsAndForAnyNumberO
 
 INSTANTIATE_TEST_SUITE_P(Shapes, DeltaAttentionTest, ::testing::ValuesIn(Cases()),
                          [](const auto& info) { return info.param.name; });
+
+TEST(DeltaParameters, BeginAsTheFamiliesDo) {
+  ModelSpec spec;
+  spec.vocab_size = 20;
+  spec.hidden_size = 32;
+  LayerSpec layer;
+  layer.feed_forward.intermediate_size = 16;
+  layer.attention = {.num_heads = 2, .num_kv_heads = 2, .head_dim = 8};
+  layer.attention.delta = DeltaSpec{
+      .num_key_heads = 32, .num_value_heads = 64, .key_dim = 4, .value_dim = 6, .kernel_size = 4};
+  spec.layers.push_back(layer);
+  const ParameterTable table(spec);
+  Arena arena(table, at::kFloat);
+  RandomInit(spec, /*seed=*/5, arena);
+  const DeltaParameters& at = table.layer(0).attention.delta;
+  // Rates of decay from 0.01 to 16, drawn evenly.
+  const at::Tensor rates = arena.Get(at.a_log).exp();
+  EXPECT_GT(rates.min().item<float>(), 0.009f);
+  EXPECT_LT(rates.max().item<float>(), 16.01f);
+  EXPECT_NEAR(rates.mean().item<float>(), 8.0f, 2.0f);
+  EXPECT_TRUE((arena.Get(at.dt_bias) == 1).all().item<bool>());
+  EXPECT_TRUE((arena.Get(at.norm.weight) == 1).all().item<bool>());
+  const at::Tensor& convolution = arena.Get(at.convolution_weight);
+  EXPECT_EQ(convolution.sizes(), (std::vector<int64_t>{2 * 128 + 384, 1, 4}));
+  EXPECT_NEAR(convolution.std().item<float>(), spec.initializer_range, 0.002);
+
+  // The part of a rank is that of the whole model.
+  const ParameterTable second(spec, {}, {1, 2});
+  Arena part(second, at::kFloat);
+  RandomInit(spec, /*seed=*/5, part);
+  EXPECT_TRUE(at::equal(part.Get(second.layer(0).attention.delta.a_log),
+                        arena.Get(at.a_log).narrow(0, 32, 32)));
+}
 
 TEST(OutputGate, AgreesWithAtenAndItsGradients) {
   at::manual_seed(8);
