@@ -176,8 +176,8 @@ absl::Status CheckValueDims(const ModelSpec& spec, const std::string& device) {
 absl::Status CheckTrainerDevice(const ModelSpec& spec, bool on_gpu) {
   if (!on_gpu || !spec.HasLinearAttention()) return absl::OkStatus();
   return absl::UnimplementedError(
-      "the model has linear attention, which a trainer on a GPU does not support; hide the GPUs "
-      "with CUDA_VISIBLE_DEVICES=");
+      "the model has linear attention, which a trainer on a GPU does not support; use machines "
+      "without GPUs, or hide theirs with CUDA_VISIBLE_DEVICES=");
 }
 
 absl::Status CheckRolloutDevice(const ModelSpec& spec, const std::string& device) {

@@ -1,5 +1,7 @@
 #include "tools/tandem/plan/run_plan.h"
 
+#include <algorithm>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -41,6 +43,16 @@ absl::StatusOr<RunPlan> EvaluatePlan(const PlanRequest& request,
     const absl::Status device = model::CheckRolloutDevice(request.spec, config.rollout().device());
     if (!device.ok()) {
       return absl::Status(device.code(), WithPlace(request.places, std::string(device.message())));
+    }
+    const auto ranks =
+        std::max<int>(1, static_cast<int>(config.rollout().tensor_model_parallel_size()));
+    const absl::Status split =
+        model::CheckTensorParallel(request.spec, ranks, model::KvHeadCopies::kAllowed);
+    if (!split.ok()) {
+      return absl::Status(
+          split.code(),
+          WithPlace(request.places,
+                    absl::StrCat("rollout.tensor_model_parallel_size: ", split.message())));
     }
   }
   plan.setup = setup::SetupOf(config, request.spec, plan.mesh,
