@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "common/model/delta_attention.h"
 #include "common/model/kernels/alibi.h"
 #include "common/model/rotary.h"
 
@@ -47,6 +48,13 @@ class Attention {
   virtual at::Tensor ForwardLatents(int64_t layer, const at::Tensor& q, const at::Tensor& latents,
                                     const AttentionParams& params) {
     TORCH_CHECK(false, "this attention has no cache of latents");
+  }
+
+  // Linear attention of layer `layer` (delta_attention.h) for the tokens of the batch. Returns
+  // [num_tokens, value_size]. Differentiable in the trainer's implementation.
+  virtual at::Tensor ForwardDelta(int64_t layer, const DeltaSpec& spec,
+                                  const DeltaTensors& tensors) {
+    TORCH_CHECK(false, "this attention keeps no state for linear attention");
   }
 
   // Like Forward(), but takes a fused projection (rotary.h) whose heads are not rotated yet, for

@@ -37,7 +37,9 @@ int64_t LayersPerBlock(const std::map<int64_t, int64_t>& counts) {
 
 CacheGroups GroupLayers(absl::Span<const int64_t> windows) {
   std::map<int64_t, int64_t> counts;
-  for (const int64_t window : windows) ++counts[window];
+  for (const int64_t window : windows) {
+    if (window != kNoCache) ++counts[window];
+  }
   CacheGroups groups;
   groups.layers_per_block = LayersPerBlock(counts);
   std::map<int64_t, LayerCachePlace> next;  // by window
@@ -47,6 +49,10 @@ CacheGroups GroupLayers(absl::Span<const int64_t> windows) {
                           window);
   }
   for (const int64_t window : windows) {
+    if (window == kNoCache) {
+      groups.layers.emplace_back();
+      continue;
+    }
     LayerCachePlace& place = next[window];
     groups.layers.push_back(place);
     if (++place.index == groups.layers_per_block) place = {place.group + 1, 0};
@@ -63,7 +69,11 @@ std::vector<int64_t> LayerWindows(const ModelSpec& spec) {
 }
 
 std::vector<int64_t> CacheWindows(const ModelSpec& spec, bool on_gpu) {
-  return on_gpu ? std::vector<int64_t>(spec.layers.size(), 0) : LayerWindows(spec);
+  std::vector<int64_t> windows = LayerWindows(spec);
+  for (int64_t& window : windows) {
+    if (on_gpu && window != kNoCache) window = 0;
+  }
+  return windows;
 }
 
 int64_t FirstBlockInUse(int64_t window, int64_t position, int64_t block_size) {

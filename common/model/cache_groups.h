@@ -1,7 +1,8 @@
 // CacheGroups: how the layers of a model share the blocks of its KV cache. Layers with the same
 // window need a sequence's blocks for equally long, so they form a group. A block holds keys and
 // values of one group's layers; every block has the same size and can serve any group. A model whose
-// layers all see all tokens has one group.
+// layers all see all tokens has one group. Layers with linear attention cache nothing per token and
+// are in none.
 //
 //   CacheGroups groups = GroupLayers({0, 512, 512, 512});   // windows of the layers
 //   groups.windows;                                         // {0, 512, 512, 512}
@@ -33,16 +34,16 @@ struct LayerCachePlace {
 struct CacheGroups {
   int64_t layers_per_block = 0;
   std::vector<int64_t> windows;         // of each group, in tokens; 0: all
-  std::vector<LayerCachePlace> layers;  // of each layer
+  std::vector<LayerCachePlace> layers;  // of each layer; without meaning for one that has no cache
 
   int64_t num_groups() const { return static_cast<int64_t>(windows.size()); }
 };
 
-// `windows`: of each layer; 0: all tokens. Layers with one window may form several groups, so that
+// `windows`: of each layer; 0: all tokens; kNoCache: none, but not of all layers. Layers with one window may form several groups, so that
 // few places in a block stay unused.
 CacheGroups GroupLayers(absl::Span<const int64_t> windows);
 
-// Windows of the model's layers.
+// Windows of the model's layers, or kNoCache.
 std::vector<int64_t> LayerWindows(const ModelSpec& spec);
 
 // The windows by which a cache frees the layers' blocks. On a GPU none does: attention masks what a

@@ -51,6 +51,18 @@ bool VisionSpec::HasWindow(int64_t layer) const {
                                       layer) == full_attention_layers.end();
 }
 
+bool ModelSpec::HasLinearAttention() const {
+  return std::any_of(layers.begin(), layers.end(),
+                     [](const LayerSpec& layer) { return layer.attention.delta.has_value(); });
+}
+
+const AttentionSpec& ModelSpec::full_attention() const {
+  const auto full = std::find_if(layers.begin(), layers.end(), [](const LayerSpec& layer) {
+    return !layer.attention.delta.has_value();
+  });
+  return full == layers.end() ? layers.front().attention : full->attention;
+}
+
 int64_t ModelSpec::num_parameters() const { return ParameterTable(*this).num_parameters(); }
 
 int64_t ModelSpec::num_idle_parameters() const {
@@ -72,6 +84,7 @@ int64_t ModelCacheElementsPerToken(const ModelSpec& spec, int tensor_ranks, bool
   int64_t of_layer = 0;
   for (const LayerSpec& layer : spec.layers) {
     CacheSpec cache = CacheOf(layer.attention, {}, latents);
+    if (cache.window == kNoCache) continue;
     if (!cache.shared) cache.num_kv_heads = MostKvHeads(layer.attention, tensor_ranks);
     of_layer = std::max(of_layer, CacheElementsPerToken(cache, on_gpu));
   }

@@ -118,6 +118,10 @@ struct ModelSpec {
   std::optional<VisionSpec> vision;
 
   int64_t num_layers() const { return static_cast<int64_t>(layers.size()); }
+  // Whether any layer has linear attention (layers/delta_spec.h).
+  bool HasLinearAttention() const;
+  // The attention of the first layer with keys and values.
+  const AttentionSpec& full_attention() const;
   // Elements of all parameters; tied ones count once.
   int64_t num_parameters() const;
   // Of these, the elements of experts that a token does not reach.

@@ -195,6 +195,14 @@ at::Tensor PackedAttention::Forward(int64_t layer, const at::Tensor& q, const at
   return out;
 }
 
+at::Tensor PackedAttention::ForwardDelta(int64_t layer, const DeltaSpec& spec,
+                                         const DeltaTensors& tensors) {
+  TORCH_CHECK(!prefixes_.defined(), "linear attention computes each sequence from its first token");
+  return implementation_ == Implementation::kEager
+             ? eager::DeltaAttention(spec, tensors, cu_seqlens_)
+             : DeltaAttention(spec, tensors, cu_seqlens_);
+}
+
 at::Tensor PackedPositions(const at::Tensor& cu_seqlens) {
   const int64_t num_sequences = cu_seqlens.numel() - 1;
   const int64_t* const starts = cu_seqlens.const_data_ptr<int64_t>();

@@ -33,6 +33,9 @@ class PackedAttention : public Attention {
   // Differentiable. Score memory is that of one block of queries.
   at::Tensor Forward(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                      const AttentionParams& params) override;
+  // Not with shared prefixes.
+  at::Tensor ForwardDelta(int64_t layer, const DeltaSpec& spec,
+                          const DeltaTensors& tensors) override;
 
  private:
   at::Tensor cu_seqlens_;

@@ -347,6 +347,25 @@ at::Tensor PagedAttention::ForwardLatents(int64_t layer, const at::Tensor& q,
   return Attended<GivenHeads>(layer, q.size(0), q.size(1), params, q, keys, keys);
 }
 
+at::Tensor PagedAttention::ForwardDelta(int64_t layer, const DeltaSpec& spec,
+                                        const DeltaTensors& tensors) {
+  static const kernels::ParallelFor parallel_for = ForTasks;
+  at::Tensor out =
+      EmptyTensor({tensors.projected.size(0), spec.value_size()}, cache_.options().dtype);
+  std::vector<kernels::DeltaSequence> sequences;
+  sequences.reserve(sequences_.size());
+  for (const PagedSequence& s : sequences_) {
+    sequences.push_back({.first_row = s.first_token,
+                         .num_rows = s.num_tokens,
+                         .begins = s.context_length == s.num_tokens,
+                         .state = cache_.states().State(layer, s.state),
+                         .tail = cache_.states().Tail(layer, s.state)});
+  }
+  kernels::DeltaForward(DeltaShapeOf(spec, tensors), sequences, out.mutable_data_ptr(),
+                        NumThreads(), parallel_for);
+  return out;
+}
+
 at::Tensor PagedAttention::ForwardProjected(int64_t layer, const at::Tensor& qkv,
                                             const HeadRotation& rotation,
                                             const AttentionParams& params) {

@@ -26,6 +26,8 @@ struct PagedSequence {
   // Block table of tokens 0 .. context_length - 1 (cache_groups.h). Blocks that have left the window
   // are not read. Outlives the call.
   const int32_t* blocks = nullptr;
+  // Of the sequence's state (recurrent_states.h); read for models with linear attention alone.
+  int32_t state = -1;
 };
 
 // A row's result depends only on the row and its sequence's cache: keys are processed in a fixed
@@ -46,6 +48,9 @@ class PagedAttention : public Attention {
   bool CachesLatents() const override { return cache_.options().shared; }
   at::Tensor ForwardLatents(int64_t layer, const at::Tensor& q, const at::Tensor& latents,
                             const AttentionParams& params) override;
+  // Reads and replaces the sequences' states.
+  at::Tensor ForwardDelta(int64_t layer, const DeltaSpec& spec,
+                          const DeltaTensors& tensors) override;
   // Like Forward(); for a plain rotation in one pass, which rotates heads where they are written and
   // read. All tensors have the cache's type; norms are contiguous.
   at::Tensor ForwardProjected(int64_t layer, const at::Tensor& qkv, const HeadRotation& rotation,

@@ -57,6 +57,11 @@ absl::StatusOr<PagedKvCache> PagedKvCache::Create(const PagedKvCacheOptions& o) 
         absl::StrCat("KV cache on ", o.device.str(), ": expected values as large as keys, found ",
                      o.value_dim(), " and ", o.head_dim, " elements; use rollout.device=cpu"));
   }
+  if (!o.device.is_cpu() && !o.states.empty()) {
+    return absl::UnimplementedError(
+        absl::StrCat("KV cache on ", o.device.str(),
+                     ": linear attention keeps its states on the CPU; use rollout.device=cpu"));
+  }
   if (o.block_size < kKvTile || o.block_size % kKvTile != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("block_size: expected a multiple of ", kKvTile, ", found ", o.block_size));
@@ -74,6 +79,7 @@ absl::StatusOr<PagedKvCache> PagedKvCache::Create(const PagedKvCacheOptions& o) 
   cache.groups_ = GroupsOf(o);
   cache.padded_value_dim_ = RoundUp(o.value_dim(), kKvTile);
   RETURN_IF_ERROR(cache.Allocate());
+  ASSIGN_OR_RETURN(cache.states_, RecurrentStates::Create(o.states));
   return cache;
 }
 
@@ -143,6 +149,7 @@ void PagedKvCache::ReleaseMemory() {
     FreeTensors();
     return;
   }
+  states_.ReleaseMemory();
   for (const auto* tensors : {&keys_, &values_}) {
     for (const at::Tensor& tensor : *tensors) ReleasePages(tensor.data_ptr(), tensor.nbytes());
   }

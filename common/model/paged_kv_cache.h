@@ -1,5 +1,6 @@
 // PagedKvCache: the keys and values of every layer, in blocks of a fixed number of tokens. Layers
-// with different windows use different blocks (cache_groups.h).
+// with different windows use different blocks (cache_groups.h). Beside them, the states of layers with
+// linear attention, which have no keys and values.
 //
 //   ASSIGN_OR_RETURN(PagedKvCache cache, PagedKvCache::Create(options));
 //   PagedAttention attention(cache, sequences);   // writes and reads it
@@ -14,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "common/model/cache_groups.h"
 #include "common/model/layers/attention_spec.h"
+#include "common/model/recurrent_states.h"
 
 namespace tandem::model {
 
@@ -29,6 +31,7 @@ struct PagedKvCacheOptions {
   at::Device device = at::kCPU;       // like the model's activations
   // Of each layer, in tokens (LayerWindows()); empty: every layer sees all tokens.
   std::vector<int64_t> windows;
+  RecurrentStateOptions states;  // on the CPU alone
 
   int64_t value_dim() const { return v_head_dim > 0 ? v_head_dim : head_dim; }
 };
@@ -60,6 +63,11 @@ class PagedKvCache {
   // The padding fills whole registers, so that rows are read without tails.
   const at::Tensor& values(int64_t layer) const { return values_[groups_.layers[layer].index]; }
 
+  // Empty for a model without linear attention.
+  const RecurrentStates& states() const { return states_; }
+  // Copies a sequence's state in all layers.
+  void CopyState(int64_t from, int64_t to) { states_.Copy(from, to); }
+
   // GPU only: the block for tokens that pad a batch.
   int32_t padding_block() const { return static_cast<int32_t>(options_.num_blocks); }
 
@@ -85,6 +93,7 @@ class PagedKvCache {
   // One tensor for each layer's place in a block.
   std::vector<at::Tensor> keys_;
   std::vector<at::Tensor> values_;
+  RecurrentStates states_;
   at::Tensor on_device_;  // GPU only: the tensors above, [2 * layers, num_blocks + 1, ...]
 };
 

@@ -80,6 +80,10 @@ absl::Status CheckTensorParallel(const ModelSpec& spec, int size, KvHeadCopies c
         absl::StrCat("tensor parallelism: expected 1 or more ranks, found ", size));
   }
   for (const LayerSpec& layer : spec.layers) {
+    if (layer.attention.delta.has_value()) {
+      RETURN_IF_ERROR(
+          CheckEnough(size, "key heads of linear attention", layer.attention.delta->num_key_heads));
+    }
     RETURN_IF_ERROR(CheckHeads(layer.attention, size, copies));
     RETURN_IF_ERROR(CheckNorms(layer.attention, size));
     RETURN_IF_ERROR(CheckFeedForward(layer, size));
@@ -91,6 +95,13 @@ absl::Status CheckSequenceParallel(const ModelSpec& spec, int tensor_ranks, int 
   if (ranks < 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("sequence parallelism: expected 1 or more ranks, found ", ranks));
+  }
+  if (ranks > 1 && spec.HasLinearAttention()) {
+    return absl::UnimplementedError(
+        absl::StrCat("sequence parallelism over ", ranks,
+                     " ranks: the model has linear attention, which computes a sequence from its "
+                     "first token on; "
+                     "use 1 rank, and dp_shard or tp to divide memory"));
   }
   for (const LayerSpec& layer : spec.layers) {
     for (int r = 0; r < tensor_ranks; ++r) {
@@ -162,6 +173,13 @@ absl::Status CheckValueDims(const ModelSpec& spec, const std::string& device) {
 
 }  // namespace
 
+absl::Status CheckTrainerDevice(const ModelSpec& spec, bool on_gpu) {
+  if (!on_gpu || !spec.HasLinearAttention()) return absl::OkStatus();
+  return absl::UnimplementedError(
+      "the model has linear attention, which a trainer on a GPU does not support; use machines "
+      "without GPUs, or hide theirs with CUDA_VISIBLE_DEVICES=");
+}
+
 absl::Status CheckRolloutDevice(const ModelSpec& spec, const std::string& device) {
   // A rollout with auto computes such a model on the CPU.
   if (device.empty() || device == "auto" || device == "cpu") return absl::OkStatus();
@@ -174,6 +192,12 @@ absl::Status CheckRolloutDevice(const ModelSpec& spec, const std::string& device
   const auto layer = std::find_if(spec.layers.begin(), spec.layers.end(),
                                   [](const LayerSpec& l) { return l.experts.has_value(); });
   RETURN_IF_ERROR(CheckValueDims(spec, device));
+  if (spec.HasLinearAttention()) {
+    return absl::UnimplementedError(absl::StrCat(
+        "rollout.device: ", device,
+        ": the model has linear attention, which a rollout on a GPU does not support; use "
+        "rollout.device=cpu"));
+  }
   if (layer == spec.layers.end()) return absl::OkStatus();
   return absl::UnimplementedError(
       absl::StrCat("rollout.device: ", device, ": layer ", layer - spec.layers.begin(), " has ",

@@ -23,7 +23,8 @@ absl::Status CheckTensorParallel(const ModelSpec& spec, int size,
 
 // INVALID_ARGUMENT if the heads that a rank of `tensor_ranks` computes cannot be split over
 // `ranks`: the number of query heads must be a multiple of `ranks`, and the number of key-value
-// heads a multiple or a divisor (several ranks then hold the same head). Names both numbers.
+// heads a multiple or a divisor (several ranks then hold the same head). Names both numbers. UNIMPLEMENTED for
+// linear attention over several ranks.
 absl::Status CheckSequenceParallel(const ModelSpec& spec, int tensor_ranks, int ranks);
 
 // INVALID_ARGUMENT if the model has no experts, or if a layer's cannot be split evenly over `size`
@@ -31,9 +32,12 @@ absl::Status CheckSequenceParallel(const ModelSpec& spec, int tensor_ranks, int 
 // Names the numbers.
 absl::Status CheckExpertParallel(const ModelSpec& spec, const UnitLimits& limits, int size);
 
+// UNIMPLEMENTED for linear attention on a GPU.
+absl::Status CheckTrainerDevice(const ModelSpec& spec, bool on_gpu);
+
 // Checks whether a rollout on `device`, "cpu", "auto" (or empty) or a GPU, can compute the model:
 // UNIMPLEMENTED for experts on a GPU, whose forward pass waits for the host at every router, and for
-// sliding windows and vision towers there.
+// latent or linear attention and vision towers there.
 absl::Status CheckRolloutDevice(const ModelSpec& spec, const std::string& device);
 
 }  // namespace tandem::model

@@ -68,6 +68,18 @@ void Draw(uint64_t key, float scale, int64_t first, int64_t count, T* out) {
   });
 }
 
+// Logarithms of numbers drawn evenly from 0.01 to 16.
+template <typename T>
+void DrawDecays(uint64_t key, int64_t first, int64_t count, T* out) {
+  constexpr float kLeast = 0.01f;
+  constexpr float kMost = 16.0f;
+  for (int64_t i = 0; i < count; ++i) {
+    const uint32_t word = Philox(key, static_cast<uint64_t>(first + i))[0];
+    const float share = static_cast<float>(word >> 8) * 0x1p-24f;
+    out[i] = static_cast<T>(std::log(kLeast + (kMost - kLeast) * share));
+  }
+}
+
 }  // namespace
 
 void RandomInit(const ModelSpec& spec, const ParameterTable& table, ParameterTable::SegmentRef ref,
@@ -84,7 +96,12 @@ void RandomInit(const ModelSpec& spec, const ParameterTable& table, ParameterTab
       const uint64_t key = Key(seed, segment.name);
       const float scale = static_cast<float>(spec.initializer_range);
       ForRunsOfBox(segment, first, count, [&](const BoxRun& run) {
-        Draw(key, scale, run.logical, run.count, typed + (run.local - first));
+        scalar_t* const to = typed + (run.local - first);
+        if (parameter.role == ParameterRole::kDecay) {
+          DrawDecays(key, run.logical, run.count, to);
+        } else {
+          Draw(key, scale, run.logical, run.count, to);
+        }
         return absl::OkStatus();
       }).IgnoreError();
     }

@@ -45,7 +45,8 @@ absl::StatusOr<int64_t> NumBlocks(const ModelSpec& spec, const Match& match) {
     }
     case StoredFusion::kPerGroup: {
       ASSIGN_OR_RETURN(const LayerSpec* layer, LayerOf(spec, match));
-      return layer->attention.num_kv_heads;
+      const AttentionSpec& attention = layer->attention;
+      return attention.delta.has_value() ? attention.delta->num_key_heads : attention.num_kv_heads;
     }
     case StoredFusion::kAlternating:
       return match.shape[0];

@@ -15,7 +15,9 @@ enum class StoredFusion {
   kNone,         // it is one tensor
   kStacked,      // one after another: Phi-3's qkv_proj, gate_up_proj
   kPerHead,      // q, k and v of the first head, then of the next: GPT-NeoX, BLOOM
-  kPerGroup,     // queries of the first KV head, its key, its value, then the next's: Falcon
+  // Queries of the first KV head, its key, its value, then the next's: Falcon. With linear attention
+  // what belongs to the first key head, then to the next: Qwen3-Next.
+  kPerGroup,
   kAlternating,  // a row of each in turn: gate and up of gpt-oss
 };
 

@@ -102,6 +102,22 @@ nlohmann::json LatentsAndExperts() {
           {"routed_scaling_factor", 1.5}};
 }
 
+// Of Qwen3-Next: linear attention, then full attention with a gate; a dense layer, then experts and a
+// shared one.
+nlohmann::json LinearAttention() {
+  return {{"architectures", {"Qwen3NextForCausalLM"}},
+          {"model_type", "qwen3_next"},
+          {"layer_types", {"linear_attention", "full_attention"}},
+          {"partial_rotary_factor", 0.5},
+          {"linear_num_key_heads", 2},
+          {"linear_num_value_heads", 4},
+          {"linear_key_head_dim", 12},
+          {"linear_value_head_dim", 10},
+          {"mlp_only_layers", {0}},
+          {"num_experts", 6},
+          {"shared_expert_intermediate_size", 20}};
+}
+
 class ExactRunTest : public ::testing::TestWithParam<ExactRun> {};
 
 TEST_P(ExactRunTest, TrainerAndRolloutAgreeToTheLastBitAtEveryStep) {
@@ -157,6 +173,14 @@ INSTANTIATE_TEST_SUITE_P(
                   "actor.optim.muon.lr=1e-3"},
                  "Qwen3MoeForCausalLM",
                  LatentsAndExperts()},
+        ExactRun{"linear_attention",
+                 {"trainer.weight_transport=delta", "trainer.activation_checkpointing=selective"},
+                 "Qwen3MoeForCausalLM",
+                 LinearAttention()},
+        ExactRun{"linear_attention_with_split_experts",
+                 {"model.dtype=bfloat16", "trainer.mesh_shape=[2]", "trainer.mesh_dim_names=[ep]"},
+                 "Qwen3MoeForCausalLM",
+                 LinearAttention()},
         ExactRun{"replayed_experts",
                  {"model.dtype=bfloat16", "actor.router_replay=r3"},
                  "Qwen3MoeForCausalLM"},

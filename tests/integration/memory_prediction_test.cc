@@ -44,6 +44,20 @@ nlohmann::json LatentsAndExperts() {
           {"topk_method", "greedy"}};
 }
 
+// Of Qwen3-Next: linear attention in two of four layers, a gate in the others, experts in the last.
+nlohmann::json LinearAttention() {
+  return {{"architectures", {"Qwen3NextForCausalLM"}},
+          {"model_type", "qwen3_next"},
+          {"full_attention_interval", 2},
+          {"partial_rotary_factor", 0.5},
+          {"linear_num_key_heads", 4},
+          {"linear_num_value_heads", 8},
+          {"linear_key_head_dim", 24},
+          {"linear_value_head_dim", 20},
+          {"mlp_only_layers", {0, 1, 2}},
+          {"shared_expert_intermediate_size", 64}};
+}
+
 // The test's model is too small for bytes to be told from bookkeeping; this one is not.
 std::string WriteModel(const TempFolder& folder, const Case& c) {
   const std::string architecture = c.architecture;
@@ -249,6 +263,15 @@ INSTANTIATE_TEST_SUITE_P(
              512,
              "float32",
              {"trainer.ulysses_sequence_parallel_size=2"}},
+        Case{"LinearAttention", "Qwen3MoeForCausalLM", 1, 4, 512, "float32", {}, LinearAttention()},
+        Case{"LinearAttentionInBfloat16OnTwoRanks",
+             "Qwen3MoeForCausalLM",
+             2,
+             2,
+             512,
+             "bfloat16",
+             {"trainer.activation_checkpointing=selective"},
+             LinearAttention()},
         Case{"LargeUnits",
              "LlamaForCausalLM",
              2,

@@ -35,6 +35,8 @@ LATENT = dict(num_key_value_heads=4, kv_lora_rank=12, q_lora_rank=10, qk_nope_he
 SCALED_YARN = dict(YARN, mscale=0.7, mscale_all_dim=0.8)
 ROUTED = dict(num_experts_per_tok=2, n_shared_experts=2, moe_intermediate_size=16,
               first_k_dense_replace=1)
+LINEAR = dict(linear_key_head_dim=8, linear_value_head_dim=12, linear_num_key_heads=2,
+              linear_num_value_heads=4)
 SLIDING, FULL = "sliding_attention", "full_attention"
 
 CASES = {
@@ -129,6 +131,13 @@ CASES = {
     "exaone_moe": ("exaone_moe", dict(FOUR, **EXPERTS, head_dim=8, sliding_window=8)),
     "minimax_m2": ("minimax_m2", dict(EIGHT, num_local_experts=4, num_experts_per_tok=2,
                                       rope_parameters=dict(ROPE, partial_rotary_factor=0.5))),
+    "qwen3_next": ("qwen3_next", dict(FOUR, **LINEAR, **EXPERTS, head_dim=16,
+                                      shared_expert_intermediate_size=24)),
+    "qwen3_5": ("qwen3_5_text", dict(FOUR, **LINEAR, head_dim=16, rope_parameters=dict(
+        ROPE, partial_rotary_factor=0.5, mrope_section=[2, 1, 1], mrope_interleaved=True))),
+    "qwen3_5_moe": ("qwen3_5_moe_text", dict(
+        {k: v for k, v in FOUR.items() if k != "intermediate_size"}, **LINEAR, **EXPERTS, head_dim=16,
+        shared_expert_intermediate_size=24)),
 }
 
 

@@ -36,6 +36,10 @@ YARN = dict(rope_type="yarn", rope_theta=10000.0, factor=2.0, original_max_posit
 LATENT = dict(num_key_value_heads=4, kv_lora_rank=12, q_lora_rank=10, qk_nope_head_dim=6,
               qk_rope_head_dim=4, v_head_dim=5)
 SCALED_YARN = dict(YARN, mscale=0.7, mscale_all_dim=0.8)
+LINEAR_THEN_FULL = ["linear_attention", "full_attention"]
+LINEAR = dict(layer_types=LINEAR_THEN_FULL, head_dim=8, linear_conv_kernel_dim=3,
+              linear_key_head_dim=6, linear_value_head_dim=5, linear_num_key_heads=2,
+              linear_num_value_heads=4)
 WINDOW_THEN_FULL = ["sliding_attention", "full_attention"]
 MULTIPLIERS = dict(embedding_multiplier=2.0, logits_scaling=0.5, residual_multiplier=0.7,
                    attention_multiplier=0.3)
@@ -217,6 +221,14 @@ CASES = {
     "minimax-m2": ("minimax_m2", tiny(
         head_dim=8, num_local_experts=5, num_experts_per_tok=2, intermediate_size=12,
         rope_parameters=HALF_ROPE)),
+    # The second layer is dense.
+    "qwen3-next": ("qwen3_next", tiny(
+        **LINEAR, rope_parameters=HALF_ROPE, mlp_only_layers=[1], num_experts=5,
+        num_experts_per_tok=2, moe_intermediate_size=10, shared_expert_intermediate_size=12)),
+    "qwen3-5": ("qwen3_5_text", tiny(**LINEAR, rope_parameters=HALF_ROPE, attention_bias=True)),
+    "qwen3-5-moe": ("qwen3_5_moe_text", without(tiny(
+        **LINEAR, rope_parameters=HALF_ROPE, num_experts=5, num_experts_per_tok=2,
+        moe_intermediate_size=10, shared_expert_intermediate_size=12), "intermediate_size")),
 }
 
 

@@ -12,6 +12,7 @@
 #include "common/model/families/row_experts.h"
 #include "common/model/families/row_latent.h"
 #include "common/model/families/row_layers.h"
+#include "common/model/families/row_linear.h"
 #include "common/model/families/row_value.h"
 #include "common/model/families/row_vision.h"
 #include "common/model/families/row_weights.h"
@@ -151,6 +152,7 @@ absl::Status ParseAttention(const v1::FamilyRow& row, const RowValues& values,
   ASSIGN_OR_RETURN(spec.softcap, values.Limit(row.attention_softcap()));
   ASSIGN_OR_RETURN(spec.alibi_scale, values.Positive(row.alibi_scale(), 0.0));
   ASSIGN_OR_RETURN(spec.sinks, values.Flag(row.sinks(), false));
+  ASSIGN_OR_RETURN(spec.output_gate, values.Flag(row.output_gate(), false));
   return absl::OkStatus();
 }
 
@@ -246,6 +248,7 @@ absl::StatusOr<ModelSpec> ParseRow(const v1::FamilyRow& of_table, const ConfigRe
   ASSIGN_OR_RETURN(const LayerSpec layer, ParseLayer(row, num_layers, values));
   spec.layers.assign(static_cast<size_t>(num_layers), layer);
   RETURN_IF_ERROR(ParseEnds(row, values, spec));
+  RETURN_IF_ERROR(ParseLinearAttention(row, values, spec));
   RETURN_IF_ERROR(ParseWindows(row, values, spec));
   RETURN_IF_ERROR(ParseRopes(row, values, spec));
   ASSIGN_OR_RETURN(const bool scale_by_layer, values.Flag(row.scale_by_layer(), false));

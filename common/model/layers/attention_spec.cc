@@ -95,6 +95,10 @@ AttentionParameters DeclareAttention(const AttentionSpec& spec, int64_t hidden_s
   };
 
   AttentionParameters at;
+  if (spec.delta.has_value()) {
+    at.delta = DeclareDelta(*spec.delta, hidden_size, prefix, parallel, declarations);
+    return at;
+  }
   if (spec.latent.has_value()) {
     at.latent = DeclareLatent(spec, hidden_size, part.heads, name, declarations);
     declare_output(at);
@@ -121,11 +125,23 @@ AttentionParameters DeclareAttention(const AttentionSpec& spec, int64_t hidden_s
     at.sinks = declarations.Add(Single(Rows(name + "sinks", {spec.num_heads}, part.heads),
                                        ParameterRole::kBias, kShardRows));
   }
+  if (spec.output_gate) {
+    const int64_t size = spec.attended_size();
+    const Range rows = Scaled(part.heads, spec.value_dim());
+    at.gate_weight =
+        declarations.Add(Single(Rows(name + "gate_proj.weight", {size, hidden_size}, rows),
+                                ParameterRole::kMatrix, kShardRows));
+    if (spec.qkv_bias) {
+      at.gate_bias = declarations.Add(
+          Single(Rows(name + "gate_proj.bias", {size}, rows), ParameterRole::kBias, kShardRows));
+    }
+  }
   declare_output(at);
   return at;
 }
 
 CacheSpec CacheOf(const AttentionSpec& spec, TensorParallel parallel, LatentCache latents) {
+  if (spec.delta.has_value()) return {.window = kNoCache};
   if (spec.latent.has_value() && latents == LatentCache::kLatents) {
     const LatentSpec& latent = *spec.latent;
     return {1, latent.kv_rank + latent.rope_dim, latent.kv_rank, spec.window, /*shared=*/true};

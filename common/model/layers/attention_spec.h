@@ -1,5 +1,5 @@
 // AttentionSpec: attention of one layer as numbers, without tensors, grouped-query (2305.13245) or
-// latent (latent_spec.h): its sizes, the heads that a rank computes, its parameters and its cache. layer_forward.h computes it.
+// latent (latent_spec.h), or linear (delta_spec.h): its sizes, the heads that a rank computes, its parameters and its cache. layer_forward.h computes it.
 //
 //   AttentionSpec spec{.num_heads = 8, .num_kv_heads = 2, .head_dim = 64};
 //   AttentionParameters at = DeclareAttention(spec, 512, "model.layers.0.", {}, declarations);
@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 
+#include "common/model/layers/delta_spec.h"
 #include "common/model/layers/latent_spec.h"
 #include "common/model/layers/norm_spec.h"
 #include "common/model/parameter.h"
@@ -62,6 +63,11 @@ struct AttentionSpec {
   // Keys and values are made of a latent; num_kv_heads is num_heads, and there are no norms of q and
   // k, limits, scales by position, ALiBi or biases of q, k and v.
   std::optional<LatentSpec> latent;
+  // What attention yields is multiplied by the sigmoid of a projection of its own.
+  bool output_gate = false;
+  // Linear attention in place of all of this; the other numbers are those of the model's other
+  // layers, and have no meaning here.
+  std::optional<DeltaSpec> delta;
 
   double ScoreScale() const;  // `scale`, or its default
   int64_t q_size() const { return num_heads * head_dim; }
@@ -98,8 +104,11 @@ struct AttentionParameters {
   NormParameters k_norm;
   LatentParameters latent;  // in place of all these
   int sinks = -1;           // [num_heads]
+  int gate_weight = -1;     // [attended_size, hidden], of AttentionSpec::output_gate
+  int gate_bias = -1;
   int o_weight = -1;        // [hidden, attended_size]
   int o_bias = -1;
+  DeltaParameters delta;  // in place of all these
 };
 
 // `prefix` names the layer: "model.layers.0.".
@@ -115,12 +124,15 @@ enum class LatentCache {
   kLatents,
 };
 
+// CacheSpec::window of a layer that caches nothing per token.
+inline constexpr int64_t kNoCache = -1;
+
 // What a rank caches per token, and for how long.
 struct CacheSpec {
   int64_t num_kv_heads = 0;
   int64_t head_dim = 0;  // of keys
   int64_t v_head_dim = 0;
-  int64_t window = 0;   // tokens that stay in use; 0: all of the sequence
+  int64_t window = 0;   // tokens that stay in use; 0: all of the sequence; or kNoCache
   bool shared = false;  // one head, whose value is the first v_head_dim elements of its key
 
   friend bool operator==(const CacheSpec&, const CacheSpec&) = default;

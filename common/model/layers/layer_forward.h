@@ -47,18 +47,32 @@ typename Ops::Tensor LatentAttended(Ops& ops, const LatentSpec& spec, const Atte
   return ops.AttendLatent(q, shared, kv);
 }
 
+// Linear attention (delta_spec.h). normed, result: [num_tokens, hidden].
+template <typename Ops>
+typename Ops::Tensor DeltaForward(Ops& ops, const DeltaParameters& at,
+                                  const typename Ops::Tensor& normed) {
+  const auto projected = ops.ColumnParallel(normed, at.in_weight, -1, "linear attention, backward");
+  const auto attended = ops.AttendLinearly(projected, at);
+  return ops.RowParallel(attended, at.out_weight, -1, "linear attention");
+}
+
 // normed, result: [num_tokens, hidden].
 template <typename Ops>
 typename Ops::Tensor AttentionForward(Ops& ops, const AttentionSpec& spec,
                                       const AttentionParameters& at,
                                       const typename Ops::Tensor& normed) {
+  if (spec.delta.has_value()) return DeltaForward(ops, at.delta, normed);
   if (spec.latent.has_value()) {
     const auto attended = LatentAttended(ops, *spec.latent, at, normed);
     return ops.RowParallel(attended, at.o_weight, at.o_bias, "attention");
   }
   const auto qkv = ops.ColumnParallel(normed, at.qkv_weight, at.qkv_bias, "attention, backward");
   const auto attended = ops.Attend(qkv, at);
-  return ops.RowParallel(attended, at.o_weight, at.o_bias, "attention");
+  if (!spec.output_gate) return ops.RowParallel(attended, at.o_weight, at.o_bias, "attention");
+  const auto gate =
+      ops.ColumnParallel(normed, at.gate_weight, at.gate_bias, "attention's gate, backward");
+  const auto gated = ops.Gate(attended, gate);
+  return ops.RowParallel(gated, at.o_weight, at.o_bias, "attention");
 }
 
 // normed, result: [num_tokens, hidden].

@@ -13,6 +13,7 @@
 #include "common/model/grouped_linear.h"
 #include "common/model/linear.h"
 #include "common/model/norm_across_ranks.h"
+#include "common/model/output_gate.h"
 #include "common/model/router.h"
 #include "common/model/tensor_collectives.h"
 
@@ -140,6 +141,27 @@ at::Tensor TensorOps::Attend(const at::Tensor& projected, const AttentionParamet
     return std::vector<at::Tensor>{rotated.q, rotated.k};
   });
   return attention_.attention.Forward(layer, q, k, v, params);
+}
+
+at::Tensor TensorOps::Gate(const at::Tensor& attended, const at::Tensor& gate) {
+  const at::Tensor gated = GateBySigmoid(attended, gate);
+  if (context_.recomputation != nullptr) {
+    context_.recomputation->Add({gated}, [attended = attended.detach(), gate = gate.detach()] {
+      return std::vector<at::Tensor>{GateBySigmoid(attended, gate)};
+    });
+  }
+  return gated;
+}
+
+at::Tensor TensorOps::AttendLinearly(const at::Tensor& projected, const DeltaParameters& at) {
+  const ParameterProvider& params = context_.params;
+  // All ranks' heads contribute to the gradient of the norm.
+  const at::Tensor norm = CopyToRanks(params.Get(at.norm.weight), context_.tensor_group,
+                                      "norm of linear attention, backward");
+  return attention_.attention.ForwardDelta(attention_.layer,
+                                           PartOf(*attention_.spec.delta, Parallel()),
+                                           {projected, params.Get(at.convolution_weight),
+                                            params.Get(at.a_log), params.Get(at.dt_bias), norm});
 }
 
 at::Tensor TensorOps::Replicated(const at::Tensor& x, int weight, int bias) {

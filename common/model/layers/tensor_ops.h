@@ -93,6 +93,12 @@ class TensorOps {
   // layer's AttentionSpec says, and attends. Returns [num_tokens, attended_size].
   at::Tensor Attend(const at::Tensor& qkv, const AttentionParameters& at);
 
+  // Returns attended times the sigmoid of the gate, both [num_tokens, attended_size].
+  at::Tensor Gate(const at::Tensor& attended, const at::Tensor& gate);
+
+  // projected: [num_tokens, DeltaSpec::projected_size] of this rank. Returns [num_tokens, value_size].
+  at::Tensor AttendLinearly(const at::Tensor& projected, const DeltaParameters& at);
+
   // Returns x times the whole weight, which every rank holds: the same on every rank.
   at::Tensor Replicated(const at::Tensor& x, int weight, int bias);
 

@@ -59,8 +59,9 @@ absl::StatusOr<CacheSize> SizeCache(const EngineOptions& options, const model::T
   CacheSize size;
   size.max_model_len = options.max_model_len == 0 ? longest_generation : options.max_model_len;
   const model::TensorParallel parallel = model.table().tensor_parallel();
-  const model::AttentionSpec& attention = spec.layers.front().attention;
+  const model::AttentionSpec& attention = spec.full_attention();
   for (const model::LayerSpec& layer : spec.layers) {
+    if (layer.attention.delta.has_value()) continue;
     if (layer.attention.num_kv_heads == attention.num_kv_heads &&
         layer.attention.head_dim == attention.head_dim &&
         layer.attention.value_dim() == attention.value_dim() &&
@@ -83,6 +84,15 @@ absl::StatusOr<CacheSize> SizeCache(const EngineOptions& options, const model::T
                 .dtype = options.dtype,
                 .device = options.device,
                 .windows = model::CacheWindows(spec, !options.device.is_cpu())};
+  if (spec.HasLinearAttention()) {
+    size.cache.states = {.count = options.scheduler.max_num_seqs, .dtype = options.dtype};
+    for (const model::LayerSpec& layer : spec.layers) {
+      size.cache.states.layers.push_back(layer.attention.delta);
+      if (std::optional<model::DeltaSpec>& delta = size.cache.states.layers.back(); delta) {
+        delta = model::PartOf(*delta, parallel);
+      }
+    }
+  }
   // The rank with the most heads decides.
   model::PagedKvCacheOptions largest = size.cache;
   if (!largest.shared) largest.num_kv_heads = model::MostKvHeads(attention, parallel.size);

@@ -38,6 +38,11 @@ int64_t ImageBytesOf(const ActiveRequest& request) {
   return request.spec.images == nullptr ? 0 : request.spec.images->file_bytes();
 }
 
+SchedulerOptions WithStates(SchedulerOptions options, const model::PagedKvCache& cache) {
+  options.num_states = cache.states().count();
+  return options;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& requested,
@@ -47,6 +52,12 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& requ
   ASSIGN_OR_RETURN(const CacheSize size, SizeCache(options, model));
   options.max_model_len = size.max_model_len;
   ASSIGN_OR_RETURN(auto runner, ModelRunner::Create(model, size.cache, options.forward));
+  if (!size.cache.states.empty()) {
+    telemetry::LogInfo(
+        "linear attention: each running sequence has a state, and the prefix cache is off",
+        {{"sequences", size.cache.states.count},
+         {"bytes_of_each", model::RecurrentStates::BytesPerSequence(size.cache.states)}});
+  }
   std::unique_ptr<Engine> engine(new Engine(options, model, tokenizer, std::move(runner)));
   engine->thread_ = std::thread([raw = engine.get()] { raw->Loop(); });
   return engine;
@@ -69,7 +80,7 @@ Engine::Engine(const EngineOptions& options, const model::Transformer& model,
       runner_(std::move(runner)),
       blocks_(runner_->cache().options().num_blocks, options.block_size,
               runner_->cache().groups().windows),
-      scheduler_(options.scheduler, blocks_) {
+      scheduler_(WithStates(options.scheduler, runner_->cache()), blocks_) {
   if (model.spec().vision.has_value() && options.image_preparer.ok()) {
     pixels_.emplace(*options.image_preparer);
     ImageEncoderOptions of_encoder = options.image_encoder;

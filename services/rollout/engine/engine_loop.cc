@@ -170,9 +170,9 @@ void Engine::Step() {
     ++logits_row;
   }
 
+  const CacheCopies copies{plan.block_copies, state_copies_};
   if (options_.ranks != nullptr) {
-    const absl::Status sent =
-        options_.ranks->Step(items, plan.block_copies, LayoutOf(runner_->cache()));
+    const absl::Status sent = options_.ranks->Step(items, copies, LayoutOf(runner_->cache()));
     if (!sent.ok()) {
       LoseRanks(sent);
       return;
@@ -181,8 +181,9 @@ void Engine::Step() {
   absl::StatusOr<StepOutput> output = [&] {
     const telemetry::ScopedSpan span(
         "forward", {{"sequences", plan.sequences.size()}, {"tokens", plan.num_tokens}});
-    return runner_->Run(*live_, items, plan.block_copies);
+    return runner_->Run(*live_, items, copies);
   }();
+  state_copies_.clear();
   absl::Status computed = output.status();
   tokens.assign(rows.size(), {});
   if (computed.ok() && !rows.empty()) {
@@ -241,6 +242,7 @@ void Engine::ForkGroup(ActiveRequest& request) {
     copy.tokens = first.tokens;
     copy.routed_experts = first.routed_experts;
     scheduler_.Fork(first, &copy);
+    if (copy.state >= 0) state_copies_.emplace_back(first.state, copy.state);
   }
 }
 

@@ -110,7 +110,7 @@ absl::Status RankFollower::RunStep(const v1::StepOrder& order) {
   const model::ParameterProvider* const live = weights_.live_parameters();
   if (live == nullptr)
     return absl::InternalError("rank 0 ordered a step, but no weights are live on this rank");
-  return runner_->Run(*live, mirror_.items(), mirror_.block_copies()).status();
+  return runner_->Run(*live, mirror_.items(), mirror_.copies()).status();
 }
 
 absl::StatusOr<bool> RankFollower::AllCan(const absl::Status& own) {

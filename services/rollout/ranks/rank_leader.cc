@@ -43,11 +43,10 @@ absl::Status RankLeader::SendHeartbeat() {
   return ranks_->Agree(absl::OkStatus()).status();
 }
 
-absl::Status RankLeader::Step(absl::Span<const RunItem> items,
-                              absl::Span<const std::pair<int32_t, int32_t>> block_copies,
+absl::Status RankLeader::Step(absl::Span<const RunItem> items, const CacheCopies& copies,
                               const CacheLayout& cache) {
   v1::RankOrder order;
-  WriteStep(items, block_copies, cache, *order.mutable_step());
+  WriteStep(items, copies, cache, *order.mutable_step());
   return Send(order);
 }
 

@@ -39,8 +39,7 @@ class RankLeader {
 
   int size() const { return ranks_->size(); }
 
-  absl::Status Step(absl::Span<const RunItem> items,
-                    absl::Span<const std::pair<int32_t, int32_t>> block_copies,
+  absl::Status Step(absl::Span<const RunItem> items, const CacheCopies& copies,
                     const CacheLayout& cache);
 
   // Swaps if every rank can. The inner status is OK, or the first rank that cannot, and why; the

@@ -28,6 +28,10 @@ bool IsBlock(int32_t block, const CacheLayout& cache) {
   return block >= 0 && block < cache.num_blocks;
 }
 
+bool IsState(int32_t state, const CacheLayout& cache) {
+  return state >= 0 && state < cache.num_states;
+}
+
 // Whether the table has a block wherever the step reads or writes.
 bool HoldsTokens(const v1::SequenceStep& step, const CacheLayout& cache) {
   const auto groups = static_cast<int64_t>(cache.windows.size());
@@ -66,11 +70,11 @@ void WriteImages(const RunItem& item, v1::SequenceStep& step) {
 }  // namespace
 
 CacheLayout LayoutOf(const model::PagedKvCache& cache) {
-  return {cache.options().num_blocks, cache.options().block_size, cache.groups().windows};
+  return {cache.options().num_blocks, cache.options().block_size, cache.groups().windows,
+          cache.states().count()};
 }
 
-void WriteStep(absl::Span<const RunItem> items,
-               absl::Span<const std::pair<int32_t, int32_t>> block_copies, const CacheLayout& cache,
+void WriteStep(absl::Span<const RunItem> items, const CacheCopies& copies, const CacheLayout& cache,
                v1::StepOrder& order) {
   for (const RunItem& item : items) {
     const Sequence& sequence = *item.sequence;
@@ -87,10 +91,15 @@ void WriteStep(absl::Span<const RunItem> items,
     step.set_scores(item.scores);
     if (item.scores) step.set_score_temperature(item.score_temperature);
     WriteImages(item, step);
+    if (cache.num_states > 0) step.set_state(sequence.state);
   }
-  for (const auto& [from, to] : block_copies) {
+  for (const auto& [from, to] : copies.blocks) {
     order.add_block_copies(from);
     order.add_block_copies(to);
+  }
+  for (const auto& [from, to] : copies.states) {
+    order.add_state_copies(from);
+    order.add_state_copies(to);
   }
 }
 
@@ -135,6 +144,7 @@ absl::Status StepMirror::Read(const v1::StepOrder& order, const CacheLayout& cac
                               const RowLayout& rows) {
   items_.clear();
   block_copies_.clear();
+  state_copies_.clear();
   sequences_.resize(std::max<size_t>(sequences_.size(), order.sequences_size()));
   places_.resize(sequences_.size());
   for (int i = 0; i < order.sequences_size(); ++i) {
@@ -145,6 +155,9 @@ absl::Status StepMirror::Read(const v1::StepOrder& order, const CacheLayout& cac
       return Wrong(i, "its token counts do not add up");
     }
     if (!HoldsTokens(step, cache)) return Wrong(i, "its blocks cannot hold its tokens");
+    if (cache.num_states > 0 && !IsState(step.state(), cache)) {
+      return Wrong(i, "its state does not exist");
+    }
     Sequence& sequence = sequences_[i];
     sequence.num_computed = step.num_computed();
     // The order holds only what the step reads; earlier tokens are arbitrary.
@@ -152,6 +165,7 @@ absl::Status StepMirror::Read(const v1::StepOrder& order, const CacheLayout& cac
     std::copy(step.token_ids().begin(), step.token_ids().end(),
               sequence.tokens.begin() + step.num_computed());
     sequence.blocks.assign(step.blocks().begin(), step.blocks().end());
+    sequence.state = cache.num_states > 0 ? step.state() : -1;
     RunItem item{.sequence = &sequence, .num_tokens = step.num_tokens()};
     item.samples = step.samples();
     item.scores = step.scores();
@@ -164,6 +178,12 @@ absl::Status StepMirror::Read(const v1::StepOrder& order, const CacheLayout& cac
       return absl::InternalError("step order: it copies a block that does not exist");
     }
     block_copies_.emplace_back(order.block_copies(i), order.block_copies(i + 1));
+  }
+  for (int i = 0; i + 1 < order.state_copies_size(); i += 2) {
+    if (!IsState(order.state_copies(i), cache) || !IsState(order.state_copies(i + 1), cache)) {
+      return absl::InternalError("step order: it copies a state that does not exist");
+    }
+    state_copies_.emplace_back(order.state_copies(i), order.state_copies(i + 1));
   }
   return absl::OkStatus();
 }

@@ -20,6 +20,7 @@ struct CacheLayout {
   int64_t num_blocks = 0;
   int64_t block_size = 0;             // tokens per block
   absl::Span<const int64_t> windows;  // of the cache groups (common/model/cache_groups.h)
+  int64_t num_states = 0;             // of linear attention
 };
 
 // The rows of images, as every rank has them.
@@ -32,8 +33,7 @@ struct RowLayout {
 CacheLayout LayoutOf(const model::PagedKvCache& cache);
 
 // Writes what the runner must compute to `order`.
-void WriteStep(absl::Span<const RunItem> items,
-               absl::Span<const std::pair<int32_t, int32_t>> block_copies, const CacheLayout& cache,
+void WriteStep(absl::Span<const RunItem> items, const CacheCopies& copies, const CacheLayout& cache,
                v1::StepOrder& order);
 
 // A step as read on another rank: WriteStep()'s arguments, as far as the runner needs them.
@@ -45,7 +45,7 @@ class StepMirror {
                     const RowLayout& rows = {});
 
   absl::Span<const RunItem> items() const { return items_; }
-  absl::Span<const std::pair<int32_t, int32_t>> block_copies() const { return block_copies_; }
+  CacheCopies copies() const { return {block_copies_, state_copies_}; }
 
  private:
   // Gives the sequence its positions, and the item its rows.
@@ -56,6 +56,7 @@ class StepMirror {
   std::vector<model::ImagePlaces> places_;  // of those with images
   std::vector<RunItem> items_;
   std::vector<std::pair<int32_t, int32_t>> block_copies_;
+  std::vector<std::pair<int32_t, int32_t>> state_copies_;
 };
 
 }  // namespace tandem::rollout

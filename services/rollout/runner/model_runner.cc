@@ -46,15 +46,16 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Create(
   return runner;
 }
 
-absl::StatusOr<StepOutput> ModelRunner::Run(
-    const model::ParameterProvider& params, absl::Span<const RunItem> items,
-    absl::Span<const std::pair<int32_t, int32_t>> block_copies) {
+absl::StatusOr<StepOutput> ModelRunner::Run(const model::ParameterProvider& params,
+                                            absl::Span<const RunItem> items,
+                                            const CacheCopies& copies) {
   try {
     const std::shared_ptr<void> entered = forward_->Enter();
     const model::UseStepMemory use(&step_memory_);
     ASSIGN_OR_RETURN(const bool moved, cache_.TakeMemory());
     if (moved) forward_->Forget();
-    for (const auto& [from, to] : block_copies) cache_.CopyBlock(from, to);
+    for (const auto& [from, to] : copies.blocks) cache_.CopyBlock(from, to);
+    for (const auto& [from, to] : copies.states) cache_.CopyState(from, to);
     StepOutput out = RunUnchecked(params, items);
     // Weights may be written, and the arrays of this step, once it is over.
     forward_->Synchronize();
@@ -133,7 +134,8 @@ StepOutput ModelRunner::RunUnchecked(const model::ParameterProvider& params,
     sequences_.push_back({.first_token = row,
                           .num_tokens = item.num_tokens,
                           .context_length = sequence.num_computed + item.num_tokens,
-                          .blocks = sequence.blocks.data()});
+                          .blocks = sequence.blocks.data(),
+                          .state = sequence.state});
     scores = scores || item.scores;
     classifies = classifies || item.classifies;
     for (int64_t i = 0; i < item.num_tokens; ++i, ++row) {

@@ -43,6 +43,12 @@ struct RunItem {
                                  // model::RoutedLayout, on a CPU
 };
 
+// What to copy in the cache before a step, in this order; each (from, to).
+struct CacheCopies {
+  absl::Span<const std::pair<int32_t, int32_t>> blocks = {};
+  absl::Span<const std::pair<int32_t, int32_t>> states = {};  // of linear attention
+};
+
 struct StepOutput {
   // float32 [number of items with `samples`, vocab], in item order, on the runner's device;
   // undefined on tensor-parallel ranks other than the first.
@@ -68,12 +74,11 @@ class ModelRunner {
       const model::Transformer& model, const model::PagedKvCacheOptions& cache_options,
       const ForwardOptions& forward_options = {});
 
-  // Copies blocks, then computes, synchronously. RESOURCE_EXHAUSTED if the cache was released and a
+  // Copies, then computes, synchronously. RESOURCE_EXHAUSTED if the cache was released and a
   // GPU cannot allocate it again; INTERNAL, with LibTorch's message, if an operation throws; the
   // group's error if a collective fails. After an error the items' cache contents are undefined.
   absl::StatusOr<StepOutput> Run(const model::ParameterProvider& params,
-                                 absl::Span<const RunItem> items,
-                                 absl::Span<const std::pair<int32_t, int32_t>> block_copies);
+                                 absl::Span<const RunItem> items, const CacheCopies& copies);
 
   // Samples a token for each of `rows` from Run()'s output. `to_host`: also moves its logits to the
   // host. INTERNAL like Run().

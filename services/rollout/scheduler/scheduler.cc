@@ -8,6 +8,14 @@
 
 namespace tandem::rollout {
 
+Scheduler::Scheduler(const SchedulerOptions& options, BlockManager& blocks)
+    : options_(options), blocks_(blocks) {
+  // Taken from the back. Low ones go first, so that no more memory is touched than needed.
+  for (int64_t i = options.num_states - 1; i >= 0; --i) {
+    free_states_.push_back(static_cast<int32_t>(i));
+  }
+}
+
 void Scheduler::AddToClient(const Sequence& sequence) {
   const auto [at, is_new] = clients_.try_emplace(sequence.client);
   if (is_new) {
@@ -110,8 +118,9 @@ Scheduler::Admission Scheduler::AdmitSequence(Sequence* sequence, StepPlan& plan
   }
   const int64_t slots = NumSlots();
 
+  sequence->may_publish = !HasStates();
   PrefixMatch match;
-  if (sequence->may_use_cache) {
+  if (sequence->may_use_cache && !HasStates()) {
     // Compute at least one token: its logits are sampled.
     match = blocks_.MatchPrefix(sequence->tokens, sequence->num_tokens() - 1, sequence->hashes);
   }
@@ -130,7 +139,8 @@ Scheduler::Admission Scheduler::AdmitSequence(Sequence* sequence, StepPlan& plan
                                   [](int32_t block) { return block != model::kNoBlock; });
   const int64_t needed =
       blocks_.MaxBlocksAtOnce(sequence->num_tokens(), options_.max_num_batched_tokens) - held;
-  if (blocks_.num_free() < needed + reserve && !running_.empty()) {
+  const bool has_blocks = blocks_.num_free() >= needed + reserve || running_.empty();
+  if (!has_blocks || !TakeState(*sequence)) {
     ReleaseBlocks(sequence);
     return Admission::kNoRoom;
   }
@@ -139,9 +149,8 @@ Scheduler::Admission Scheduler::AdmitSequence(Sequence* sequence, StepPlan& plan
     ReleaseBlocks(sequence);
     return Admission::kPassedOver;
   }
-  if (sequence->may_use_cache) TakeTail(*sequence);
+  if (sequence->may_use_cache && !HasStates()) TakeTail(*sequence);
   if (sequence->num_sampled() == 0) sequence->num_cached = sequence->num_computed;
-  sequence->may_publish = true;
   stats_.num_cached_tokens += sequence->num_computed;
   Dequeue(sequence);
   running_.insert(sequence);
@@ -290,7 +299,7 @@ void Scheduler::ReleaseUnseenBlocks(Sequence& sequence) {
 
 void Scheduler::Fork(const Sequence& original, Sequence* copy) {
   AddToClient(*copy);
-  if (NumRunning(copy->arrival) >= MaxSequences(copy->arrival)) {
+  if (NumRunning(copy->arrival) >= MaxSequences(copy->arrival) || !TakeState(*copy)) {
     copy->num_cached = original.num_cached;
     Enqueue(copy);
     return;
@@ -338,6 +347,15 @@ void Scheduler::ReleaseBlocks(Sequence* sequence) {
   sequence->blocks.clear();
   sequence->num_computed = 0;
   sequence->num_hashed_blocks = 0;
+  if (sequence->state >= 0) free_states_.push_back(std::exchange(sequence->state, -1));
+}
+
+bool Scheduler::TakeState(Sequence& sequence) {
+  if (!HasStates()) return true;
+  if (free_states_.empty()) return false;
+  sequence.state = free_states_.back();
+  free_states_.pop_back();
+  return true;
 }
 
 BlockHash Scheduler::HashSoFar(Sequence& sequence) const {

@@ -24,6 +24,9 @@ namespace tandem::rollout {
 struct SchedulerOptions {
   int64_t max_num_seqs = 256;             // sequences that decode together
   int64_t max_num_batched_tokens = 4096;  // tokens per step
+  // Of a model with linear attention (model::RecurrentStates), whose running sequences need one each;
+  // 0: another model.
+  int64_t num_states = 0;
 };
 
 struct PlannedSequence {
@@ -59,11 +62,13 @@ struct SchedulerStats {
 // prompt tokens, and a request runs at most request_share() sequences; sequences beyond that are
 // preempted for waiting ones.
 //
+// A state follows from all tokens before it, so sequences of a model with states neither read nor fill
+// the prefix cache; the samples of a prompt share its blocks.
+//
 // The caller owns the sequences, which must stay alive until removed. Owned by the engine thread.
 class Scheduler {
  public:
-  Scheduler(const SchedulerOptions& options, BlockManager& blocks)
-      : options_(options), blocks_(blocks) {}
+  Scheduler(const SchedulerOptions& options, BlockManager& blocks);
 
   // Returns how many leading tokens of a sequence with images may be computed: those before the first
   // image that is not encoded. Called when the sequence would be planned but for that, in the order in
@@ -82,7 +87,8 @@ class Scheduler {
   void Complete(const StepPlan& plan);
 
   // Adds `copy`, an equal sequence without blocks. It shares the blocks of `original` and runs, or
-  // waits if its request is at its limit.
+  // waits if its request is at its limit. If it runs and has a state, the caller copies that of
+  // `original` to it before the next step.
   void Fork(const Sequence& original, Sequence* copy);
 
   // Frees the sequence's blocks at once. No effect on an unknown sequence.
@@ -152,6 +158,9 @@ class Scheduler {
   BlockHash HashSoFar(Sequence& sequence) const;
   // Releases the blocks that no later token of the sequence sees.
   void ReleaseUnseenBlocks(Sequence& sequence);
+  bool HasStates() const { return options_.num_states > 0; }
+  // Gives the sequence a state, if the model has them. False if none is free.
+  bool TakeState(Sequence& sequence);
   std::optional<BlockHash> NextBlockHash(Sequence& sequence) const;
   int64_t NumSlots() const;
   // Pending tokens that may be computed now.
@@ -167,6 +176,7 @@ class Scheduler {
   // Blocks that a sequence of this step fills. Another sequence with the same prefix waits one step
   // and shares them.
   std::set<BlockHash> filling_;
+  std::vector<int32_t> free_states_;
   SchedulerStats stats_;
   NumReady num_ready_;
   // Reused, so a step allocates nothing.

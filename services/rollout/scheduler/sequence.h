@@ -40,6 +40,8 @@ struct Sequence {
   // The block table (common/model/cache_groups.h) of tokens 0 .. num_computed - 1, and of those
   // being computed.
   std::vector<int32_t> blocks;
+  // Its place in model::RecurrentStates while it runs; -1: none.
+  int32_t state = -1;
   // Leading block positions found in the prefix cache or published to it.
   int64_t num_hashed_blocks = 0;
   BlockHashes hashes;

@@ -138,6 +138,7 @@ absl::StatusOr<std::unique_ptr<ShardedModel>> ShardedModel::Create(ShardedModelO
   RETURN_IF_ERROR(model::CheckTensorParallel(options.spec, shape.tp));
   RETURN_IF_ERROR(model::CheckSequenceParallel(options.spec, shape.tp, shape.sequence));
   RETURN_IF_ERROR(model::CheckExpertParallel(options.spec, options.unit_limits, shape.ep));
+  RETURN_IF_ERROR(model::CheckTrainerDevice(options.spec, !options.device.is_cpu()));
   if (options.replays_routing) {
     RETURN_IF_ERROR(model::RoutedLayout::Of(options.spec).status());
   }
@@ -492,10 +493,11 @@ ShardedTransformer::Pass ShardedTransformer::MakePass(const PackedBatch& batch) 
 void ShardedTransformer::FillPass(const PackedBatch& batch, Pass& pass) const {
   comm::ProcessGroup& group = options_.mesh->sequence();
   // Computes common prefixes once if our kernels do the attention.
-  // Not for a model that rotates a prefix by the length of its whole sequence.
+  // Not for a model that rotates a prefix by the length of its whole sequence, nor for linear
+  // attention, whose state at a prefix's end would have to be kept.
   const bool by_length = RotatesByLength(transformer_.spec());
-  const bool shares =
-      SharesPrefixes(options_.device, group.size()) && !options_.eager_attention && !by_length;
+  const bool shares = SharesPrefixes(options_.device, group.size()) && !options_.eager_attention &&
+                      !by_length && !transformer_.spec().HasLinearAttention();
   PackedBatch whole = batch;
   // Prefixes that differ in nothing else are shared.
   if (!routed_layout_.has_value()) whole.routed_experts = at::Tensor();

@@ -77,6 +77,26 @@ TEST(CacheGroups, TheUnusedPlacesOfBlocksCountAsMemory) {
   EXPECT_EQ(ModelCacheElementsPerToken(spec, 1, /*on_gpu=*/false), full / 28 * 8 * 4);
 }
 
+TEST(CacheGroups, LayersWithLinearAttentionHaveNoBlocks) {
+  const CacheGroups groups = GroupLayers({kNoCache, 0, kNoCache, 0});
+  EXPECT_EQ(groups.layers_per_block, 2);
+  EXPECT_EQ(groups.num_groups(), 1);
+  EXPECT_EQ(groups.layers[1], (LayerCachePlace{0, 0}));
+  EXPECT_EQ(groups.layers[3], (LayerCachePlace{0, 1}));
+
+  ModelSpec spec;
+  LayerSpec layer;
+  layer.attention = {.num_heads = 4, .num_kv_heads = 2, .head_dim = 16};
+  spec.layers.assign(4, layer);
+  for (const int i : {0, 1, 2}) {
+    spec.layers[i].attention.delta = DeltaSpec{.num_key_heads = 2, .num_value_heads = 4};
+  }
+  for (const bool on_gpu : {false, true}) {
+    EXPECT_EQ(CacheWindows(spec, on_gpu), (std::vector<int64_t>{kNoCache, kNoCache, kNoCache, 0}));
+    EXPECT_EQ(ModelCacheElementsPerToken(spec, 1, on_gpu), 2 * (16 + 16));
+  }
+}
+
 TEST(CacheGroups, KeysAndValuesOfDifferentSizesCountAsTheyAre) {
   ModelSpec spec;
   LayerSpec layer;

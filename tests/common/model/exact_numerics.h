@@ -47,6 +47,8 @@ struct ExactShape {
   bool varied = false;                               // see tests/support/varied_layers.h
   int64_t v_head_dim = 0;                            // of all layers; 0: head_dim
   std::optional<LatentSpec> latent = std::nullopt;   // likewise
+  // Of the first layer. The other one then has a gate on attention's results.
+  std::optional<DeltaSpec> delta = std::nullopt;
 
   ModelSpec Spec() const {
     ModelSpec spec;
@@ -70,6 +72,8 @@ struct ExactShape {
     spec.layers.assign(2, layer);
     spec.layers.back().attention.window = window;
     spec.layers.back().experts = experts;
+    spec.layers.front().attention.delta = delta;
+    spec.layers.back().attention.output_gate = delta.has_value();
     if (varied) tandem::testing::VaryLayers(spec);
     // Pairs rotate in one of the shapes.
     if (latent.has_value()) {
@@ -161,6 +165,28 @@ inline const std::vector<ExactShape>& LatentShapes() {
             LatentSpec{.q_rank = 20, .kv_rank = 24, .rope_dim = 8, .bias = true}),
       shape("latent40_rope12_of44_values48_no_q_rank", 3, 3, 44, 48,
             LatentSpec{.kv_rank = 40, .rope_dim = 12}),
+  };
+  return shapes;
+}
+
+// Linear attention before full attention: heads that fill no register, groups of value heads, and a
+// convolution over one token. A rollout on a GPU has none.
+inline const std::vector<ExactShape>& LinearShapes() {
+  const auto shape = [](const char* name, const DeltaSpec& delta) {
+    ExactShape shape{name, 4, 2, 20, 48, 80, 131, false, true};
+    shape.delta = delta;
+    return shape;
+  };
+  static const std::vector<ExactShape> shapes = {
+      shape("linear2_of4_keys12_values20",
+            {.num_key_heads = 2, .num_value_heads = 4, .key_dim = 12, .value_dim = 20,
+             .kernel_size = 4}),
+      shape("linear3_keys33_values7",
+            {.num_key_heads = 3, .num_value_heads = 3, .key_dim = 33, .value_dim = 7,
+             .kernel_size = 3}),
+      shape("linear1_of2_keys64_values80",
+            {.num_key_heads = 1, .num_value_heads = 2, .key_dim = 64, .value_dim = 80,
+             .kernel_size = 1}),
   };
   return shapes;
 }
@@ -318,12 +344,14 @@ class ExactNumerics {
           state = State();
           ++restarts;
         }
-        if (state.computed == 0) ShareBlocks(cache, sequences, i, states);
+        const bool shares = !model_.spec().HasLinearAttention();
+        if (state.computed == 0 && shares) ShareBlocks(cache, sequences, i, states);
         const int64_t most = static_cast<int64_t>(sequences[i].size()) - state.computed;
         const int64_t count = Draw(0, 2) == 0 ? 1 : std::min(most, Draw(1, 90));
         take_blocks(state, (state.computed + count + block_size - 1) / block_size);
         batch.push_back(
-            {static_cast<int64_t>(ids.size()), count, state.computed + count, state.blocks.data()});
+            {static_cast<int64_t>(ids.size()), count, state.computed + count, state.blocks.data(),
+             static_cast<int32_t>(i)});
         members.push_back(i);
         for (int64_t t = state.computed; t < state.computed + count; ++t) {
           ids.push_back(sequences[i][t]);
@@ -425,7 +453,11 @@ class ExactNumerics {
     free_blocks_.resize(num_blocks);
     std::iota(free_blocks_.begin(), free_blocks_.end(), 0);
     std::shuffle(free_blocks_.begin(), free_blocks_.end(), random_);
-    const CacheSpec of_layer = CacheOf(model_.spec().layers.front().attention, {}, latents_);
+    const CacheSpec of_layer = CacheOf(model_.spec().full_attention(), {}, latents_);
+    RecurrentStateOptions states{.count = static_cast<int64_t>(sequences.size()), .dtype = dtype_};
+    for (const LayerSpec& layer : model_.spec().layers) {
+      states.layers.push_back(layer.attention.delta);
+    }
     auto cache = PagedKvCache::Create({.num_layers = model_.spec().num_layers(),
                                        .num_blocks = num_blocks,
                                        .block_size = block_size,
@@ -435,7 +467,8 @@ class ExactNumerics {
                                        .shared = of_layer.shared,
                                        .dtype = dtype_,
                                        .device = device_,
-                                       .windows = windows});
+                                       .windows = windows,
+                                       .states = states});
     EXPECT_OK(cache.status());
     for (int64_t layer = 0; layer < model_.spec().num_layers(); ++layer) {
       for (const at::Tensor& t : {cache->keys(layer), cache->values(layer)}) {

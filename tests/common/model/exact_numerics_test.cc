@@ -31,6 +31,8 @@ INSTANTIATE_TEST_SUITE_P(Experts, ExactNumericsTest,
                          ::testing::ValuesIn(ExactCases(ExpertShapes())), ExactCaseName);
 INSTANTIATE_TEST_SUITE_P(Latents, ExactNumericsTest,
                          ::testing::ValuesIn(ExactCases(LatentShapes())), ExactCaseName);
+INSTANTIATE_TEST_SUITE_P(Linear, ExactNumericsTest, ::testing::ValuesIn(ExactCases(LinearShapes())),
+                         ExactCaseName);
 INSTANTIATE_TEST_SUITE_P(Layers, ExactNumericsTest, ::testing::ValuesIn(ExactCases(VariedShapes())),
                          ExactCaseName);
 
@@ -53,6 +55,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, ExactBatchTest,
                                            ExactCase{ExactShapes()[1], at::kBFloat16, 1},
                                            ExactCase{ExactShapes()[3], at::kBFloat16, 2},
                                            ExactCase{LatentShapes()[1], at::kBFloat16, 2},
+                                           ExactCase{LinearShapes()[0], at::kBFloat16, 2},
                                            ExactCase{ExpertShapes()[0], at::kFloat, 2},
                                            ExactCase{ExpertShapes()[1], at::kBFloat16, 2}),
                          ExactCaseName);

@@ -184,6 +184,15 @@ constexpr Expected kExpected[] = {
     {"qwen3_moe",
      "4/2x16 48; rms; qk_norm=head; experts 4x16 top2 softmax;; windows 0 0; ropes 0 0; "
      "theta=10000"},
+    {"qwen3_5",
+     "4/2x16 48; rms 1+w; qk_norm=head output_gate linear 2x8 4x12 kernel=4 in 0 1 2;;; windows 0 0 "
+     "0 0; ropes 0 0 0 0; theta=10000 dim=8"},
+    {"qwen3_5_moe",
+     "4/2x16 16; rms 1+w; qk_norm=head output_gate linear 2x8 4x12 kernel=4 in 0 1 2; experts 4x16 "
+     "top2 softmax normalized shared=24 gate;; windows 0 0 0 0; ropes 0 0 0 0; theta=10000 dim=4"},
+    {"qwen3_next",
+     "4/2x16 48; rms 1+w; qk_norm=head output_gate linear 2x8 4x12 kernel=4 in 0 1 2; experts 4x16 "
+     "top2 softmax normalized shared=24 gate;; windows 0 0 0 0; ropes 0 0 0 0; theta=10000 dim=4"},
     {"seed_oss", "4/2x8 48; rms; qkv_bias;;; windows 0 0; ropes 0 0; theta=10000"},
     {"smollm3", "4/2x8 48; rms;;; tied; windows 0 0 0 0; ropes 0 0 0 -1; theta=2e+06"},
     {"stablelm",

@@ -108,6 +108,17 @@ std::string Describe(const ModelSpec& spec) {
   Say(text, "cap", attention.softcap, 0.0);
   Say(text, "alibi", attention.alibi_scale, 0.0);
   Say(text, "sinks", attention.sinks);
+  Say(text, "output_gate", attention.output_gate);
+  if (attention.delta) {
+    const DeltaSpec& delta = *attention.delta;
+    absl::StrAppend(&text, " linear ", delta.num_key_heads, "x", delta.key_dim, " ",
+                    delta.num_value_heads, "x", delta.value_dim, " kernel=", delta.kernel_size);
+    Say(text, "eps", delta.norm_eps, 1e-6);
+    text += " in";
+    for (size_t i = 0; i < spec.layers.size(); ++i) {
+      if (spec.layers[i].attention.delta) absl::StrAppend(&text, " ", i);
+    }
+  }
   if (attention.query_position_scale) {
     Say(text, "beta", attention.query_position_scale->beta, 0.0);
   }

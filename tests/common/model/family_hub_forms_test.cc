@@ -213,6 +213,11 @@ const std::vector<HubForm>& HubForms() {
         {"use_qk_norm", true},
         {"qk_norm_type", "per_layer"},
         {"scoring_func", "sigmoid"}}},
+      {"qwen3_next",
+       {"rope_parameters", "layer_types"},
+       {{"rope_theta", 10000.0}, {"full_attention_interval", 4}, {"partial_rotary_factor", 0.25}}},
+      {"qwen3_5", {"layer_types", "linear_conv_kernel_dim"}, {{"full_attention_interval", 4}}},
+      {"qwen3_5_moe", {"rope_parameters", "layer_types"}, {{"rope_theta", 10000.0}}},
   };
   return *forms;
 }

@@ -125,6 +125,37 @@ TEST(Families, HeadsOfLatentAttentionHaveKeysOfTheirOwn) {
               StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("partial_rotary_factor")));
 }
 
+TEST(Families, LinearAttentionStandsBesideFullAttention) {
+  const json written = FamilyConfigs()["qwen3_next"]["config"];
+  const auto expect_error = [&](const char* key, const json& value, absl::StatusCode code,
+                                const char* text) {
+    json config = written;
+    config[key] = value;
+    EXPECT_THAT(ParseFamily(config), StatusIs(code, AllOf(HasSubstr(key), HasSubstr(text))));
+  };
+  constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+  const json linear = "linear_attention";
+  expect_error("layer_types", {linear, linear, linear, linear}, kInvalid, "full_attention");
+  expect_error("layer_types", {linear, "full_attention"}, kInvalid, "num_hidden_layers");
+  expect_error("layer_types", {linear, linear, linear, "sliding_attention"},
+               absl::StatusCode::kUnimplemented, "linear_attention, full_attention");
+  expect_error("linear_num_value_heads", 3, kInvalid, "a multiple of \"linear_num_key_heads\", 2");
+  expect_error("linear_conv_kernel_dim", 1000, kInvalid, "64");
+  expect_error("hidden_act", "gelu", absl::StatusCode::kUnimplemented, "silu");
+
+  json older = written;
+  older.erase("layer_types");
+  older["full_attention_interval"] = 5;
+  EXPECT_THAT(ParseFamily(older),
+              StatusIs(kInvalid, AllOf(HasSubstr("full_attention_interval"),
+                                       HasSubstr("a layer has full attention"))));
+  // A family without it.
+  json qwen3 = FamilyConfigs()["qwen3"]["config"];
+  qwen3["layer_types"] = {linear, "full_attention"};
+  EXPECT_THAT(ParseFamily(qwen3),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("linear_attention")));
+}
+
 TEST(Families, NullHeadsAreTheQueryHeads) {
   json config = FamilyConfigs()["mistral"]["config"];
   config["num_key_value_heads"] = nullptr;

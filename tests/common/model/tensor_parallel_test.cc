@@ -44,6 +44,16 @@ ModelSpec LlamaSpec() {
   return spec;
 }
 
+// Linear attention with 3 key heads, then full attention with a gate.
+ModelSpec LinearSpec() {
+  ModelSpec spec = LlamaSpec();
+  spec.architecture = "Qwen3NextForCausalLM";
+  spec.layers.front().attention.delta = DeltaSpec{
+      .num_key_heads = 3, .num_value_heads = 6, .key_dim = 8, .value_dim = 5, .kernel_size = 4};
+  spec.layers.back().attention.output_gate = true;
+  return spec;
+}
+
 ModelSpec Qwen2Spec() {
   ModelSpec spec = LlamaSpec();
   spec.architecture = "Qwen2ForCausalLM";
@@ -334,6 +344,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"LatentThree", LatentModelSpec(9), 3},
                       Case{"LatentWithoutThatOfQueriesTwo", LatentModelSpec(0), 2},
                       Case{"ExpertsWithBiasesTwo", ExpertsWithBiasesSpec(), 2},
+                      Case{"LinearTwo", LinearSpec(), 2}, Case{"LinearThree", LinearSpec(), 3},
                       Case{"VariedTwo", VariedSpec(), 2}, Case{"VariedThree", VariedSpec(), 3}),
     [](const ::testing::TestParamInfo<Case>& info) { return info.param.name; });
 
@@ -382,6 +393,29 @@ TEST(RolloutDeviceCheck, RefusesLatentAttentionAndValuesOfAnotherSizeOnAGpu) {
   EXPECT_THAT(CheckRolloutDevice(spec, "cuda"),
               tandem::testing::StatusIs(absl::StatusCode::kUnimplemented,
                                         HasSubstr("values of 6 elements and keys of 10")));
+}
+
+TEST(TensorParallelCheck, RefusesMoreRanksThanKeyHeadsOfLinearAttention) {
+  EXPECT_OK(CheckTensorParallel(LinearSpec(), 3));
+  EXPECT_THAT(CheckTensorParallel(LinearSpec(), 4, KvHeadCopies::kAllowed),
+              tandem::testing::StatusIs(
+                  absl::StatusCode::kInvalidArgument,
+                  AllOf(HasSubstr("4 ranks"), HasSubstr("3 key heads of linear attention"))));
+}
+
+TEST(ParallelFit, RefusesLinearAttentionOfSharedSequencesAndOnAGpu) {
+  EXPECT_OK(CheckTrainerDevice(LlamaSpec(), /*on_gpu=*/true));
+  const ModelSpec spec = LinearSpec();
+  EXPECT_OK(CheckSequenceParallel(spec, 1, 1));
+  EXPECT_OK(CheckTrainerDevice(spec, /*on_gpu=*/false));
+  EXPECT_OK(CheckRolloutDevice(spec, "auto"));
+  const absl::Status refusals[] = {CheckSequenceParallel(spec, 1, 2),
+                                   CheckTrainerDevice(spec, /*on_gpu=*/true),
+                                   CheckRolloutDevice(spec, "cuda")};
+  for (const absl::Status& refusal : refusals) {
+    EXPECT_THAT(refusal, tandem::testing::StatusIs(absl::StatusCode::kUnimplemented,
+                                                   HasSubstr("the model has linear attention")));
+  }
 }
 
 TEST(RolloutDeviceCheck, TakesSlidingWindowsOnAGpu) {

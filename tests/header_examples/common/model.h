@@ -5,6 +5,7 @@
 #include <ATen/Parallel.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <optional>
 #include <vector>
 
 #include "common/io/read_file.h"
@@ -41,6 +42,12 @@ extern io::ModelFolder folder;
 namespace tandem::model::attention_plan_example {
 using namespace model_names;
 }  // namespace tandem::model::attention_plan_example
+
+namespace tandem::model::delta_attention_example {
+extern DeltaSpec spec;
+extern DeltaTensors tensors;
+extern at::Tensor cu_seqlens;
+}  // namespace tandem::model::delta_attention_example
 
 namespace tandem::model::device_attention_example {
 using namespace model_names;
@@ -168,6 +175,10 @@ extern PagedKvCacheOptions options;
 namespace tandem::model::processor_example {
 extern at::Device device;
 }  // namespace tandem::model::processor_example
+
+namespace tandem::model::recurrent_states_example {
+extern std::vector<std::optional<DeltaSpec>> deltas;
+}  // namespace tandem::model::recurrent_states_example
 
 namespace tandem::model::recomputation_example {
 using namespace model_names;

@@ -158,6 +158,15 @@ StepCost DecodeCost(const model::ModelSpec& spec, int64_t element_bytes, int64_t
   double read = static_cast<double>(spec.num_parameters() - looked_up);
   double keys = 0, scores = 0;
   for (const model::LayerSpec& layer : spec.layers) {
+    if (layer.experts.has_value()) read -= UnreachedElements(*layer.experts, spec, rows);
+    if (layer.attention.delta.has_value()) {
+      // A state in float32, which is read and written, whatever the context.
+      const model::DeltaSpec& delta = *layer.attention.delta;
+      const auto state = static_cast<double>(delta.value_size() * delta.key_dim);
+      keys += 2.0 * state * rows * 4.0 / static_cast<double>(element_bytes);
+      scores += 6.0 * state * rows;
+      continue;
+    }
     const auto window = static_cast<double>(layer.attention.window);
     const double seen = window > 0 ? std::min(context, window) : context;
     const model::AttentionSpec& attention = layer.attention;
@@ -166,7 +175,6 @@ StepCost DecodeCost(const model::ModelSpec& spec, int64_t element_bytes, int64_t
     const int64_t of_head = cache.head_dim + cache.v_head_dim;
     keys += static_cast<double>(cached) * seen * rows;
     scores += 2.0 * static_cast<double>(attention.num_heads * of_head) * seen * rows;
-    if (layer.experts.has_value()) read -= UnreachedElements(*layer.experts, spec, rows);
   }
   return {(read + keys) * static_cast<double>(element_bytes), 2.0 * multiplied * rows + scores};
 }

@@ -16,7 +16,8 @@
 namespace tandem::plan {
 namespace {
 
-// Whether every rank of a tensor-parallel group would have the same number of key-value heads.
+// Whether every rank of a tensor-parallel group would have the same number of key-value heads, and of
+// key heads of linear attention.
 // Muon updates whole matrices, which tensor parallelism splits.
 bool UsesMuon(const config::v1::RunConfig& config) {
   return config.actor().optim().name() == config::v1::OPTIMIZER_NAME_MUON ||
@@ -25,7 +26,9 @@ bool UsesMuon(const config::v1::RunConfig& config) {
 
 bool DividesHeads(const model::ModelSpec& spec, int tp) {
   return std::all_of(spec.layers.begin(), spec.layers.end(), [tp](const model::LayerSpec& layer) {
-    return layer.attention.num_kv_heads % tp == 0;
+    const std::optional<model::DeltaSpec>& delta = layer.attention.delta;
+    return layer.attention.num_kv_heads % tp == 0 &&
+           (!delta.has_value() || delta->num_key_heads % tp == 0);
   });
 }
 

@@ -232,6 +232,38 @@ CountedOps::Heads CountedOps::Rotate(const Tensor& qkv, const model::AttentionPa
   return out;
 }
 
+CountedTensor CountedOps::Gate(const Tensor& attended, const Tensor& gate) {
+  // The plain operations widen both, and keep the sigmoid.
+  const bool plain = batch_.kernels != setup::Kernels::kCpu;
+  const Tensor wide = New(plain ? 3 * attended.bytes() / batch_.element_bytes * kFloat : 0);
+  const Tensor out = New(attended.bytes());
+  Recompute(out);
+  Record([this, attended, gate, wide, gradient = out.gradient()] {
+    const Size grad = gradient->Take();
+    attended.gradient()->Give(Take(attended.bytes()));
+    gate.gradient()->Give(Take(gate.bytes()));
+  });
+  return out;
+}
+
+CountedTensor CountedOps::AttendLinearly(const Tensor& projected,
+                                         const model::DeltaParameters& at) {
+  const model::DeltaSpec spec = model::PartOf(*attention_.delta, table_.tensor_parallel());
+  // Each sequence has sums of its own for the gradients of parameters.
+  const int64_t sums = batch_.sequences * (spec.convolved_size() * spec.kernel_size +
+                                           2 * spec.num_value_heads + spec.value_size());
+  const Tensor out = New(batch_.Bytes(spec.value_size()));
+  Record([this, projected, sums, at, gradient = out.gradient()] {
+    const Size grad = gradient->Take();
+    projected.gradient()->Give(Take(projected.bytes()));
+    const Size parts = Take(sums * kFloat);
+    for (const int parameter : {at.convolution_weight, at.a_log, at.dt_bias, at.norm.weight}) {
+      AddMatrixGradient(parameter);
+    }
+  });
+  return out;
+}
+
 CountedTensor CountedOps::Replicated(const Tensor& x, int weight, int bias) {
   return Linear(x, weight, bias);
 }

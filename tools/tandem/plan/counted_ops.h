@@ -4,7 +4,7 @@
 //
 // The facts about an operation are those of its code: norm.cc saves the sum and a row's moments;
 // linear.cc its input; rotary.cc the projection if q and k are normed; packed_attention.cc q, k, v,
-// its result and log-sum-exp; activation.cc its input. A GPU uses the plain operations of eager_ops.cc,
+// its result and log-sum-exp; delta_attention.cc the projection; activation.cc its input. A GPU uses the plain operations of eager_ops.cc,
 // which compute in float32 and save more.
 //
 // Experts: a token has top_k rows whatever the router chooses, so the sizes of all tensors are
@@ -97,6 +97,8 @@ class CountedOps {
   Tensor ColumnParallel(const Tensor& x, int weight, int bias, const char* tag);
   Tensor RowParallel(const Tensor& x, int weight, int bias, const char* tag);
   Tensor Attend(const Tensor& qkv, const model::AttentionParameters& at);
+  Tensor Gate(const Tensor& attended, const Tensor& gate);
+  Tensor AttendLinearly(const Tensor& projected, const model::DeltaParameters& at);
   Tensor Replicated(const Tensor& x, int weight, int bias);
   Tensor Columns(const Tensor& x, int64_t begin, int64_t size);
   Tensor AttendLatent(const Tensor& q, const Tensor& shared, const Tensor& kv);

@@ -76,6 +76,7 @@ std::string RolloutTable(const RunPlan& plan) {
   text += Row("weights, twice", plan.rollout.weights, whole);
   if (plan.rollout.packed > 0) text += Row("packed weights", plan.rollout.packed, whole);
   text += Row("KV cache", plan.rollout.kv_cache, whole);
+  if (plan.rollout.states > 0) text += Row("recurrent states", plan.rollout.states, whole);
   text += Row("transfer", plan.rollout.transfer, whole);
   text += Row("temporaries", plan.rollout.temporaries, whole);
   text += Row("together", plan.rollout.total(), whole);
@@ -195,6 +196,7 @@ nlohmann::json PlanToJson(const RunPlan& plan) {
                              {"total", plan.rollout.total()},
                              {"available_bytes", plan.budget.rollout_bytes},
                              {"sequences", plan.rollout.sequences}};
+    if (plan.rollout.states > 0) out["rollout_memory"]["states"] = plan.rollout.states;
   }
   return out;
 }

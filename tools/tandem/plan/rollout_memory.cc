@@ -6,6 +6,7 @@
 #include "common/config/summary.h"
 #include "common/model/cache_groups.h"
 #include "common/model/gpu_memory.h"
+#include "common/model/kernels/delta_rule.h"
 #include "common/model/parameter_table.h"
 
 namespace tandem::plan {
@@ -36,9 +37,12 @@ int64_t SequencesInCache(const config::v1::RunConfig& config, const model::Model
 
 // Elements per token that attention holds beside its input and its result.
 int64_t AttentionRow(const model::AttentionSpec& spec, int64_t tp) {
+  if (spec.delta.has_value()) return (spec.delta->projected_size() + spec.delta->value_size()) / tp;
   const int64_t of_heads =
       spec.q_size() + spec.attended_size() + spec.kv_size() + spec.v_size();  // on all ranks
-  if (!spec.latent.has_value()) return of_heads / tp;
+  if (!spec.latent.has_value()) {
+    return (of_heads + (spec.output_gate ? 2 * spec.attended_size() : 0)) / tp;
+  }
   // Projections before their heads are joined, and the latents, which every rank makes.
   // Without keys and values there are queries and sums as long as latents.
   const int64_t projections =
@@ -69,6 +73,19 @@ int64_t FeedForwardRow(const model::ParameterTable& table, int64_t layer, int64_
   const int64_t of_shared =
       experts.shared.has_value() ? in_and_out + dense(*experts.shared) : int64_t{0};
   return table.spec().layers[layer].experts->routing.top_k * of_expert + of_shared;
+}
+
+// What linear attention keeps of `sequences` sequences (common/model/recurrent_states.h).
+int64_t StateBytes(const model::ModelSpec& spec, int64_t sequences, int64_t element) {
+  int64_t bytes = 0;
+  for (const model::LayerSpec& layer : spec.layers) {
+    if (!layer.attention.delta.has_value()) continue;
+    const model::DeltaSpec& delta = *layer.attention.delta;
+    const int64_t padded = model::kernels::RoundUp(delta.value_dim, model::kernels::kDeltaPadding);
+    bytes += delta.num_value_heads * delta.key_dim * padded * 4 +
+             (delta.kernel_size - 1) * delta.convolved_size() * element;
+  }
+  return bytes * sequences;
 }
 
 // `memory`: the rest of the rank's.
@@ -115,6 +132,7 @@ RolloutMemory PredictRolloutMemory(const config::v1::RunConfig& config,
   }
   row += 4 * spec.hidden_size;
   memory.temporaries = tokens * row * element + sequences * spec.vocab_size * 4;
+  memory.states = StateBytes(spec, rollout.max_num_seqs(), element) / tp;
   memory.kv_cache = CacheBytes(rollout, hardware, memory);
   memory.sequences = SequencesInCache(config, spec, memory.kv_cache, element, on_gpu);
   return memory;

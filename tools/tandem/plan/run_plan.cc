@@ -1,5 +1,7 @@
 #include "tools/tandem/plan/run_plan.h"
 
+#include <algorithm>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -34,10 +36,24 @@ absl::StatusOr<RunPlan> EvaluatePlan(const PlanRequest& request,
     return absl::InvalidArgumentError(
         WithPlace(request.places, absl::StrCat(problem.key, ": ", problem.problem)));
   }
+  if (const absl::Status device = model::CheckTrainerDevice(request.spec, request.hardware.is_gpu);
+      !device.ok()) {
+    return absl::Status(device.code(), WithPlace(request.places, std::string(device.message())));
+  }
   if (request.with_rollouts) {
     const absl::Status device = model::CheckRolloutDevice(request.spec, config.rollout().device());
     if (!device.ok()) {
       return absl::Status(device.code(), WithPlace(request.places, std::string(device.message())));
+    }
+    const auto ranks =
+        std::max<int>(1, static_cast<int>(config.rollout().tensor_model_parallel_size()));
+    const absl::Status split =
+        model::CheckTensorParallel(request.spec, ranks, model::KvHeadCopies::kAllowed);
+    if (!split.ok()) {
+      return absl::Status(
+          split.code(),
+          WithPlace(request.places,
+                    absl::StrCat("rollout.tensor_model_parallel_size: ", split.message())));
     }
   }
   plan.setup = setup::SetupOf(config, request.spec, plan.mesh,

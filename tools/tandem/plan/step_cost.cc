@@ -20,6 +20,12 @@ double MeanKeys(double length, int64_t window) {
 double FlopsPerToken(const model::ModelSpec& spec, double active, int64_t length) {
   double attention = 0;
   for (const model::LayerSpec& layer : spec.layers) {
+    if (layer.attention.delta.has_value()) {
+      // A token reads, corrects and reads a head's state.
+      const model::DeltaSpec& delta = *layer.attention.delta;
+      attention += 18.0 * static_cast<double>(delta.value_size() * delta.key_dim);
+      continue;
+    }
     attention += 6.0 *
                  static_cast<double>(layer.attention.q_size() + layer.attention.attended_size()) *
                  MeanKeys(static_cast<double>(length), layer.attention.window);

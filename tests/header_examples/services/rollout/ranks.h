@@ -2,7 +2,6 @@
 #ifndef TANDEM_TESTS_HEADER_EXAMPLES_SERVICES_ROLLOUT_RANKS_H_
 #define TANDEM_TESTS_HEADER_EXAMPLES_SERVICES_ROLLOUT_RANKS_H_
 
-#include <utility>
 #include <vector>
 
 namespace tandem::rollout::rank_follower_example {
@@ -24,7 +23,7 @@ extern absl::Status can_i;
 namespace tandem::rollout::rank_leader_example {
 extern RankLeader& leader;
 extern std::vector<RunItem> items;
-extern std::vector<std::pair<int32_t, int32_t>> copies;
+extern CacheCopies copies;
 extern model::PagedKvCache& cache;
 extern int64_t version;
 inline constexpr header_examples::AnyFunction Swap;

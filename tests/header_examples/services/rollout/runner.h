@@ -2,7 +2,6 @@
 #ifndef TANDEM_TESTS_HEADER_EXAMPLES_SERVICES_ROLLOUT_RUNNER_H_
 #define TANDEM_TESTS_HEADER_EXAMPLES_SERVICES_ROLLOUT_RUNNER_H_
 
-#include <utility>
 #include <vector>
 
 namespace tandem::rollout::forward_pass_example {
@@ -18,7 +17,7 @@ extern model::Transformer model;
 extern model::PagedKvCacheOptions cache_options;
 extern Sequence sequence;
 extern model::ParameterProvider& arena;
-extern std::vector<std::pair<int32_t, int32_t>> copies;
+extern CacheCopies copies;
 }  // namespace tandem::rollout::model_runner_example
 
 #endif  // TANDEM_TESTS_HEADER_EXAMPLES_SERVICES_ROLLOUT_RUNNER_H_

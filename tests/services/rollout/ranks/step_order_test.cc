@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <utility>
 
 #include "tests/support/status_matchers.h"
 
@@ -12,6 +13,8 @@ namespace {
 
 constexpr int64_t kOneGroup[] = {0};
 constexpr CacheLayout kCache{.num_blocks = 10, .block_size = 16, .windows = kOneGroup};
+constexpr std::pair<int32_t, int32_t> kBlockCopies[] = {{7, 8}};
+constexpr std::pair<int32_t, int32_t> kStateCopies[] = {{2, 0}};
 
 Sequence MakeSequence(int64_t num_tokens, int64_t num_computed, std::vector<int32_t> blocks) {
   Sequence sequence;
@@ -28,7 +31,7 @@ TEST(StepOrderTest, TheMirrorHasWhatTheStepReads) {
       {.sequence = &decodes, .num_tokens = 1, .samples = true},
       {.sequence = &scored, .num_tokens = 6, .scores = true, .score_temperature = 0.5}};
   v1::StepOrder order;
-  WriteStep(items, {{{7, 8}}}, kCache, order);
+  WriteStep(items, {.blocks = kBlockCopies}, kCache, order);
 
   StepMirror mirror;
   ASSERT_OK(mirror.Read(order, kCache));
@@ -49,7 +52,28 @@ TEST(StepOrderTest, TheMirrorHasWhatTheStepReads) {
   }
   // Not the block that the step does not reach.
   EXPECT_EQ(mirror.items()[0].sequence->blocks, (std::vector<int32_t>{3, 1}));
-  EXPECT_EQ(mirror.block_copies()[0], std::pair(7, 8));
+  EXPECT_EQ(mirror.copies().blocks[0], std::pair(7, 8));
+  EXPECT_TRUE(mirror.copies().states.empty());
+}
+
+TEST(StepOrderTest, TheMirrorHasTheStatesOfAModelThatHasThem) {
+  CacheLayout cache = kCache;
+  cache.num_states = 3;
+  Sequence sequence = MakeSequence(20, 19, {3, 1});
+  sequence.state = 2;
+  v1::StepOrder order;
+  WriteStep({{{.sequence = &sequence, .num_tokens = 1}}}, {.states = kStateCopies}, cache, order);
+  StepMirror mirror;
+  ASSERT_OK(mirror.Read(order, cache));
+  EXPECT_EQ(mirror.items()[0].sequence->state, 2);
+  ASSERT_EQ(mirror.copies().states.size(), 1u);
+  EXPECT_EQ(mirror.copies().states[0], std::pair(2, 0));
+
+  v1::StepOrder without = order;
+  without.mutable_sequences(0)->set_state(3);
+  EXPECT_EQ(mirror.Read(without, cache).code(), absl::StatusCode::kInternal);
+  order.set_state_copies(0, -1);
+  EXPECT_EQ(mirror.Read(order, cache).code(), absl::StatusCode::kInternal);
 }
 
 TEST(StepOrderTest, TheMirrorHasTheRowsOfImages) {
@@ -109,7 +133,8 @@ TEST(StepOrderTest, RefusesWhatDoesNotHoldTogether) {
   const Sequence sequence = MakeSequence(20, 19, {3, 1});
   for (size_t i = 0; i < std::size(spoils); ++i) {
     v1::StepOrder order;
-    WriteStep({{{.sequence = &sequence, .num_tokens = 1}}}, {{{7, 8}}}, kCache, order);
+    WriteStep({{{.sequence = &sequence, .num_tokens = 1}}}, {.blocks = kBlockCopies}, kCache,
+              order);
     StepMirror mirror;
     ASSERT_OK(mirror.Read(order, kCache));
     spoils[i](order);

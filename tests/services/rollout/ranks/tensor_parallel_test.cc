@@ -39,6 +39,14 @@ model::ModelSpec Windowed(model::ModelSpec spec) {
   return spec;
 }
 
+// The first layer has linear attention, with 3 key heads.
+model::ModelSpec Linear(model::ModelSpec spec) {
+  spec.layers.front().attention.delta = model::DeltaSpec{
+      .num_key_heads = 3, .num_value_heads = 6, .key_dim = 10, .value_dim = 7, .kernel_size = 4};
+  spec.layers.back().attention.output_gate = true;
+  return spec;
+}
+
 struct Case {
   const char* name;
   model::ModelSpec spec;
@@ -137,6 +145,7 @@ INSTANTIATE_TEST_SUITE_P(Splits, TensorParallelTest,
                                            Case{"KvHeadsInCopies4", Spec(8, 2, 97), 4},
                                            Case{"KvHeadsInUnevenCopies5", Spec(10, 2, 97, 79), 5},
                                            Case{"SlidingWindow2", Windowed(Spec(6, 2, 97)), 2},
+                                           Case{"LinearAttention2", Linear(Spec(6, 2, 97)), 2},
                                            Case{"OneKvHead8", Spec(8, 1, 97), 8}),
                          [](const auto& info) { return info.param.name; });
 

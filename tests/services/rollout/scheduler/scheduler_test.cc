@@ -88,6 +88,17 @@ class SchedulerTest : public ::testing::Test {
     }
   }
 
+  // Every running sequence has a state of its own, and no other one has any.
+  void CheckStates(int64_t num_states) {
+    std::vector<int> times_taken(num_states);
+    for (const Sequence* s : scheduler_->running()) {
+      ASSERT_GE(s->state, 0);
+      ASSERT_LT(s->state, num_states);
+      EXPECT_EQ(++times_taken[s->state], 1) << "state " << s->state;
+    }
+    for (const Sequence* s : scheduler_->waiting()) EXPECT_EQ(s->state, -1);
+  }
+
   // What the cache holds of a token: it depends on the group and on all tokens so far.
   static BlockHash ContentOf(const Sequence& s, int64_t position, int64_t group) {
     return ChainHash({static_cast<uint64_t>(group), 0},
@@ -210,6 +221,45 @@ TEST_F(SchedulerTest, AForkSharesBlocksAndTheFirstWriterCopiesTheLastOne) {
   EXPECT_EQ(b->blocks, before);
   EXPECT_EQ(a->blocks[0], b->blocks[0]);
   EXPECT_NE(a->blocks[1], b->blocks[1]);
+}
+
+TEST_F(SchedulerTest, RunningSequencesHaveAStateEachAndPromptsAreNotShared) {
+  Start(100, {.max_num_seqs = 4, .num_states = 4});
+  Sequence* a = Add(10, /*first_token=*/5);
+  Sequence* b = Add(10, /*first_token=*/5);
+  EXPECT_THAT(Step(), ElementsAre(std::pair(a, 10), std::pair(b, 10)));
+  CheckStates(4);
+  const int32_t state = a->state;
+  scheduler_->Remove(a);
+  Sequence* c = Add(10, /*first_token=*/5);
+  EXPECT_THAT(Step(), ElementsAre(std::pair(b, 1), std::pair(c, 10)));
+  EXPECT_EQ(c->state, state);
+  EXPECT_EQ(c->num_cached, 0);
+  EXPECT_EQ(scheduler_->RecomputeAll(), 2);
+  CheckStates(4);
+  Step();
+  CheckStates(4);
+}
+
+TEST_F(SchedulerTest, AForkHasAStateOfItsOwnOrWaits) {
+  Start(100, {.max_num_seqs = 4, .num_states = 2});
+  Sequence* a = Add(6);
+  Step();
+  std::vector<Sequence*> copies;
+  for (int32_t i = 1; i < 3; ++i) {
+    Sequence* copy = copies.emplace_back(Make(6));
+    copy->arrival = a->arrival;
+    copy->index = i;
+    copy->tokens = a->tokens;
+    scheduler_->Fork(*a, copy);
+  }
+  CheckStates(2);
+  EXPECT_EQ(copies[0]->blocks, a->blocks);
+  EXPECT_TRUE(scheduler_->waiting().contains(copies[1]));
+  EXPECT_TRUE(copies[1]->blocks.empty());
+  scheduler_->Remove(a);
+  EXPECT_THAT(Step(), ElementsAre(std::pair(copies[0], 1), std::pair(copies[1], 7)));
+  CheckStates(2);
 }
 
 TEST_F(SchedulerTest, APromptThatIsKnownIsNotComputedAgain) {
@@ -537,7 +587,8 @@ TEST_F(SchedulerTest, EveryRequestEndsUnderAnyLoad) {
     std::mt19937 random(seed);
     sequences_.clear();
     const SchedulerOptions options{.max_num_seqs = 1 + seed % 7,
-                                   .max_num_batched_tokens = 1 + seed % 13};
+                                   .max_num_batched_tokens = 1 + seed % 13,
+                                   .num_states = seed % 2 == 0 ? 0 : 1 + seed % 7};
     const std::vector<int64_t>& windows = kWindows[seed % std::size(kWindows)];
     // A block more than the longest, of 28 tokens, needs alone.
     const int64_t num_blocks =
@@ -556,6 +607,7 @@ TEST_F(SchedulerTest, EveryRequestEndsUnderAnyLoad) {
     while (!open.empty()) {
       ASSERT_LT(++steps, 5000) << "seed " << seed;
       ASSERT_FALSE(Step().empty()) << "seed " << seed;
+      if (options.num_states > 0) CheckStates(options.num_states);
       std::erase_if(open, [&](Sequence* s) {
         if (s->num_sampled() < 8) return false;
         scheduler_->Remove(s);

@@ -29,27 +29,43 @@ struct Setting {
   bool checkpointing = false;
   at::ScalarType dtype = at::kFloat;
   int replicas = 1;
+  const char* golden = "golden";  // the model's folder
+  int expert_ranks = 1;
 };
 
-std::string GoldenFolder() {
+std::string GoldenFolder(const std::string& name) {
   const char* source = std::getenv("TANDEM_SOURCE");
-  return std::string(source != nullptr ? source : ".") + "/tests/services/trainer/golden";
+  return std::string(source != nullptr ? source : ".") + "/tests/services/trainer/" + name;
 }
 
-nlohmann::json Golden() { return io::ReadJsonFile(GoldenFolder() + "/golden.json").value(); }
+nlohmann::json Golden(const std::string& name = "golden") {
+  return io::ReadJsonFile(GoldenFolder(name) + "/golden.json").value();
+}
+
+// What plain PyTorch makes of it.
+Curve GoldenCurve(const nlohmann::json& golden) {
+  Curve curve;
+  for (const nlohmann::json& step : golden["steps"]) {
+    curve.losses.push_back(step["loss"]);
+    curve.grad_norms.push_back(step["grad_norm"]);
+  }
+  return curve;
+}
 
 // Trains the golden model on the golden sequences.
 Curve Train(const Setting& setting) {
-  const nlohmann::json golden = Golden();
+  const nlohmann::json golden = Golden(setting.golden);
+  const std::string golden_folder = GoldenFolder(setting.golden);
   const size_t num_steps = golden["steps"].size();
   Curve curve{std::vector<double>(num_steps), std::vector<double>(num_steps)};
-  const int ranks = setting.ranks * setting.replicas;
-  testing::LocalMesh world({.dp_replicate = setting.replicas, .dp_shard = setting.ranks});
+  const int ranks = setting.ranks * setting.replicas * setting.expert_ranks;
+  testing::LocalMesh world(
+      {.dp_replicate = setting.replicas, .dp_shard = setting.ranks, .ep = setting.expert_ranks});
   absl::Mutex mu;
   world.Run([&](const comm::DeviceMesh& mesh) {
-    ASSERT_OK_AND_ASSIGN(const io::ModelFolder folder, io::ModelFolder::Open(GoldenFolder()));
+    ASSERT_OK_AND_ASSIGN(const io::ModelFolder folder, io::ModelFolder::Open(golden_folder));
     ASSERT_OK_AND_ASSIGN(const nlohmann::json config,
-                         io::ReadJsonFile(GoldenFolder() + "/config.json"));
+                         io::ReadJsonFile(golden_folder + "/config.json"));
     ShardedModelOptions options;
     ASSERT_OK_AND_ASSIGN(options.spec, model::ParseModelSpec(config, "config.json"));
     options.mesh = &mesh;
@@ -95,14 +111,24 @@ void ExpectClose(const Curve& actual, const std::vector<double>& losses,
 }
 
 TEST(Training, FollowsPyTorchOnOneRank) {
-  const nlohmann::json golden = Golden();
-  std::vector<double> losses, grad_norms;
-  for (const nlohmann::json& step : golden["steps"]) {
-    losses.push_back(step["loss"]);
-    grad_norms.push_back(step["grad_norm"]);
+  const Curve golden = GoldenCurve(Golden());
+  ASSERT_EQ(golden.losses.size(), 20u);
+  ExpectClose(Train({.ranks = 1}), golden.losses, golden.grad_norms);
+}
+
+TEST(Training, OfLinearAttentionFollowsPyTorch) {
+  constexpr const char* kFolder = "golden_linear";
+  const Curve golden = GoldenCurve(Golden(kFolder));
+  ASSERT_EQ(golden.losses.size(), 4u);
+  for (const Setting& setting :
+       {Setting{.golden = kFolder}, Setting{.ranks = 2, .golden = kFolder},
+        Setting{.ranks = 2, .micro_batches = 2, .checkpointing = true, .golden = kFolder},
+        Setting{.micro_batches = 3, .checkpointing = true, .golden = kFolder},
+        Setting{.golden = kFolder, .expert_ranks = 2}}) {
+    SCOPED_TRACE(absl::StrCat(setting.ranks, " ranks, ", setting.micro_batches, " micro-batches, ",
+                              setting.expert_ranks, " expert ranks"));
+    ExpectClose(Train(setting), golden.losses, golden.grad_norms);
   }
-  ASSERT_EQ(losses.size(), 20u);
-  ExpectClose(Train({.ranks = 1}), losses, grad_norms);
 }
 
 TEST(Training, DoesNotDependOnRanksAndMicroBatches) {

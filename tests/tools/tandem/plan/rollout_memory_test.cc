@@ -40,6 +40,22 @@ TEST(RolloutMemory, OfAStepIsThatOfTheLayersOwnMatrices) {
   EXPECT_EQ(gated - Temporaries(spec), kTokens * 128 * kElement);
 }
 
+TEST(RolloutMemory, HasAStateOfEachSequenceForLinearAttention) {
+  model::ModelSpec spec = ModelOfTwoLayers();
+  config::v1::RunConfig config = config::DefaultRunConfig();
+  config.mutable_model()->set_dtype(config::v1::ELEMENT_TYPE_BFLOAT16);
+  config.mutable_rollout()->set_max_num_seqs(10);
+  const RolloutMemory without = PredictRolloutMemory(config, spec, Hardware(), /*bucket_bytes=*/0);
+  EXPECT_EQ(without.states, 0);
+  spec.layers.front().attention.delta = model::DeltaSpec{
+      .num_key_heads = 2, .num_value_heads = 4, .key_dim = 8, .value_dim = 20, .kernel_size = 4};
+  const RolloutMemory with = PredictRolloutMemory(config, spec, Hardware(), /*bucket_bytes=*/0);
+  // Rows of 20 values are padded to 32.
+  EXPECT_EQ(with.states, 10 * (4 * 8 * 32 * 4 + 3 * (2 * 16 + 80) * 2));
+  // One layer of two has blocks.
+  EXPECT_GT(with.sequences, without.sequences);
+}
+
 TEST(RolloutMemory, OfAStepCountsTheExpertsThatATokenReaches) {
   model::ModelSpec spec = ModelOfTwoLayers();
   const int64_t dense = Temporaries(spec);

@@ -166,6 +166,33 @@ TEST(RunPlan, RefusesARolloutThatCannotHoldTheModel) {
               AllOf(HasSubstr("rollout.tensor_model_parallel_size"), HasSubstr("75.6 GiB")));
 }
 
+TEST(RunPlan, RefusesWhatLinearAttentionDoesNotTake) {
+  constexpr const char* kModel = "qwen3-next-80b-a3b";
+  constexpr const char* kCpus = "cpu:512gib:8x2";
+  EXPECT_EQ(FindModelShape(kModel)->num_parameters() / 1000000000, 79);
+  const absl::StatusOr<RunPlan> plan = PlanRun(
+      Request(kModel, kCpus,
+              {"trainer.ranks=8", "trainer.mesh_shape=[2, 4]", "trainer.mesh_dim_names=[ep, tp]",
+               "rollout.tensor_model_parallel_size=2", "rollout.max_num_seqs=16"}));
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  // 36 layers of 32 matrices, halved.
+  EXPECT_NEAR(static_cast<double>(plan->rollout.states), 16 * 36 * 32 / 2 * 128 * 128 * 4, 2e7);
+
+  const auto refusal = [&](const char* hardware, std::vector<std::string> settings) {
+    return PlanRun(Request(kModel, hardware, std::move(settings))).status();
+  };
+  EXPECT_THAT(refusal("h100x8", {}),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("linear attention")));
+  EXPECT_THAT(refusal(kCpus, {"trainer.ranks=2", "trainer.ulysses_sequence_parallel_size=2"}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("--set trainer.ulysses_sequence_parallel_size=2"),
+                             HasSubstr("linear attention"))));
+  EXPECT_THAT(refusal(kCpus, {"rollout.tensor_model_parallel_size=32"}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("--set rollout.tensor_model_parallel_size=32"),
+                             HasSubstr("key heads of linear attention"))));
+}
+
 TEST(RunPlan, CountsNoMoreOfAWindowedLayerThanItsWindow) {
   const std::vector<std::string> settings = {
       "trainer.ranks=1", "data.max_prompt_length=4096", "rollout.max_tokens=4096",

@@ -1,0 +1,130 @@
+// A model with linear attention keeps a state of each running sequence: its log-probs are the trainer's
+// bit for bit, whatever shares the batch, through chunks of prompts, preemptions, several samples of a
+// prompt and released memory; and no prompt is read from the prefix cache.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
+
+#include "common/model/packed_attention.h"
+#include "services/rollout/engine/cache_size.h"
+#include "tests/services/rollout/engine/engine_fixture.h"
+#include "tests/support/staged_weights.h"
+
+namespace tandem::rollout {
+namespace {
+
+// Linear attention in two layers of three, a gate on what the other one yields.
+model::ModelSpec LinearSpec() {
+  model::ModelSpec spec = SmallSpec();
+  spec.vocab_size = 700;
+  spec.layers.push_back(spec.layers.back());
+  const model::DeltaSpec delta{.num_key_heads = 2,
+                               .num_value_heads = 4,
+                               .key_dim = 12,
+                               .value_dim = 20,
+                               .kernel_size = 4};
+  for (const int i : {0, 2}) spec.layers[i].attention.delta = delta;
+  spec.layers[1].attention.output_gate = true;
+  return spec;
+}
+
+class LinearAttentionTest : public EngineTest {
+ protected:
+  // Of the tokens after the first.
+  std::vector<float> TrainerLogProbs(const std::vector<int32_t>& tokens) {
+    const at::NoGradGuard no_grad;
+    const auto arena = tandem::testing::PlainCopy(*engine_->weights().live());
+    const auto n = static_cast<int64_t>(tokens.size());
+    const at::Tensor ids = at::tensor(tokens, at::kInt).to(at::kLong);
+    const at::Tensor cu_seqlens = at::tensor({int64_t{0}, n}, at::kLong);
+    model::PackedAttention attention(cu_seqlens);
+    const at::Tensor positions = model::PackedPositions(cu_seqlens);
+    const model::Rotary rotary = model_->MakeRotary(positions);
+    at::Tensor x = model_->Embed(*arena, ids, positions);
+    for (int64_t layer = 0; layer < model_->spec().num_layers(); ++layer) {
+      x = model_->Block(*arena, layer, x, rotary, attention);
+    }
+    const at::Tensor logprobs =
+        model_
+            ->HeadLogProbs(*arena, model_->FinalNorm(*arena, x).narrow(0, 0, n - 1),
+                           ids.narrow(0, 1, n - 1), at::ones({n - 1}))
+            .logprobs.contiguous();
+    const float* const data = logprobs.const_data_ptr<float>();
+    return {data, data + logprobs.numel()};
+  }
+
+  void ExpectTrainersBits(const std::vector<int32_t>& prompt, const SampleChunk& sample) {
+    std::vector<int32_t> tokens = prompt;
+    tokens.insert(tokens.end(), sample.token_ids.begin(), sample.token_ids.end());
+    const std::vector<float> expected = TrainerLogProbs(tokens);
+    ASSERT_EQ(sample.logprobs.size() + prompt.size(), expected.size() + 1);
+    EXPECT_EQ(std::memcmp(sample.logprobs.data(), expected.data() + prompt.size() - 1,
+                          sample.logprobs.size() * sizeof(float)),
+              0);
+  }
+};
+
+TEST_F(LinearAttentionTest, LogProbsAreTheTrainersUnderMixedTraffic) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    EngineOptions options;
+    options.dtype = dtype;
+    options.scheduler = {.max_num_seqs = 12, .max_num_batched_tokens = 48};  // prompts in chunks
+    // One layer's blocks; some sequences are preempted.
+    options.kv_cache_bytes = 40 * options.block_size * 2 * (12 + 16) * (dtype == at::kFloat ? 4 : 2);
+    StartRandom(options, LinearSpec());
+    std::vector<GenerationRequest> requests(16);
+    std::vector<Outcome> outcomes(requests.size());
+    for (size_t i = 0; i < requests.size(); ++i) {
+      // Prompts that begin alike, or are equal.
+      requests[i].prompt_ids = Prompt(40 + 5 * static_cast<int64_t>(i % 7), i % 3, 700);
+      requests[i].max_tokens = 30;
+      requests[i].n = 1 + static_cast<int32_t>(i % 4);
+      requests[i].seed = i;
+      Submit(requests[i], outcomes[i]);
+    }
+    for (size_t i = 0; i < requests.size(); ++i) {
+      ASSERT_TRUE(outcomes[i].Wait());
+      ASSERT_OK(outcomes[i].status());
+      for (int32_t n = 0; n < requests[i].n; ++n) {
+        ExpectTrainersBits(requests[i].prompt_ids, outcomes[i].sample(n));
+      }
+    }
+    EXPECT_GT(engine_->Info().scheduler.num_preemptions, 0);
+    EXPECT_EQ(engine_->Info().scheduler.num_cached_tokens, 0);
+  }
+}
+
+TEST_F(LinearAttentionTest, ASequenceBeginsAgainAfterItsStateIsReleased) {
+  StartRandom({}, LinearSpec());
+  GenerationRequest request;
+  request.prompt_ids = Prompt(50, 1, 700);
+  request.max_tokens = 20;
+  request.seed = 3;
+  const SampleChunk expected = Generate(request);
+  Outcome outcome;
+  SubmitAndPauseAt(request, 7, outcome, {.kv_cache = true});
+  engine_->Resume([] {});
+  ASSERT_TRUE(outcome.Wait());
+  ASSERT_OK(outcome.status());
+  EXPECT_EQ(outcome.sample().token_ids, expected.token_ids);
+  ExpectTrainersBits(request.prompt_ids, outcome.sample());
+}
+
+TEST_F(LinearAttentionTest, ItsLayersHaveStatesInPlaceOfBlocks) {
+  EngineOptions options;
+  options.scheduler.max_num_seqs = 5;
+  const model::Transformer model(LinearSpec());
+  ASSERT_OK_AND_ASSIGN(const CacheSize size, SizeCache(options, model));
+  EXPECT_EQ(model::PagedKvCache::BytesPerBlock(size.cache),
+            options.block_size * 2 * (12 + 16) * 4);
+  EXPECT_EQ(size.cache.states.count, 5);
+  // States of 4 heads with 12 keys and 20 values, padded to 32; three tokens' inputs of q, k and v.
+  EXPECT_EQ(model::RecurrentStates::BytesPerSequence(size.cache.states),
+            2 * (4 * 12 * 32 * 4 + 3 * (2 * 24 + 80) * 4));
+}
+
+}  // namespace
+}  // namespace tandem::rollout
