@@ -106,6 +106,15 @@ void PackedArena::CopyTo(Arena& other) const {
   }
 }
 
+bool PackedArena::HasSameBytes(const PackedArena& other, int index) const {
+  if (const kernels::PackedMatrix* const matrix = Packed(index); matrix != nullptr) {
+    return std::memcmp(matrix->data(), other.Packed(index)->data(),
+                       static_cast<size_t>(matrix->size_bytes())) == 0;
+  }
+  const at::Tensor& own = Get(index);
+  return std::memcmp(own.const_data_ptr(), other.Get(index).const_data_ptr(), own.nbytes()) == 0;
+}
+
 void PackedArena::ReleaseMemory() {
   arena_.ReleaseMemory();
   // Released pages read as zeros again, so the padding stays zero for the next update.

@@ -34,6 +34,14 @@ std::vector<int32_t> PlaceholdersOf(const model::ModelSpec& spec) {
           static_cast<int32_t>(spec.vision->video_token_id)};
 }
 
+std::vector<int> TowerOf(const model::ParameterTable& table) {
+  std::vector<int> tower;
+  for (size_t i = 0; i < table.parameters().size(); ++i) {
+    if (table.parameters()[i].group == "vision") tower.push_back(static_cast<int>(i));
+  }
+  return tower;
+}
+
 int64_t ImageBytesOf(const ActiveRequest& request) {
   return request.spec.images == nullptr ? 0 : request.spec.images->file_bytes();
 }
@@ -77,6 +85,7 @@ Engine::Engine(const EngineOptions& options, const model::Transformer& model,
           limits_.routed_layout.ok() ? limits_.routed_layout->values_per_token() : 0),
       weights_(model.table(), options.dtype, options.device, options.staged_on),
       placeholder_ids_(PlaceholdersOf(model.spec())),
+      tower_(TowerOf(model.table())),
       runner_(std::move(runner)),
       blocks_(runner_->cache().options().num_blocks, options.block_size,
               runner_->cache().groups().windows),

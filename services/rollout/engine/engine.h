@@ -252,6 +252,7 @@ class Engine {
   ArenaPair weights_;
   std::optional<PixelCache> pixels_;            // if the model takes images
   const std::vector<int32_t> placeholder_ids_;  // which are never sampled; empty without a tower
+  const std::vector<int> tower_;                // its parameters
 
   // Owned by the engine thread.
   std::unique_ptr<ModelRunner> runner_;

@@ -2,6 +2,7 @@
 
 #include <malloc.h>
 
+#include <algorithm>
 #include <exception>
 
 #include "absl/status/status.h"
@@ -67,6 +68,20 @@ const model::ParameterProvider* ArenaPair::live_parameters() const {
   if (live_ < 0 || released_) return nullptr;
   if (device_.is_cpu() || stages_on_device()) return arenas_[live_].get();
   return on_device_.get();
+}
+
+bool ArenaPair::StagedEqualsLive(absl::Span<const int> parameters) const {
+  std::shared_ptr<const model::PackedArena> live;
+  std::shared_ptr<const model::PackedArena> next;
+  {
+    absl::MutexLock lock(&mu_);
+    if (live_ < 0 || released_ || !device_.is_cpu()) return false;
+    live = arenas_[live_];
+    next = arenas_[staged()];
+  }
+  return next != nullptr && std::all_of(parameters.begin(), parameters.end(), [&](int index) {
+           return live->HasSameBytes(*next, index);
+         });
 }
 
 void ArenaPair::Flip(int64_t version) {

@@ -18,6 +18,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
 #include "common/model/arena.h"
 #include "common/model/packed_arena.h"
 
@@ -59,6 +60,10 @@ class ArenaPair {
   // effect on the CPU. RESOURCE_EXHAUSTED or INTERNAL if the device fails: nothing is live then,
   // and the call may be repeated.
   absl::Status Load();
+
+  // Whether the staged weights have the bytes of the live ones in these parameters. False if nothing is
+  // live, or the engine is on a GPU. For the engine thread, before Flip().
+  bool StagedEqualsLive(absl::Span<const int> parameters) const;
 
   // Makes the staged arena live.
   void Flip(int64_t version);

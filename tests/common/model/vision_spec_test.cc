@@ -6,6 +6,7 @@
 #include <string>
 
 #include "common/model/model_spec.h"
+#include "common/model/parallel_fit.h"
 #include "common/model/parameter_table.h"
 #include "tests/support/status_matchers.h"
 
@@ -84,6 +85,14 @@ TEST(VisionSpec, ACriticIsMadeOfALanguageModel) {
   EXPECT_EQ(spec.status().code(), absl::StatusCode::kUnimplemented);
   EXPECT_THAT(spec.status().message(),
               HasSubstr("Qwen2VLForConditionalGeneration has a vision tower"));
+}
+
+TEST(VisionSpec, ARolloutComputesATowerOnTheCpu) {
+  ASSERT_OK_AND_ASSIGN(const ModelSpec spec, ParseModelSpec(HubConfig(), "config.json"));
+  for (const char* device : {"", "auto", "cpu"}) EXPECT_OK(CheckRolloutDevice(spec, device));
+  const absl::Status refused = CheckRolloutDevice(spec, "cuda:1");
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(refused.message(), HasSubstr("rollout.device: cuda:1: the model has a vision tower"));
 }
 
 TEST(VisionSpec, NamesKeysThatDoNotFit) {

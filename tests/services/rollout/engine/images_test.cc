@@ -361,6 +361,33 @@ TEST_P(ImagesTest, ACommitMakesTheRowsOfItsTower) {
                  {trainer.begin() + static_cast<int64_t>(ids.size()) + 2, trainer.end()});
 }
 
+TEST_P(ImagesTest, RowsStayWhereACommitLeavesTheTowerAlone) {
+  StartCase();
+  const std::vector<int32_t> ids = PictureIds(4, 1);
+  const std::vector<float> before = ScoreOf(ids, {Picture(1)});
+  const auto plain = tandem::testing::PlainCopy(*engine_->weights().live());
+  plain->Get(model_->table().embedding()).mul_(1.5);
+  ASSERT_OK_AND_ASSIGN(const auto staged, engine_->weights().Staged());
+  staged->CopyFrom(*plain);
+  ASSERT_OK(engine_->Commit(1, absl::Now() + kPatience).status());
+
+  const std::vector<float> after = ScoreOf(ids, {Picture(1)});
+
+  EXPECT_EQ(engine_->Info().num_encoded_images, 1);
+  EXPECT_NE(after, before);
+  ExpectSameBits(after, TrainerLogProbs(ids, {Picture(1)}));
+}
+
+TEST_P(ImagesTest, InBfloat16TheBitsAreTheTrainers) {
+  EngineOptions options = Options();
+  options.dtype = at::kBFloat16;
+  options.scheduler.max_num_batched_tokens = 20;
+  StartCase(options);
+  for (const Row& row : GoldenRows()) {
+    ExpectSameBits(ScoreOf(row.ids, row.files), TrainerLogProbs(row.ids, row.files));
+  }
+}
+
 TEST_P(ImagesTest, ASleepingEngineWakesWithItsImages) {
   StartCase();
   const GenerationRequest request = Asked(PictureIds(4, 1), {Picture(1)}, 12);
