@@ -65,7 +65,8 @@ absl::StatusOr<std::unique_ptr<RankPublisher>> RankPublisher::Create(
   const model::UnitLimits& limits = engine.policy().transformer().table().unit_limits();
   const model::ParameterTable whole(engine.spec(),
                                     {.frozen_parameters = limits.frozen_parameters,
-                                     .moves_correction_biases = limits.moves_correction_biases});
+                                     .moves_correction_biases = limits.moves_correction_biases,
+                                     .trains_vision = limits.trains_vision});
   ASSIGN_OR_RETURN(out->manifest_,
                    weights::MakeManifest(whole, model::FileDType(engine.compute_dtype())));
   const bool gathers =

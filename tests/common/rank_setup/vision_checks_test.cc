@@ -26,7 +26,17 @@ model::ModelSpec Spec(bool with_tower) {
   spec.vocab_size = 20;
   spec.hidden_size = 8;
   spec.layers.resize(2);
-  if (with_tower) spec.vision.emplace();
+  for (model::LayerSpec& layer : spec.layers) {
+    layer.attention.num_heads = layer.attention.num_kv_heads = 2;
+    layer.attention.head_dim = 4;
+    layer.feed_forward.intermediate_size = 12;
+  }
+  if (!with_tower) return spec;
+  model::VisionSpec& tower = spec.vision.emplace();
+  tower.patch_size = 4;
+  tower.temporal_patch_size = tower.merge_size = 2;
+  tower.hidden_size = 8;
+  tower.layers = spec.layers;
   return spec;
 }
 
