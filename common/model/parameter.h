@@ -40,8 +40,10 @@ enum class ParameterRole {
   kBias,       // added; initialized to zeros
   kScalar,     // of an activation; Segment::initial_value
   kValueHead,  // a critic's output row, multiplied by in float32; initialized like a matrix
-  kConvolution,  // of a convolution over tokens; initialized like a matrix
-  kDecay,  // the logarithm of a rate of decay; initialized to that of a number from 0.01 to 16
+  // Of a convolution over tokens; initialized like a matrix.
+  kConvolution,
+  // The logarithm of a rate of decay; initialized to that of a number from 0.01 to 16.
+  kDecay,
 };
 
 struct Segment {

@@ -13,6 +13,8 @@
 namespace tandem::model {
 namespace {
 
+constexpr char kModel[] = "model.";
+
 constexpr std::array<std::pair<absl::string_view, int64_t StoredNumbers::*>, 3> kPlaceholders = {{
     {"{layer}", &StoredNumbers::layer},
     {"{expert}", &StoredNumbers::expert},
@@ -77,10 +79,12 @@ FolderPrefix FolderPrefix::Find(const std::vector<std::string>& optional_prefixe
   FolderPrefix best;
   auto most = found(best);
   for (const std::string& prefix : optional_prefixes) {
-    FolderPrefix with, without;
+    FolderPrefix with, without, inside;
     with.added_ = prefix;
     without.removed_ = prefix;
-    for (const FolderPrefix& variant : {with, without}) {
+    inside.added_ = kModel + prefix;
+    inside.removed_ = kModel;
+    for (const FolderPrefix& variant : {with, without, inside}) {
       const auto count = found(variant);
       if (count <= most) continue;
       most = count;

@@ -28,8 +28,8 @@ std::optional<StoredNumbers> MatchStoredName(absl::string_view stored_template,
 // Replaces each placeholder by its number.
 std::string FillStoredName(absl::string_view stored_template, const StoredNumbers& numbers);
 
-// How a folder's names differ from those of the rules: a prefix in front of all tensors or missing
-// from them. Tensors outside the prefix ("lm_head.weight") keep their names.
+// How a folder's names differ from those of the rules: a prefix in front of all tensors, behind their
+// "model.", or missing from them. Tensors outside the prefix ("lm_head.weight") keep their names.
 class FolderPrefix {
  public:
   // No difference.

@@ -12,9 +12,9 @@ namespace tandem::model {
 
 // How the tensors that one tensor of the folder holds are laid out along its dim 0.
 enum class StoredFusion {
-  kNone,         // it is one tensor
-  kStacked,      // one after another: Phi-3's qkv_proj, gate_up_proj
-  kPerHead,      // q, k and v of the first head, then of the next: GPT-NeoX, BLOOM
+  kNone,     // it is one tensor
+  kStacked,  // one after another: Phi-3's qkv_proj, gate_up_proj
+  kPerHead,  // q, k and v of the first head, then of the next: GPT-NeoX, BLOOM
   // Queries of the first KV head, its key, its value, then the next's: Falcon. With linear attention
   // what belongs to the first key head, then to the next: Qwen3-Next.
   kPerGroup,

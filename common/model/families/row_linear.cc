@@ -17,15 +17,15 @@ constexpr int64_t kMaxKernelSize = 64;
 
 // Refuses what has not been computed together with linear attention.
 absl::Status CheckRow(const v1::FamilyRow& row, const RowValues& values, const ModelSpec& spec) {
-  const char* const extra = row.has_latent() ? "latent"
-                            : row.has_windows() ? "windows"
+  const char* const extra = row.has_latent()                                     ? "latent"
+                            : row.has_windows()                                  ? "windows"
                             : row.vision_tower() != v1::VISION_TOWER_UNSPECIFIED ? "vision_tower"
                                                                                  : nullptr;
   if (extra != nullptr) {
-    return absl::UnimplementedError(absl::StrCat(
-        values.config().place(), ": the row of ", row.architecture(),
-        " has \"linear_attention\" and \"", extra,
-        "\", which are not supported together; remove one of them from the row"));
+    return absl::UnimplementedError(
+        absl::StrCat(values.config().place(), ": the row of ", row.architecture(),
+                     " has \"linear_attention\" and \"", extra,
+                     "\", which are not supported together; remove one of them from the row"));
   }
   if (spec.layers.front().feed_forward.activation != Activation::kSilu) {
     const RowValues::Source source = values.SourceOf(row.activation());
@@ -71,8 +71,8 @@ absl::Status ParseLinearAttention(const v1::FamilyRow& row, const RowValues& val
   ASSIGN_OR_RETURN(delta.num_value_heads, values.Size(from.num_value_heads(), kMaxHeads));
   if (delta.num_value_heads % delta.num_key_heads != 0) {
     return values.SourceOf(from.num_value_heads())
-        .Invalid(absl::StrCat("a multiple of \"", values.SourceOf(from.num_key_heads()).key,
-                              "\", ", delta.num_key_heads));
+        .Invalid(absl::StrCat("a multiple of \"", values.SourceOf(from.num_key_heads()).key, "\", ",
+                              delta.num_key_heads));
   }
   ASSIGN_OR_RETURN(delta.key_dim, values.Size(from.key_dim(), kMaxHeadDim));
   ASSIGN_OR_RETURN(delta.value_dim, values.Size(from.value_dim(), kMaxHeadDim));

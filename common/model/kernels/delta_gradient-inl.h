@@ -20,8 +20,9 @@ namespace tandem::model::kernels::HWY_NAMESPACE {
 // The state after every so many tokens is kept, and those between are computed again from it: the
 // states of one chunk, of the columns in turn, fit the second-level cache.
 constexpr int64_t kChunk = 32;
-// Columns that take turns on their way back: two registers of the widest.
-constexpr int64_t kBackwardColumns = 32;
+// Columns that take turns on their way back: four registers of the widest. Fewer would add up more
+// registers over their lanes.
+constexpr int64_t kBackwardColumns = 64;
 
 // What the forward pass of one value head has computed, where the gradients of its results are, and
 // where its own go.

@@ -106,7 +106,7 @@ struct AttentionParameters {
   int sinks = -1;           // [num_heads]
   int gate_weight = -1;     // [attended_size, hidden], of AttentionSpec::output_gate
   int gate_bias = -1;
-  int o_weight = -1;        // [hidden, attended_size]
+  int o_weight = -1;  // [hidden, attended_size]
   int o_bias = -1;
   DeltaParameters delta;  // in place of all these
 };

@@ -14,6 +14,7 @@
 #include "common/model/arena.h"
 #include "common/model/output_gate.h"
 #include "common/model/random_init.h"
+#include "tests/support/on_simd_target.h"
 
 namespace tandem::model {
 namespace {
@@ -92,18 +93,20 @@ void ExpectClose(const Tensors& found, const Tensors& expected, double tolerance
   }
 }
 
+at::Tensor ComputeOf(const Case& c, const Tensors& in) {
+  return DeltaAttention(c.spec, {in[0], in[1], in[2], in[3], in[4]}, Ends(c.lengths));
+}
+
+at::Tensor ReferenceOf(const Case& c, const Tensors& in) {
+  return eager::DeltaAttention(c.spec, {in[0], in[1], in[2], in[3], in[4]}, Ends(c.lengths));
+}
+
 class DeltaAttentionTest : public ::testing::TestWithParam<Case> {
  protected:
   void SetUp() override { at::manual_seed(7); }
 
-  static at::Tensor Compute(const Tensors& in) {
-    return DeltaAttention(GetParam().spec, {in[0], in[1], in[2], in[3], in[4]},
-                          Ends(GetParam().lengths));
-  }
-  static at::Tensor Reference(const Tensors& in) {
-    return eager::DeltaAttention(GetParam().spec, {in[0], in[1], in[2], in[3], in[4]},
-                                 Ends(GetParam().lengths));
-  }
+  static at::Tensor Compute(const Tensors& in) { return ComputeOf(GetParam(), in); }
+  static at::Tensor Reference(const Tensors& in) { return ReferenceOf(GetParam(), in); }
 };
 
 TEST_P(DeltaAttentionTest, AgreesWithAtenAndItsGradients) {
@@ -130,6 +133,22 @@ TEST_P(DeltaAttentionTest, HasTheSameBitsWithAndWithoutGradientsAndForAnyNumberO
 
 INSTANTIATE_TEST_SUITE_P(Shapes, DeltaAttentionTest, ::testing::ValuesIn(Cases()),
                          [](const auto& info) { return info.param.name; });
+
+class DeltaOnSimdTarget : public tandem::testing::OnSimdTarget {};
+
+TEST_P(DeltaOnSimdTarget, AgreesWithAtenAndItsGradients) {
+  at::manual_seed(9);
+  for (const Case& c : Cases()) {
+    SCOPED_TRACE(c.name);
+    const Tensors inputs = InputsOf(c, at::kDouble);
+    ExpectClose(Results(inputs, at::kFloat, [&](const Tensors& in) { return ComputeOf(c, in); }),
+                Results(inputs, at::kDouble, [&](const Tensors& in) { return ReferenceOf(c, in); }),
+                3e-6);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, DeltaOnSimdTarget, tandem::testing::SimdTargets(),
+                         tandem::testing::SimdTargetName);
 
 TEST(DeltaParameters, BeginAsTheFamiliesDo) {
   ModelSpec spec;

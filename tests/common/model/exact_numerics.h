@@ -178,15 +178,21 @@ inline const std::vector<ExactShape>& LinearShapes() {
     return shape;
   };
   static const std::vector<ExactShape> shapes = {
-      shape("linear2_of4_keys12_values20",
-            {.num_key_heads = 2, .num_value_heads = 4, .key_dim = 12, .value_dim = 20,
-             .kernel_size = 4}),
-      shape("linear3_keys33_values7",
-            {.num_key_heads = 3, .num_value_heads = 3, .key_dim = 33, .value_dim = 7,
-             .kernel_size = 3}),
-      shape("linear1_of2_keys64_values80",
-            {.num_key_heads = 1, .num_value_heads = 2, .key_dim = 64, .value_dim = 80,
-             .kernel_size = 1}),
+      shape("linear2_of4_keys12_values20", {.num_key_heads = 2,
+                                            .num_value_heads = 4,
+                                            .key_dim = 12,
+                                            .value_dim = 20,
+                                            .kernel_size = 4}),
+      shape("linear3_keys33_values7", {.num_key_heads = 3,
+                                       .num_value_heads = 3,
+                                       .key_dim = 33,
+                                       .value_dim = 7,
+                                       .kernel_size = 3}),
+      shape("linear1_of2_keys64_values80", {.num_key_heads = 1,
+                                            .num_value_heads = 2,
+                                            .key_dim = 64,
+                                            .value_dim = 80,
+                                            .kernel_size = 1}),
   };
   return shapes;
 }
@@ -349,9 +355,8 @@ class ExactNumerics {
         const int64_t most = static_cast<int64_t>(sequences[i].size()) - state.computed;
         const int64_t count = Draw(0, 2) == 0 ? 1 : std::min(most, Draw(1, 90));
         take_blocks(state, (state.computed + count + block_size - 1) / block_size);
-        batch.push_back(
-            {static_cast<int64_t>(ids.size()), count, state.computed + count, state.blocks.data(),
-             static_cast<int32_t>(i)});
+        batch.push_back({static_cast<int64_t>(ids.size()), count, state.computed + count,
+                         state.blocks.data(), static_cast<int32_t>(i)});
         members.push_back(i);
         for (int64_t t = state.computed; t < state.computed + count; ++t) {
           ids.push_back(sequences[i][t]);

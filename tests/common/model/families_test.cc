@@ -185,7 +185,8 @@ constexpr Expected kExpected[] = {
      "4/2x16 48; rms; qk_norm=head; experts 4x16 top2 softmax;; windows 0 0; ropes 0 0; "
      "theta=10000"},
     {"qwen3_5",
-     "4/2x16 48; rms 1+w; qk_norm=head output_gate linear 2x8 4x12 kernel=4 in 0 1 2;;; windows 0 0 "
+     "4/2x16 48; rms 1+w; qk_norm=head output_gate linear 2x8 4x12 kernel=4 in 0 1 2;;; windows 0 "
+     "0 "
      "0 0; ropes 0 0 0 0; theta=10000 dim=8"},
     {"qwen3_5_moe",
      "4/2x16 16; rms 1+w; qk_norm=head output_gate linear 2x8 4x12 kernel=4 in 0 1 2; experts 4x16 "

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "common/model/arena.h"
 #include "common/model/load_parameters.h"
 #include "common/model/stored_layout.h"
@@ -312,6 +313,25 @@ TEST(StoredFolderPrefix, MayBeInFrontOfNamesWithoutIt) {
   const io::ModelFolder folder = WriteFolder(temp, with);
 
   ExpectLoads(family, folder, 1, at::kFloat);
+}
+
+TEST(StoredFolderPrefix, MayBeBehindThatOfTheModel) {
+  Family family{SmallSpec(kHeads, {}), {}, {}};
+  family.spec.optional_prefixes = {"language_model."};
+  family.logical = LogicalTensors(ParameterTable(family.spec));
+  NamedTensors inside;
+  for (const auto& [name, tensor] : family.logical) {
+    inside[absl::StartsWith(name, "model.") ? "model.language_model." + name.substr(6) : name] =
+        tensor;
+  }
+  EXPECT_EQ(inside.count("model.language_model.norm.weight"), 1);
+  const TempFolder temp;
+  const io::ModelFolder folder = WriteFolder(temp, inside);
+
+  ExpectLoads(family, folder, 1, at::kFloat);
+  ASSERT_OK_AND_ASSIGN(const StoredLayout layout,
+                       StoredLayout::Create(ParameterTable(family.spec), &folder));
+  for (const StoredTensor& tensor : layout.tensors()) EXPECT_EQ(inside.count(tensor.name), 1);
 }
 
 TEST(StoredFolderErrors, NameTheFilesTensorItsShapesAndTheParameters) {

@@ -21,11 +21,8 @@ model::ModelSpec LinearSpec() {
   model::ModelSpec spec = SmallSpec();
   spec.vocab_size = 700;
   spec.layers.push_back(spec.layers.back());
-  const model::DeltaSpec delta{.num_key_heads = 2,
-                               .num_value_heads = 4,
-                               .key_dim = 12,
-                               .value_dim = 20,
-                               .kernel_size = 4};
+  const model::DeltaSpec delta{
+      .num_key_heads = 2, .num_value_heads = 4, .key_dim = 12, .value_dim = 20, .kernel_size = 4};
   for (const int i : {0, 2}) spec.layers[i].attention.delta = delta;
   spec.layers[1].attention.output_gate = true;
   return spec;
@@ -73,7 +70,8 @@ TEST_F(LinearAttentionTest, LogProbsAreTheTrainersUnderMixedTraffic) {
     options.dtype = dtype;
     options.scheduler = {.max_num_seqs = 12, .max_num_batched_tokens = 48};  // prompts in chunks
     // One layer's blocks; some sequences are preempted.
-    options.kv_cache_bytes = 40 * options.block_size * 2 * (12 + 16) * (dtype == at::kFloat ? 4 : 2);
+    options.kv_cache_bytes =
+        40 * options.block_size * 2 * (12 + 16) * (dtype == at::kFloat ? 4 : 2);
     StartRandom(options, LinearSpec());
     std::vector<GenerationRequest> requests(16);
     std::vector<Outcome> outcomes(requests.size());
@@ -118,8 +116,7 @@ TEST_F(LinearAttentionTest, ItsLayersHaveStatesInPlaceOfBlocks) {
   options.scheduler.max_num_seqs = 5;
   const model::Transformer model(LinearSpec());
   ASSERT_OK_AND_ASSIGN(const CacheSize size, SizeCache(options, model));
-  EXPECT_EQ(model::PagedKvCache::BytesPerBlock(size.cache),
-            options.block_size * 2 * (12 + 16) * 4);
+  EXPECT_EQ(model::PagedKvCache::BytesPerBlock(size.cache), options.block_size * 2 * (12 + 16) * 4);
   EXPECT_EQ(size.cache.states.count, 5);
   // States of 4 heads with 12 keys and 20 values, padded to 32; three tokens' inputs of q, k and v.
   EXPECT_EQ(model::RecurrentStates::BytesPerSequence(size.cache.states),

@@ -172,7 +172,7 @@ TEST(RunPlan, RefusesWhatLinearAttentionDoesNotTake) {
   EXPECT_EQ(FindModelShape(kModel)->num_parameters() / 1000000000, 79);
   const absl::StatusOr<RunPlan> plan = PlanRun(
       Request(kModel, kCpus,
-              {"trainer.ranks=8", "trainer.mesh_shape=[2, 4]", "trainer.mesh_dim_names=[ep, tp]",
+              {"trainer.ranks=8", "trainer.mesh_shape=[4, 2]", "trainer.mesh_dim_names=[ep, tp]",
                "rollout.tensor_model_parallel_size=2", "rollout.max_num_seqs=16"}));
   ASSERT_TRUE(plan.ok()) << plan.status();
   // 36 layers of 32 matrices, halved.
