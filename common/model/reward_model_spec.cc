@@ -53,9 +53,8 @@ absl::StatusOr<ModelSpec> ParseRewardModelSpec(nlohmann::json config, const std:
   }
   ASSIGN_OR_RETURN(ModelSpec spec, ParseModelSpec(config, place));
   if (spec.vision.has_value()) {
-    return absl::UnimplementedError(
-        absl::StrCat(place, ": ", architecture,
-                     " has a vision tower; reward models without one are supported"));
+    return absl::UnimplementedError(absl::StrCat(
+        place, ": ", architecture, " has a vision tower; reward models without one are supported"));
   }
   spec = ValueModelSpec(std::move(spec));
   spec.head_bias = false;

@@ -38,9 +38,8 @@ BlockHash ChainHash(const BlockHash& parent, absl::Span<const int32_t> tokens) {
 }
 
 bool BlockHashes::HasDigestIn(int64_t begin, int64_t end) const {
-  return std::any_of(digests_.begin(), digests_.end(), [&](const TokenDigest& at) {
-    return begin <= at.token && at.token < end;
-  });
+  return std::any_of(digests_.begin(), digests_.end(),
+                     [&](const TokenDigest& at) { return begin <= at.token && at.token < end; });
 }
 
 BlockHash BlockHashes::At(const BlockHash& root, absl::Span<const int32_t> tokens,
