@@ -12,7 +12,6 @@
 
 #include "absl/strings/escaping.h"
 #include "common/images/image_digest.h"
-#include "common/status/status_macros.h"
 #include "tests/support/picture_data.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/tiny_model.h"
@@ -48,6 +47,8 @@ class RowImages : public ::testing::Test {
     config::v1::DataConfig config;
     config.set_prompt_key("prompt");
     config.set_answer_key("answer");
+    config.set_chosen_key("chosen");
+    config.set_rejected_key("rejected");
     config.set_image_key("images");
     config.set_max_prompt_length(64);
     needs.images = reader_.get();
@@ -130,28 +131,15 @@ TEST_F(RowImages, AConversationShowsEachImageInItsTurn) {
 }
 
 TEST_F(RowImages, BothCompletionsOfAPairFollowThePicture) {
-  ASSERT_OK_AND_ASSIGN(const Prompt prompt, [&]() -> absl::StatusOr<Prompt> {
-    config::v1::DataConfig config;
-    config.set_prompt_key("prompt");
-    config.set_answer_key("answer");
-    config.set_chosen_key("chosen");
-    config.set_rejected_key("rejected");
-    config.set_image_key("images");
-    config.set_max_prompt_length(64);
-    const RowNeeds needs = {.given = RowNeeds::Given::kPair,
-                            .generation = false,
-                            .end_ids = {2},
-                            .images = reader_.get()};
-    const json row = {{"prompt", {User(json::array({Image(), Text("?")}))}},
-                      {"images", {"a.png"}},
-                      {"chosen", "1"},
-                      {"rejected", "3"}};
-    const std::string path = folder_.Write("data/pair.jsonl", row.dump() + "\n");
-    ASSIGN_OR_RETURN(const PromptSource source,
-                     PromptSource::Load({path}, config, tokenizer_.get(), 0, needs));
-    return source.prompts().front();
-  }());
-  for (const common::v1::Sample& sample : ToPreferenceSamples(1, 0, prompt)) {
+  const json row = {{"prompt", {User(json::array({Image(), Text("?")}))}},
+                    {"images", {"a.png"}},
+                    {"chosen", "1"},
+                    {"rejected", "3"}};
+  const RowNeeds needs = {.given = RowNeeds::Given::kPair, .generation = false};
+  ASSERT_OK_AND_ASSIGN(const Prompt prompt, Read(row, needs));
+  const std::vector<common::v1::Sample> samples = ToPreferenceSamples(1, 0, prompt);
+  ASSERT_EQ(samples.size(), 2U);
+  for (const common::v1::Sample& sample : samples) {
     EXPECT_THAT(sample.segments(0).image_digests(), ElementsAre(Digest("data/a.png")));
   }
 }
