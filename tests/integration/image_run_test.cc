@@ -77,9 +77,10 @@ TEST(ImageRun, SftTeachesCompletionsAfterPictures) {
 }
 
 TEST(ImageRun, TrainerAndRolloutsAgreeToTheLastBit) {
+  // Eight steps show pictures again, which a tower that learns then encodes otherwise.
   for (const std::vector<std::string>& sets :
        {std::vector<std::string>{"model.dtype=bfloat16"},
-        std::vector<std::string>{"actor.vision_lr=1e-3", "trainer.mode=one_step_off",
+        std::vector<std::string>{"actor.vision_lr=1e-3", "trainer.total_steps=8",
                                  "trainer.activation_checkpointing=full"}}) {
     const TempFolder folder;
     std::vector<std::string> all = sets;
@@ -87,7 +88,7 @@ TEST(ImageRun, TrainerAndRolloutsAgreeToTheLastBit) {
     const ProgramResult result = RunProgram("tandem", PictureRun(folder, "train", all));
     ASSERT_EQ(result.exit_code, 0) << result.err;
     const std::vector<json> steps = Metrics(folder);
-    ASSERT_EQ(steps.size(), 3U);
+    ASSERT_GE(steps.size(), 3U);
     for (const json& step : steps) {
       EXPECT_EQ(step["training/rollout_probs_diff_max"], 0.0);
       EXPECT_GT(step["actor/grad_norm"], 0.0);
