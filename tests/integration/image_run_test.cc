@@ -127,6 +127,37 @@ TEST(ImageRun, RecordsWhichPicturesSamplesShowAndTrainsOnThemAgain) {
   EXPECT_EQ(after[0]["actor/grad_norm"], before[0]["actor/grad_norm"]);
 }
 
+TEST(ImageRun, DpoLearnsFromPairsAfterPictures) {
+  const TempFolder folder;
+  std::vector<std::string> args =
+      PictureRun(folder, "dpo", {"trainer.test_freq=3", "reward.name=none"});
+  for (const char* name : {"train.jsonl", "test.jsonl"}) {
+    std::string text;
+    for (json row : JsonLines(ReadWhole(folder / name))) {
+      row["chosen"] = row["answer"];
+      row["rejected"] = "9";
+      row.erase("answer");
+      text += row.dump() + "\n";
+    }
+    folder.Write(name, text);
+  }
+  const ProgramResult result = RunProgram("tandem", args);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const std::vector<json> steps = Metrics(folder);
+  ASSERT_EQ(steps.size(), 3U);
+  EXPECT_TRUE(steps.back().contains("val/accuracy"));
+  EXPECT_LT(steps.back()["train/loss"], steps.front()["train/loss"]);
+}
+
+TEST(ImageRun, IsPlannedWithoutStartingAnything) {
+  const TempFolder folder;
+  std::vector<std::string> args = PictureRun(folder, "train", {"actor.vision_lr=1e-3"});
+  args.push_back("--dry-run");
+  const ProgramResult result = RunProgram("tandem", args);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_FALSE(std::filesystem::exists(folder / "run/metrics.jsonl"));
+}
+
 TEST(ImageRun, NamesTheRowWhoseImagesDoNotFit) {
   const json user = {{"role", "user"}, {"content", json::array({{{"type", "image"}}})}};
   const std::vector<std::pair<json, std::string>> rows = {
