@@ -38,8 +38,8 @@ struct Unit {
 
 // Limits on unit sizes. Stages are merged until they have min_elements; a stage of more than
 // max_elements is split between parameters, and a larger parameter is a unit of its own. A tied
-// model's embedding, which two distant stages read, is never merged, and a vision tower's stages only with
-// each other. Each stage's frozen parameters are units of their own, merged with those of other
+// model's embedding, which two distant stages read, is never merged, and a vision tower's stages only
+// with each other. Each stage's frozen parameters are units of their own, merged with those of other
 // stages likewise, and so are experts that ranks split: their units have the same sizes on all of
 // these ranks.
 struct UnitLimits {
