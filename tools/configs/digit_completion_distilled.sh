@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # How many steps a small model needs for 0.95 of its teacher's reward on the digit task: distilled
 # on-policy (digit_completion_distilled.yaml), and with GRPO alone, from the same warm-up. The teacher
-# has six layers, the student two. The warm-up brings the student near the teacher: after half of it,
-# tokens differ by more than two nats, and neither learns much in 60 steps.
+# has six layers, the student two. The warm-up brings the student near the teacher: after half of it the
+# two differ by more than two nats a token, and neither way reaches the target within 80 steps. Figures:
+# tools/tandem/bench/README.md.
 #
 #   tools/configs/digit_completion_distilled.sh [STEPS]      from the repository; by default 50
 #
