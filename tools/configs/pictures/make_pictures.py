@@ -21,7 +21,8 @@ COLOURS = {"red": (220, 40, 40), "green": (40, 180, 60), "blue": (50, 80, 230), 
 OVERLOOKED = 0.5
 DIGITS = ["111101101101111", "010110010010111", "111001111100111", "111001111001111", "101101111001001",
           "111100111001111", "111100111101111", "111001010010010", "111101111101111", "111101111001111"]
-DIGIT_COLUMNS, DIGIT_ROWS = 3, 5
+DIGIT_COLUMNS, DIGIT_SCALE, DIGIT_LEFT, DIGIT_TOP = 3, 4, 2, 6
+CELLS, CELL_SIDE = 4, 8  # a disc fills a cell of a grid
 
 
 def png(pixels):
@@ -38,33 +39,28 @@ def empty_picture():
 
 
 def draw_discs(count, colour):
-    pixels, discs = empty_picture(), []
-    while len(discs) < count:
-        radius = draw.uniform(2.5, 4.5)
-        x, y = draw.uniform(radius, SIDE - radius), draw.uniform(radius, SIDE - radius)
-        if all((x - a) ** 2 + (y - b) ** 2 > (radius + c + 1.5) ** 2 for a, b, c in discs):
-            discs.append((x, y, radius))
-    for a, b, c in discs:
+    pixels = empty_picture()
+    for cell in draw.sample(range(CELLS * CELLS), count):
+        radius = draw.uniform(2.5, 3.5)
+        a = cell % CELLS * CELL_SIDE + CELL_SIDE / 2 + draw.uniform(-0.5, 0.5)
+        b = cell // CELLS * CELL_SIDE + CELL_SIDE / 2 + draw.uniform(-0.5, 0.5)
         for y in range(SIDE):
             for x in range(SIDE):
-                if (x + 0.5 - a) ** 2 + (y + 0.5 - b) ** 2 <= c * c:
+                if (x + 0.5 - a) ** 2 + (y + 0.5 - b) ** 2 <= radius * radius:
                     pixels[y][x] = colour
     return pixels
 
 
 def draw_number(number, colour):
-    scale = draw.choice([3, 4])
     pixels = empty_picture()
-    left = draw.randrange(SIDE - scale * (2 * DIGIT_COLUMNS + 1) + 1)
-    top = draw.randrange(SIDE - scale * DIGIT_ROWS + 1)
     for place, digit in enumerate(str(number)):
         for i, bit in enumerate(DIGITS[int(digit)]):
             if bit == "0":
                 continue
-            x0 = left + scale * (place * (DIGIT_COLUMNS + 1) + i % DIGIT_COLUMNS)
-            y0 = top + scale * (i // DIGIT_COLUMNS)
-            for y in range(y0, y0 + scale):
-                pixels[y][x0:x0 + scale] = [colour] * scale
+            x0 = place * SIDE // 2 + DIGIT_LEFT + DIGIT_SCALE * (i % DIGIT_COLUMNS)
+            y0 = DIGIT_TOP + DIGIT_SCALE * (i // DIGIT_COLUMNS)
+            for y in range(y0, y0 + DIGIT_SCALE):
+                pixels[y][x0:x0 + DIGIT_SCALE] = [colour] * DIGIT_SCALE
     return pixels
 
 
@@ -92,8 +88,12 @@ def write(names, count, prefix):
     lines = {name: [] for name in names}
     for i in range(count):
         pixels, question, right, careless = problem()
+        while prefix == "test" and png(pixels) in trained:
+            pixels, question, right, careless = problem()
         image = f"pictures/{prefix}{i}.png"
         (folder / image).write_bytes(png(pixels))
+        if prefix == "train":
+            trained.add(png(pixels))
         for name in names:
             lines[name].append(row(image, question, careless if name == "warmup" else right))
     for name in names:
@@ -103,5 +103,6 @@ def write(names, count, prefix):
 folder = pathlib.Path(sys.argv[1])
 (folder / "pictures").mkdir(parents=True, exist_ok=True)
 draw = random.Random(0)
+trained = set()
 write(["train", "warmup"], NUM_TRAIN, "train")
 write(["test"], NUM_TEST, "test")
