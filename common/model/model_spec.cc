@@ -99,8 +99,7 @@ ModelSpec ValueModelSpec(ModelSpec policy) {
   return policy;
 }
 
-absl::StatusOr<ModelSpec> ParseModelSpecWithVision(const nlohmann::json& object,
-                                                   const std::string& place) {
+absl::StatusOr<ModelSpec> ParseModelSpec(const nlohmann::json& object, const std::string& place) {
   if (!object.is_object()) {
     return absl::InvalidArgumentError(absl::StrCat(place, ": expected a JSON object"));
   }
@@ -109,10 +108,6 @@ absl::StatusOr<ModelSpec> ParseModelSpecWithVision(const nlohmann::json& object,
   if (row->vision_tower() == v1::VISION_TOWER_UNSPECIFIED) return ParseRow(*row, config);
   const nlohmann::json flat = WithTextConfig(object);
   return ParseRow(*row, ConfigReader(flat, place));
-}
-
-absl::StatusOr<ModelSpec> ParseModelSpec(const nlohmann::json& config, const std::string& place) {
-  return ParseModelSpecWithVision(config, place);
 }
 
 absl::StatusOr<ModelSpec> ParseValueModelSpec(nlohmann::json config, const std::string& place) {

@@ -144,17 +144,13 @@ int64_t ModelCacheElementsPerToken(const ModelSpec& spec, int tensor_ranks, bool
 // errors. INVALID_ARGUMENT names the key: a missing or non-positive size, heads that do not divide,
 // a size so large that a product overflows. UNIMPLEMENTED: another architecture, activation, rope
 // type, sliding windows in a family that has none, a quantization that is not read
-// (quantization/quantization.h), a vision tower, or what else a family's row refuses.
+// (quantization/quantization.h), or what else a family's row refuses. A model with a vision tower has
+// the language model's keys in "text_config", or beside "vision_config".
 absl::StatusOr<ModelSpec> ParseModelSpec(const nlohmann::json& config, const std::string& place);
 
-// Like ParseModelSpec(), and takes models with a vision tower, in both forms of config.json: with the
-// language model's keys in "text_config", or beside "vision_config". For callers that give the model
-// its images (image_places.h, vision_tower.h); the services do not yet.
-absl::StatusOr<ModelSpec> ParseModelSpecWithVision(const nlohmann::json& config,
-                                                   const std::string& place);
-
 // Reads the config.json of a value model: of the transformer that it begins from, or of
-// transformers' ...ForTokenClassification with one label. Errors are those of ParseModelSpec().
+// transformers' ...ForTokenClassification with one label. Errors are those of ParseModelSpec();
+// UNIMPLEMENTED for a model with a vision tower.
 absl::StatusOr<ModelSpec> ParseValueModelSpec(nlohmann::json config, const std::string& place);
 
 }  // namespace tandem::model

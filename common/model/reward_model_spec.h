@@ -30,7 +30,7 @@ bool IsRewardModel(const nlohmann::json& config);
 
 // Reads the config.json of a reward model: the family's transformer with a value head that has no bias
 // (score.weight [1, hidden]), under its own architecture's name. Errors are those of ParseModelSpec();
-// UNIMPLEMENTED for several labels.
+// UNIMPLEMENTED for several labels, and for a model with a vision tower.
 absl::StatusOr<ModelSpec> ParseRewardModelSpec(nlohmann::json config, const std::string& place);
 
 // FAILED_PRECONDITION if the folder has no score.weight, UNIMPLEMENTED if that has several labels: the
