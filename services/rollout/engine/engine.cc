@@ -183,18 +183,13 @@ absl::StatusOr<int64_t> Engine::CountImageRows(const ImageFile& file, const std:
 
 absl::Status Engine::CheckPlaceholders(const GenerationRequest& spec) const {
   if (spec.images != nullptr || placeholder_ids_.empty()) return absl::OkStatus();
-  for (size_t i = 0; i < spec.prompt_ids.size(); ++i) {
-    if (std::find(placeholder_ids_.begin(), placeholder_ids_.end(), spec.prompt_ids[i]) ==
-        placeholder_ids_.end()) {
-      continue;
-    }
-    return rpc::InvalidField(
-        "images",
-        absl::StrCat("token ", i, ": id ", spec.prompt_ids[i],
-                     " stands for a row of an image or a video; expected its image, found "
-                     "none"));
-  }
-  return absl::OkStatus();
+  const auto found = std::find_first_of(spec.prompt_ids.begin(), spec.prompt_ids.end(),
+                                        placeholder_ids_.begin(), placeholder_ids_.end());
+  if (found == spec.prompt_ids.end()) return absl::OkStatus();
+  return rpc::InvalidField(
+      "images",
+      absl::StrCat("token ", found - spec.prompt_ids.begin(), ": id ", *found,
+                   " stands for a row of an image or a video; expected its image, found none"));
 }
 
 absl::StatusOr<int64_t> Engine::Submit(GenerationRequest spec, GenerationCallbacks callbacks) {

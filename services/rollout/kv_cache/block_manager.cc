@@ -143,6 +143,16 @@ void BlockManager::Unpublish(Block& block) {
   block.published = block.is_tail = false;
 }
 
+void BlockManager::SetRoot(const BlockHash& root) {
+  if (root == root_) return;
+  root_ = root;
+  for (const int32_t id : unused_tails_) {
+    Unpublish(blocks_[id]);
+    free_.push_back(id);
+  }
+  unused_tails_.clear();
+}
+
 void BlockManager::DropTail(const BlockHash& hash) {
   for (int64_t group = 0; group < num_groups(); ++group) {
     const auto found = tails_.find(Key{hash, group});

@@ -109,8 +109,9 @@ class BlockManager {
     return model::FirstBlockInUse(windows_[group], position, block_size_);
   }
 
-  // Sets the root hash for later publications and prefix lookups.
-  void SetRoot(const BlockHash& root) { root_ = root; }
+  // Sets the root hash for later publications and prefix lookups. Drops the tails of another root: nobody
+  // finds them again, and the next sequences get their blocks, which the processor's caches still hold.
+  void SetRoot(const BlockHash& root);
   const BlockHash& root() const { return root_; }
 
   // Returns the longest prefix of `tokens`, in whole blocks and of at most `max_tokens`, for which

@@ -119,8 +119,9 @@ Scheduler::Admission Scheduler::AdmitSequence(Sequence* sequence, StepPlan& plan
   const int64_t slots = NumSlots();
 
   sequence->may_publish = !HasStates();
+  const bool reads_cache = sequence->may_use_cache && !HasStates();
   PrefixMatch match;
-  if (sequence->may_use_cache && !HasStates()) {
+  if (reads_cache) {
     // Compute at least one token: its logits are sampled.
     match = blocks_.MatchPrefix(sequence->tokens, sequence->num_tokens() - 1, sequence->hashes);
   }
@@ -129,7 +130,7 @@ Scheduler::Admission Scheduler::AdmitSequence(Sequence* sequence, StepPlan& plan
   sequence->num_hashed_blocks = match.num_tokens / blocks_.block_size();
 
   const std::optional<BlockHash> next = NextBlockHash(*sequence);
-  if (sequence->may_use_cache && next.has_value() && filling_.contains(*next)) {
+  if (reads_cache && next.has_value() && filling_.contains(*next)) {
     ReleaseBlocks(sequence);
     return Admission::kPassedOver;
   }
@@ -149,7 +150,7 @@ Scheduler::Admission Scheduler::AdmitSequence(Sequence* sequence, StepPlan& plan
     ReleaseBlocks(sequence);
     return Admission::kPassedOver;
   }
-  if (sequence->may_use_cache && !HasStates()) TakeTail(*sequence);
+  if (reads_cache) TakeTail(*sequence);
   if (sequence->num_sampled() == 0) sequence->num_cached = sequence->num_computed;
   stats_.num_cached_tokens += sequence->num_computed;
   Dequeue(sequence);
