@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/model/cpu_dispatch.h"
+#include "common/model/delta_sizes.h"
 #include "common/model/worker_pool.h"
 
 namespace tandem::model {
@@ -48,7 +49,9 @@ at::Tensor SumOfParts(const at::Tensor& parts, const at::Tensor& like) {
   at::Tensor sum = at::zeros({like.numel()}, at::kFloat);
   const float* const from = parts.const_data_ptr<float>();
   float* const to = sum.mutable_data_ptr<float>();
-  for (int64_t i = 0; i < parts.numel(); ++i) to[i % like.numel()] += from[i];
+  for (int64_t first = 0; first < parts.numel(); first += like.numel()) {
+    for (int64_t i = 0; i < like.numel(); ++i) to[i] += from[first + i];
+  }
   return sum.to(like.scalar_type()).view(like.sizes());
 }
 
@@ -104,13 +107,8 @@ struct DeltaFunction : torch::autograd::Function<DeltaFunction> {
 }  // namespace
 
 kernels::DeltaShape DeltaShapeOf(const DeltaSpec& spec, const DeltaTensors& tensors) {
-  kernels::DeltaShape shape;
+  kernels::DeltaShape shape = SizesOf(spec);
   shape.type = ElementOf(tensors.projected);
-  shape.num_key_heads = spec.num_key_heads;
-  shape.num_value_heads = spec.num_value_heads;
-  shape.key_dim = spec.key_dim;
-  shape.value_dim = spec.value_dim;
-  shape.kernel_size = spec.kernel_size;
   shape.norm_eps = static_cast<float>(spec.norm_eps);
   shape.projected = tensors.projected.const_data_ptr();
   shape.row_stride = spec.projected_size();

@@ -28,6 +28,12 @@ int64_t NumImageRows(const VisionSpec& spec, const ImageGrid& grid) {
   return grid.num_patches() / spec.patches_per_row();
 }
 
+absl::Span<const int64_t> ImagePlaces::TokensIn(int64_t begin, int64_t end) const {
+  const auto first = std::lower_bound(tokens.begin(), tokens.end(), begin);
+  const auto last = std::lower_bound(first, tokens.end(), end);
+  return absl::MakeConstSpan(tokens).subspan(first - tokens.begin(), last - first);
+}
+
 absl::StatusOr<ImagePlaces> PlaceImages(const VisionSpec& spec, absl::Span<const int64_t> token_ids,
                                         absl::Span<const ImageGrid> grids) {
   ImagePlaces places;

@@ -37,6 +37,9 @@ struct ImagePlaces {
   std::array<std::vector<int64_t>, 3> positions;
   // Of a token that follows the sequence, in all three.
   int64_t next_position = 0;
+
+  // The placeholders among the tokens [begin, end).
+  absl::Span<const int64_t> TokensIn(int64_t begin, int64_t end) const;
 };
 
 // INVALID_ARGUMENT, with the image or the token: an image with fewer placeholders than rows, a

@@ -174,10 +174,14 @@ absl::Status CheckValueDims(const ModelSpec& spec, const std::string& device) {
 }  // namespace
 
 absl::Status CheckTrainerDevice(const ModelSpec& spec, bool on_gpu) {
-  if (!on_gpu || !spec.HasLinearAttention()) return absl::OkStatus();
-  return absl::UnimplementedError(
-      "the model has linear attention, which a trainer on a GPU does not support; use machines "
-      "without GPUs, or hide theirs with CUDA_VISIBLE_DEVICES=");
+  const char* const part = spec.vision.has_value()     ? "a vision tower"
+                           : spec.HasLinearAttention() ? "linear attention"
+                                                       : nullptr;
+  if (!on_gpu || part == nullptr) return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrCat(
+      "the model has ", part,
+      ", which a trainer on a GPU does not support; use machines without GPUs, or hide "
+      "theirs with CUDA_VISIBLE_DEVICES="));
 }
 
 absl::Status CheckRolloutDevice(const ModelSpec& spec, const std::string& device) {

@@ -32,7 +32,7 @@ absl::Status CheckSequenceParallel(const ModelSpec& spec, int tensor_ranks, int 
 // Names the numbers.
 absl::Status CheckExpertParallel(const ModelSpec& spec, const UnitLimits& limits, int size);
 
-// UNIMPLEMENTED for linear attention on a GPU.
+// UNIMPLEMENTED for a vision tower or linear attention on a GPU.
 absl::Status CheckTrainerDevice(const ModelSpec& spec, bool on_gpu);
 
 // Checks whether a rollout on `device`, "cpu", "auto" (or empty) or a GPU, can compute the model:

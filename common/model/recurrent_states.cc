@@ -7,21 +7,11 @@
 #include <exception>
 
 #include "absl/strings/str_cat.h"
-#include "common/model/kernels/delta_rule.h"
+#include "common/model/delta_sizes.h"
 #include "common/model/release_pages.h"
 
 namespace tandem::model {
 namespace {
-
-kernels::DeltaShape SizesOf(const DeltaSpec& spec) {
-  kernels::DeltaShape shape;
-  shape.num_key_heads = spec.num_key_heads;
-  shape.num_value_heads = spec.num_value_heads;
-  shape.key_dim = spec.key_dim;
-  shape.value_dim = spec.value_dim;
-  shape.kernel_size = spec.kernel_size;
-  return shape;
-}
 
 char* RowOf(const at::Tensor& tensor, int64_t row) {
   return static_cast<char*>(tensor.mutable_data_ptr()) + row * (tensor.nbytes() / tensor.size(0));

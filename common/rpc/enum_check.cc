@@ -54,16 +54,16 @@ absl::Status CheckEnums(const Message& message, absl::string_view place) {
     const FieldDescriptor* const field = type.field(i);
     const bool is_enum = field->cpp_type() == FieldDescriptor::CPPTYPE_ENUM;
     if (!is_enum && field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) continue;
+    const bool is_empty = field->is_repeated() ? reflection.FieldSize(message, field) == 0
+                                               : !is_enum && !reflection.HasField(message, field);
+    if (is_empty) continue;
     std::set<const MessageType*> seen;
     if (!is_enum && !HoldsEnums(*field->message_type(), seen)) continue;
     const std::string name = absl::StrCat(place, place.empty() ? "" : ".", field->name());
     if (!field->is_repeated()) {
-      if (is_enum) {
-        RETURN_IF_ERROR(
-            CheckValue(*field->enum_type(), reflection.GetEnumValue(message, field), name));
-      } else if (reflection.HasField(message, field)) {
-        RETURN_IF_ERROR(CheckEnums(reflection.GetMessage(message, field), name));
-      }
+      RETURN_IF_ERROR(
+          is_enum ? CheckValue(*field->enum_type(), reflection.GetEnumValue(message, field), name)
+                  : CheckEnums(reflection.GetMessage(message, field), name));
       continue;
     }
     for (int k = 0; k < reflection.FieldSize(message, field); ++k) {

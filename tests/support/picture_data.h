@@ -3,8 +3,7 @@
 #ifndef TANDEM_TESTS_SUPPORT_PICTURE_DATA_H_
 #define TANDEM_TESTS_SUPPORT_PICTURE_DATA_H_
 
-#include <zlib.h>
-
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -12,12 +11,13 @@
 #include "absl/strings/escaping.h"
 #include "nlohmann/json.hpp"
 #include "tests/support/character_tokenizer.h"
+#include "tests/support/make_png.h"
 #include "tests/support/temp_folder.h"
 
 namespace tandem::testing {
 
-// Writes a folder of Qwen2-VL's shape, whose weights are drawn anew, into `folder`/model and returns
-// that path. A picture of 16 x 16 pixels becomes 4 tokens.
+// Writes a Qwen2-VL without weights (for model.random_init) into `folder`/model and returns that path. A
+// picture of 16 x 16 pixels becomes 4 tokens.
 inline std::string WritePictureModel(const TempFolder& folder) {
   using nlohmann::json;
   const json config = {{"architectures", {"Qwen2VLForConditionalGeneration"}},
@@ -96,35 +96,12 @@ inline std::string WritePictureModel(const TempFolder& folder) {
 
 // The PNG file of a grey picture of 16 x 16 pixels, in whose quarters stand `count` white squares.
 inline std::string SquaresPng(int count, int grey) {
-  const auto big_endian = [](uint32_t value) {
-    std::string bytes;
-    for (int shift = 24; shift >= 0; shift -= 8) bytes += static_cast<char>(value >> shift);
-    return bytes;
-  };
-  const auto chunk = [&big_endian](const std::string& kind, const std::string& data) {
-    const std::string body = kind + data;
-    return big_endian(static_cast<uint32_t>(data.size())) + body +
-           big_endian(static_cast<uint32_t>(
-               crc32(0, reinterpret_cast<const Bytef*>(body.data()), body.size())));
-  };
-  constexpr int kSide = 16;
-  std::string rows;
-  for (int y = 0; y < kSide; ++y) {
-    rows += '\0';  // no filter
-    for (int x = 0; x < kSide; ++x) {
-      const int quarter = y / 8 * 2 + x / 8;
-      const bool inside = x % 8 >= 2 && x % 8 < 6 && y % 8 >= 2 && y % 8 < 6;
-      rows += static_cast<char>(quarter < count && inside ? 255 : grey);
-    }
-  }
-  uLongf size = compressBound(rows.size());
-  std::string packed(size, '\0');
-  compress(reinterpret_cast<Bytef*>(packed.data()), &size,
-           reinterpret_cast<const Bytef*>(rows.data()), rows.size());
-  packed.resize(size);
-  return "\x89PNG\r\n\x1a\n" +
-         chunk("IHDR", big_endian(kSide) + big_endian(kSide) + std::string({8, 0, 0, 0, 0})) +
-         chunk("IDAT", packed) + chunk("IEND", "");
+  return MakePng(16, 16, [count, grey](int x, int y) {
+    const bool is_inside = x % 8 >= 2 && x % 8 < 6 && y % 8 >= 2 && y % 8 < 6;
+    const int quarter = y / 8 * 2 + x / 8;
+    const auto value = static_cast<uint8_t>(quarter < count && is_inside ? 255 : grey);
+    return std::array<uint8_t, 3>{value, value, value};
+  });
 }
 
 // Writes `count` rows into `folder`/NAME.jsonl, with their pictures in `folder`/pictures, and returns

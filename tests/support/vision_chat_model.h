@@ -3,24 +3,18 @@
 #ifndef TANDEM_TESTS_SUPPORT_VISION_CHAT_MODEL_H_
 #define TANDEM_TESTS_SUPPORT_VISION_CHAT_MODEL_H_
 
-#include <cstdlib>
 #include <filesystem>
 #include <string>
 
 #include "nlohmann/json.hpp"
 #include "tests/support/character_tokenizer.h"
 #include "tests/support/temp_folder.h"
+#include "tests/support/vision_golden.h"
 
 namespace tandem::testing {
 
 // The characters of ids 3 to 35.
 inline constexpr char kVisionCharacters[] = "abcdefghijklmnopqrstuvwxyz ?=.,:!";
-
-inline std::string VisionGolden(const std::string& name) {
-  const char* source = std::getenv("TANDEM_SOURCE");
-  return std::string(source == nullptr ? "." : source) + "/tests/common/model/vision_golden/" +
-         name;
-}
 
 // Writes it into `folder`/model and returns that path. Images: a.png, which has 24 placeholders, b.png
 // and c.png. A chat is its messages one after another, and "=" where an answer is to come.

@@ -16,10 +16,9 @@ namespace {
 
 using nlohmann::json;
 
-// Returns the layers that "layer_types" gives a window; nullopt without the key. `linear`: the list
-// may name linear attention too (row_linear.h).
+// Returns the layers that "layer_types" gives a window; nullopt without the key.
 absl::StatusOr<std::optional<std::vector<int64_t>>> ListedWindows(const ConfigReader& config,
-                                                                  int64_t num_layers, bool linear) {
+                                                                  int64_t num_layers) {
   if (!config.Has("layer_types")) return std::optional<std::vector<int64_t>>();
   const json& types = config.At("layer_types");
   if (!types.is_array()) return config.Invalid("layer_types", "a list of names");
@@ -27,7 +26,7 @@ absl::StatusOr<std::optional<std::vector<int64_t>>> ListedWindows(const ConfigRe
   for (size_t i = 0; i < types.size(); ++i) {
     if (types[i] == "sliding_attention") {
       windowed.push_back(static_cast<int64_t>(i));
-    } else if (types[i] != "full_attention" && !(linear && types[i] == "linear_attention")) {
+    } else if (types[i] != "full_attention") {
       return config.Unsupported("layer_types", "full_attention, sliding_attention");
     }
   }
@@ -39,8 +38,8 @@ absl::StatusOr<std::optional<std::vector<int64_t>>> ListedWindows(const ConfigRe
 }
 
 // Refuses the windows of a config.json whose family has none.
-absl::Status RefuseWindows(const ConfigReader& config, int64_t num_layers, bool linear) {
-  ASSIGN_OR_RETURN(const auto listed, ListedWindows(config, num_layers, linear));
+absl::Status RefuseWindows(const ConfigReader& config, int64_t num_layers) {
+  ASSIGN_OR_RETURN(const auto listed, ListedWindows(config, num_layers));
   if (listed.has_value()) {
     return listed->empty() ? absl::OkStatus() : config.Unsupported("layer_types", "full_attention");
   }
@@ -198,11 +197,14 @@ absl::Status ParseRopesOf(const v1::FamilyRow& row, const RowValues& values,
 absl::Status ParseWindows(const v1::FamilyRow& row, const RowValues& values, ModelSpec& spec) {
   const ConfigReader& config = values.config();
   const v1::Windows& windows = row.windows();
-  const bool linear = row.has_linear_attention();
-  if (windows.size().empty()) return RefuseWindows(config, spec.num_layers(), linear);
+  if (windows.size().empty()) {
+    // row_linear.cc has checked a list that may name linear attention.
+    if (row.has_linear_attention() && config.Has("layer_types")) return absl::OkStatus();
+    return RefuseWindows(config, spec.num_layers());
+  }
   ASSIGN_OR_RETURN(const bool in_use, values.Flag(windows.in_use(), true));
   ASSIGN_OR_RETURN(const int64_t window, values.Count(windows.size(), kMaxPositions, 0));
-  ASSIGN_OR_RETURN(const auto listed, ListedWindows(config, spec.num_layers(), linear));
+  ASSIGN_OR_RETURN(const auto listed, ListedWindows(config, spec.num_layers()));
   ASSIGN_OR_RETURN(const bool may_differ, values.Flag(windows.listed(), true));
   std::vector<int64_t> pattern;  // not read where a list may take its place
   if (in_use && window > 0 && !(listed.has_value() && may_differ)) {

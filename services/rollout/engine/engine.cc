@@ -42,10 +42,6 @@ std::vector<int> TowerOf(const model::ParameterTable& table) {
   return tower;
 }
 
-int64_t ImageBytesOf(const ActiveRequest& request) {
-  return request.spec.images == nullptr ? 0 : request.spec.images->file_bytes();
-}
-
 SchedulerOptions WithStates(SchedulerOptions options, const model::PagedKvCache& cache) {
   options.num_states = cache.states().count();
   return options;
@@ -141,7 +137,7 @@ absl::StatusOr<int64_t> Engine::Accept(std::unique_ptr<ActiveRequest> request) {
             absl::StrCat("the queue holds ", num_requests_, " requests, its limit; retry later")),
         "QUEUE_FULL", {{"retry_after_seconds", "1"}});
   }
-  const int64_t image_bytes = ImageBytesOf(*request);
+  const int64_t image_bytes = request->image_bytes();
   // One request of any size passes: its message was within the server's limit.
   if (image_bytes > 0 && image_bytes_ > 0 &&
       image_bytes_ + image_bytes > options_.max_image_bytes) {

@@ -269,8 +269,8 @@ class Engine {
     std::vector<SampledToken> tokens;   // one per row
   };
   StepLists lists_;
-  // Of forks since the last step: copied before the next one. Whoever has taken such a state since
-  // begins with its first token, and reads nothing of it.
+  // (from, to) for each fork since the last step; the next step copies them first. If a fork has ended
+  // by then, another sequence may have its state: that one starts at its first token, which resets it.
   std::vector<std::pair<int32_t, int32_t>> state_copies_;
   std::vector<std::unique_ptr<ActiveRequest>> held_;  // arrived while older ones must finish first
   std::vector<Command> when_idle_;                    // run once `requests_` is empty

@@ -310,7 +310,7 @@ void Engine::FinishRequest(ActiveRequest& request, const absl::Status& status) {
   {
     absl::MutexLock lock(&mu_);
     --num_requests_;
-    if (request.spec.images != nullptr) image_bytes_ -= request.spec.images->file_bytes();
+    image_bytes_ -= request.image_bytes();
   }
   UpdateInfo();
   if (!request.scores) {

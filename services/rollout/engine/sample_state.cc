@@ -13,6 +13,10 @@
 
 namespace tandem::rollout {
 
+int64_t ActiveRequest::image_bytes() const {
+  return spec.images == nullptr ? 0 : spec.images->file_bytes();
+}
+
 void MakeSamples(ActiveRequest& request, const tokenizer::Tokenizer* tokenizer) {
   const GenerationRequest& spec = request.spec;
   const bool wants_text = spec.return_text || !spec.stop.empty();

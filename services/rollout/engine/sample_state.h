@@ -57,6 +57,9 @@ struct ActiveRequest {
   bool classifies = false;  // by a reward model: only the last token's result is needed
   std::vector<float> class_logits;
   std::function<void(absl::StatusOr<ScoreResult>)> on_score;
+
+  // Of the files of its images.
+  int64_t image_bytes() const;
 };
 
 // Creates the request's samples. Those to schedule have tokens: only the first, which stands for

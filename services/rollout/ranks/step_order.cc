@@ -58,10 +58,8 @@ void WriteImages(const RunItem& item, v1::SequenceStep& step) {
     }
   }
   if (!item.image_rows.defined()) return;
-  const std::vector<int64_t>& tokens = sequence.places->tokens;
-  for (auto token = std::lower_bound(tokens.begin(), tokens.end(), sequence.num_computed);
-       token != tokens.end() && *token < end; ++token) {
-    step.add_image_tokens(*token - sequence.num_computed);
+  for (const int64_t token : sequence.places->TokensIn(sequence.num_computed, end)) {
+    step.add_image_tokens(token - sequence.num_computed);
   }
   const at::Tensor rows = item.image_rows.contiguous();
   step.set_image_rows(rows.const_data_ptr(), rows.nbytes());

@@ -21,16 +21,6 @@
 namespace tandem::rollout {
 namespace {
 
-// Appends the rows of the batch at which the item's placeholders lie; its first token is at `row`.
-void AddImageTokens(const RunItem& item, int64_t row, std::vector<int64_t>& rows) {
-  const std::vector<int64_t>& tokens = item.sequence->places->tokens;
-  const int64_t first = item.sequence->num_computed;
-  for (auto token = std::lower_bound(tokens.begin(), tokens.end(), first);
-       token != tokens.end() && *token < first + item.num_tokens; ++token) {
-    rows.push_back(row + *token - first);
-  }
-}
-
 // Rows of logits that are there at once for the likeliest tokens of a score.
 constexpr int64_t kTopLogprobRows = 32;
 
@@ -128,7 +118,10 @@ StepOutput ModelRunner::RunUnchecked(const model::ParameterProvider& params,
   for (const RunItem& item : items) {
     const Sequence& sequence = *item.sequence;
     if (item.image_rows.defined()) {
-      AddImageTokens(item, row, image_tokens);
+      const int64_t first = sequence.num_computed;
+      for (const int64_t token : sequence.places->TokensIn(first, first + item.num_tokens)) {
+        image_tokens.push_back(row + token - first);
+      }
       image_rows.push_back(item.image_rows);
     }
     sequences_.push_back({.first_token = row,

@@ -1,5 +1,6 @@
 #include "services/trainer/data/received_images.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -62,9 +63,11 @@ absl::Status ReceivedImages::Add(common::v1::Image image) {
 absl::Status ReceivedImages::Check(const common::v1::Sample& sample, absl::string_view place) {
   for (int s = 0; s < sample.segments_size(); ++s) {
     const common::v1::Segment& segment = sample.segments(s);
+    const bool is_sampled = segment.kind() == common::v1::SEGMENT_KIND_SAMPLED;
+    // Neither images nor placeholders that would lack theirs.
+    if (segment.image_digests().empty() && (is_sampled || !spec_.vision.has_value())) continue;
     const std::string at = absl::StrCat(place, ".segments[", s, "]");
-    if (segment.kind() == common::v1::SEGMENT_KIND_SAMPLED) {
-      if (segment.image_digests().empty()) continue;
+    if (is_sampled) {
       return rpc::InvalidField(absl::StrCat(at, ".image_digests"),
                                "expected none, because the segment was sampled");
     }
@@ -93,14 +96,15 @@ absl::Status ReceivedImages::Check(const common::v1::Sample& sample, absl::strin
 }
 
 absl::Status ReceivedImages::CheckAllShown() const {
-  for (size_t i = 0; i < images_.size(); ++i) {
-    const auto known = known_.find(images::ImageDigest(images_[i].data()));
-    if (known->second.is_shown) continue;
-    return rpc::InvalidField(
-        absl::StrCat("images[", i, "]"),
-        absl::StrCat("no sample names its digest, ", absl::BytesToHexString(known->first)));
-  }
-  return absl::OkStatus();
+  const auto first =
+      std::min_element(known_.begin(), known_.end(), [](const auto& a, const auto& b) {
+        return std::pair(a.second.is_shown, a.second.index) <
+               std::pair(b.second.is_shown, b.second.index);
+      });
+  if (first == known_.end() || first->second.is_shown) return absl::OkStatus();
+  return rpc::InvalidField(
+      absl::StrCat("images[", first->second.index, "]"),
+      absl::StrCat("no sample names its digest, ", absl::BytesToHexString(first->first)));
 }
 
 absl::Status CheckImages(const v1::ComputeLogProbsRequest::Sequence& sequence,

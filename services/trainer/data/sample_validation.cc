@@ -188,31 +188,31 @@ absl::Status ValidateGiven(const Segment& segment, absl::string_view place) {
 
 absl::Status ValidateExperts(const Segment& segment, absl::string_view place,
                              const SampleLimits& limits) {
-  const std::string at = absl::StrCat(place, ".routed_experts");
+  const auto at = [place] { return absl::StrCat(place, ".routed_experts"); };
   const int64_t num_tokens = segment.token_ids_size();
   if (segment.routed_experts().empty()) {
     const bool needs = limits.needs_routed_experts && num_tokens > 0 &&
                        segment.kind() == common::v1::SEGMENT_KIND_SAMPLED;
     if (!needs) return absl::OkStatus();
-    return rpc::InvalidField(at,
+    return rpc::InvalidField(at(),
                              "expected the experts that sampling routed the tokens to "
                              "(GenerateRequest.return_routed_experts), because actor.router_replay "
                              "is r3; found none");
   }
   if (!limits.routed_layout.has_value()) {
-    return rpc::InvalidField(at, "expected none, because the model has no experts to route to");
+    return rpc::InvalidField(at(), "expected none, because the model has no experts to route to");
   }
   const int64_t bytes = num_tokens * limits.routed_layout->bytes_per_token();
   if (static_cast<int64_t>(segment.routed_experts().size()) != bytes) {
     return rpc::InvalidField(
-        at, absl::StrCat("expected ", limits.routed_layout->bytes_per_token(),
-                         " bytes for each of the ", num_tokens, " token_ids; found ",
-                         segment.routed_experts().size()));
+        at(), absl::StrCat("expected ", limits.routed_layout->bytes_per_token(),
+                           " bytes for each of the ", num_tokens, " token_ids; found ",
+                           segment.routed_experts().size()));
   }
   std::vector<uint16_t> experts;
   AppendExperts(segment.routed_experts(), experts);
   const absl::Status known = limits.routed_layout->Check(experts);
-  return known.ok() ? known : rpc::InvalidField(at, known.message());
+  return known.ok() ? known : rpc::InvalidField(at(), known.message());
 }
 
 absl::Status ValidateRewardParts(const common::v1::Sample& sample, absl::string_view place) {

@@ -18,9 +18,14 @@ namespace {
 // token before it, or else after it.
 class TokenRewardReader {
  public:
+  explicit TokenRewardReader(const common::v1::Sample& sample)
+      : has_any_(std::any_of(
+            sample.segments().begin(), sample.segments().end(),
+            [](const common::v1::Segment& segment) { return segment.token_rewards_size() > 0; })) {}
+
   void Add(const common::v1::Segment& segment, int i, bool is_trained) {
+    if (!has_any_) return;
     const double reward = segment.token_rewards_size() > 0 ? segment.token_rewards(i) : 0.0;
-    has_any_ |= segment.token_rewards_size() > 0;
     if (is_trained) {
       rewards_.push_back(reward + std::exchange(waiting_, 0.0));
     } else {
@@ -29,12 +34,12 @@ class TokenRewardReader {
   }
 
   // Empty if no segment states rewards.
-  std::vector<double> Take() && { return has_any_ ? std::move(rewards_) : std::vector<double>(); }
+  std::vector<double> Take() && { return std::move(rewards_); }
 
  private:
+  const bool has_any_;
   std::vector<double> rewards_;
   double waiting_ = 0;  // for the first trained-on token
-  bool has_any_ = false;
 };
 
 // Collects the teacher's log-probs of trained-on tokens.
@@ -46,7 +51,7 @@ class TeacherReader {
     } else {
       has_logprobs_ = false;
     }
-    const int count = segment.token_ids_size() == 0
+    const int count = segment.teacher_top_ids_size() == 0
                           ? 0
                           : segment.teacher_top_ids_size() / segment.token_ids_size();
     if (!has_tokens_) num_top_ = count;
@@ -122,7 +127,7 @@ Sequence MakeSequence(const common::v1::Sample& sample, const BatchImages* image
             [](const RewardPart& a, const RewardPart& b) { return a.name < b.name; });
   out.is_cut = sample.finish_reason() == common::v1::FINISH_REASON_LENGTH;
   bool seen_sampled = false;
-  TokenRewardReader rewards;
+  TokenRewardReader rewards(sample);
   TeacherReader teacher;
   for (const common::v1::Segment& segment : sample.segments()) {
     const bool sampled = segment.kind() == common::v1::SEGMENT_KIND_SAMPLED;

@@ -132,10 +132,6 @@ absl::StatusOr<std::unique_ptr<TrainerEngine>> TrainerEngine::Create(
   ASSIGN_OR_RETURN(options.spec, CheckConfig(config));
   std::unique_ptr<TrainerEngine> engine(new TrainerEngine(config, mesh, device));
   if (options.spec.vision.has_value()) {
-    if (!device.is_cpu()) {
-      return absl::UnimplementedError(
-          "trainer.device: a model with a vision tower trains on CPUs; set it to cpu");
-    }
     engine->image_preparer_ = model::ImagePreparer::Load(path, *options.spec.vision);
   }
   options.compute_dtype = engine->compute_dtype_;

@@ -8,12 +8,15 @@
 #include "absl/strings/str_cat.h"
 #include "common/images/decode.h"
 #include "tests/common/images/golden_rows.h"
+#include "tests/support/make_png.h"
 #include "tests/support/status_matchers.h"
 
 namespace tandem::images {
 namespace {
 
+using ::tandem::testing::BigEndian;
 using ::tandem::testing::IsOk;
+using ::tandem::testing::PngChunk;
 using ::tandem::testing::StatusIs;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -32,27 +35,10 @@ auto Refused(const std::string& text) {
   return StatusIs(absl::StatusCode::kInvalidArgument, AllOf(StartsWith("cat: "), HasSubstr(text)));
 }
 
-void PutBigEndian32(uint32_t value, size_t at, std::string* bytes) {
-  for (int i = 0; i < 4; ++i) (*bytes)[at + i] = static_cast<char>(value >> (24 - 8 * i));
-}
-
-std::string PngChunk(const std::string& type, const std::string& data) {
-  std::string out(4, '\0');
-  PutBigEndian32(static_cast<uint32_t>(data.size()), 0, &out);
-  out += type + data + std::string(4, '\0');
-  const auto* begin = reinterpret_cast<const Bytef*>(out.data() + 4);
-  PutBigEndian32(static_cast<uint32_t>(crc32(0, begin, static_cast<uInt>(data.size() + 4))),
-                 out.size() - 4, &out);
-  return out;
-}
-
 // A PNG with IHDR of the size, and `rest`.
 std::string Png(uint32_t width, uint32_t height, const std::string& rest) {
-  std::string header(13, '\0');
-  PutBigEndian32(width, 0, &header);
-  PutBigEndian32(height, 4, &header);
-  header[8] = 8;
-  header[9] = 2;
+  const std::string header =
+      BigEndian(width) + BigEndian(height) + std::string("\x08\x02\0\0\0", 5);
   return "\x89PNG\r\n\x1a\n" + PngChunk("IHDR", header) + rest;
 }
 

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -29,6 +28,7 @@
 #include "common/model/transformer.h"
 #include "common/model/vision_tower.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/vision_golden.h"
 
 namespace tandem::model {
 namespace {
@@ -42,16 +42,10 @@ struct Row {
   std::vector<double> logprobs;
 };
 
-std::filesystem::path GoldenFolder() {
-  const char* source = std::getenv("TANDEM_SOURCE");
-  return std::filesystem::path(source == nullptr ? "." : source) /
-         "tests/common/model/vision_golden";
-}
-
 std::vector<std::string> Cases() {
   std::vector<std::string> names;
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(GoldenFolder(), error)) {
+  for (const auto& entry : std::filesystem::directory_iterator(testing::VisionGolden(), error)) {
     names.push_back(entry.path().filename().string());
   }
   std::sort(names.begin(), names.end());
@@ -61,7 +55,7 @@ std::vector<std::string> Cases() {
 class VisionGolden : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    path_ = (GoldenFolder() / GetParam()).string();
+    path_ = testing::VisionGolden(GetParam());
     std::ifstream file(path_ + "/golden.json");
     ASSERT_TRUE(file) << path_;
     golden_ = json::parse(file);

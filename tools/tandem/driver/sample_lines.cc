@@ -80,27 +80,31 @@ std::string SampleLines(int64_t step, const std::vector<Group>& groups, double t
         line["score_weights"] = completion.part_weights;
       }
       if (group.baseline.has_value()) line["baseline_reward"] = group.baseline->reward;
-      const std::vector<EpisodeSequence> sequences =
-          SequencesOf(group.prompt.token_ids, completion);
-      for (const EpisodeSequence& sequence : sequences) {
+      const auto write = [&] {
         if (!group.prompt.images.empty()) {
           line["images"] = ImagesOf(group.prompt.images, /*is_first=*/index == 0);
         }
         line["index"] = index++;
-        if (completion.segments.empty()) {
-          line["prompt_ids"] = sequence.prompt_ids;
-          line["response_ids"] = completion.token_ids;
-          line["logprobs"] = completion.processed_logprobs;
-          line["policy_versions"] = VersionsOf(completion.version_spans, shift);
-          if (!completion.teacher_logprobs.empty()) {
-            line["teacher_logprobs"] = completion.teacher_logprobs;
-          }
-          if (!completion.token_rewards.empty()) line["token_rewards"] = completion.token_rewards;
-        } else {
-          line["segments"] = SegmentsOf(sequence, shift);
-          if (sequences.size() > 1) line["episode"] = i;  // of which several samples tell
-        }
         text += io::ToJsonLine(line);
+      };
+      if (completion.segments.empty()) {  // a single turn
+        line["prompt_ids"] = group.prompt.token_ids;
+        line["response_ids"] = completion.token_ids;
+        line["logprobs"] = completion.processed_logprobs;
+        line["policy_versions"] = VersionsOf(completion.version_spans, shift);
+        if (!completion.teacher_logprobs.empty()) {
+          line["teacher_logprobs"] = completion.teacher_logprobs;
+        }
+        if (!completion.token_rewards.empty()) line["token_rewards"] = completion.token_rewards;
+        write();
+        continue;
+      }
+      const std::vector<EpisodeSequence> sequences =
+          SequencesOf(group.prompt.token_ids, completion);
+      for (const EpisodeSequence& sequence : sequences) {
+        line["segments"] = SegmentsOf(sequence, shift);
+        if (sequences.size() > 1) line["episode"] = i;  // of which several samples tell
+        write();
       }
     }
   }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <deque>
-#include <future>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
@@ -11,6 +10,7 @@
 #include "common/rpc/channel.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
+#include "tools/tandem/driver/interruptible_call.h"
 #include "tools/tandem/driver/poll_interval.h"
 
 namespace tandem::driver {
@@ -217,18 +217,11 @@ absl::StatusOr<GetServerInfoResponse> ScoreClient::GetServerInfo(
   const auto stub = rollout::v1::RolloutService::NewStub(rpc::MakeChannel(address));
   const auto context = rpc::MakeContext(timeout, {.wait_for_ready = true});
   GetServerInfoResponse response;
-  auto call = std::async(std::launch::async, [&] {
-    return rpc::FromGrpcStatus(stub->GetServerInfo(context.get(), {}, &response));
-  });
-  // The call has a deadline, so this loop ends.
-  while (call.wait_for(absl::ToChronoMilliseconds(kPollInterval)) != std::future_status::ready) {
-    if (interrupted == nullptr || !interrupted()) continue;
-    context->TryCancel();
-    call.wait();
-    return absl::CancelledError("interrupted");
-  }
-  RETURN_IF_ERROR(call.get()) << options_.name << " did not answer within "
-                              << absl::FormatDuration(timeout);
+  const std::optional<absl::Status> asked = CallInterruptibly(
+      *context, [&] { return stub->GetServerInfo(context.get(), {}, &response); }, interrupted);
+  if (!asked.has_value()) return absl::CancelledError("interrupted");
+  RETURN_IF_ERROR(*asked) << options_.name << " did not answer within "
+                          << absl::FormatDuration(timeout);
   return response;
 }
 

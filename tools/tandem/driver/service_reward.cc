@@ -1,6 +1,6 @@
 // A RewardService as the source of a run's rewards.
 #include <algorithm>
-#include <future>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,7 +11,7 @@
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
 #include "tandem/reward/v1/reward_service.grpc.pb.h"
-#include "tools/tandem/driver/poll_interval.h"
+#include "tools/tandem/driver/interruptible_call.h"
 #include "tools/tandem/driver/reward_source.h"
 
 namespace tandem::driver {
@@ -43,16 +43,10 @@ class ServiceReward : public RewardSource {
   absl::Status Check(absl::Duration timeout, const std::function<bool()>& interrupted) override {
     const auto context = rpc::MakeContext(timeout, {.wait_for_ready = true});
     reward::v1::ComputeRewardsResponse response;
-    auto call = std::async(std::launch::async, [&] {
-      return rpc::FromGrpcStatus(stub_->ComputeRewards(context.get(), {}, &response));
-    });
-    while (call.wait_for(absl::ToChronoMilliseconds(kPollInterval)) != std::future_status::ready) {
-      if (interrupted == nullptr || !interrupted()) continue;
-      context->TryCancel();
-      call.wait();
-      return absl::CancelledError("interrupted");
-    }
-    const absl::Status asked = call.get();
+    const std::optional<absl::Status> answer = CallInterruptibly(
+        *context, [&] { return stub_->ComputeRewards(context.get(), {}, &response); }, interrupted);
+    if (!answer.has_value()) return absl::CancelledError("interrupted");
+    const absl::Status& asked = *answer;
     if (absl::IsUnimplemented(asked)) {
       return absl::FailedPreconditionError(
           absl::StrCat("the server at ", endpoint_,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -24,11 +25,20 @@ absl::Status CheckLogProbs(const google::protobuf::RepeatedField<float>& values,
   return absl::OkStatus();
 }
 
-absl::Status CheckResponse(const rollout::v1::ScoreRequest& request,
-                           const rollout::v1::ScoreResponse& response) {
+// How many values a response has.
+struct Sizes {
+  int positions = 0;
+  int top = 0;
+};
+
+Sizes SizesOf(const rollout::v1::ScoreRequest& request) {
   const int positions = std::max(0, request.token_ids_size() - 1);
-  const int top = positions * request.num_top_logprobs();
-  RETURN_IF_ERROR(CheckLogProbs(response.logprobs(), positions, "logprobs"));
+  return {positions, positions * request.num_top_logprobs()};
+}
+
+absl::Status CheckResponse(const Sizes& sizes, const rollout::v1::ScoreResponse& response) {
+  const int top = sizes.top;
+  RETURN_IF_ERROR(CheckLogProbs(response.logprobs(), sizes.positions, "logprobs"));
   RETURN_IF_ERROR(CheckLogProbs(response.top_logprobs(), top, "top_logprobs"));
   if (response.top_token_ids_size() == top) return absl::OkStatus();
   return absl::InternalError(
@@ -38,12 +48,14 @@ absl::Status CheckResponse(const rollout::v1::ScoreRequest& request,
 }  // namespace
 
 absl::StatusOr<std::vector<rollout::v1::ScoreResponse>> TeacherClient::Score(
-    const std::vector<rollout::v1::ScoreRequest>& requests) {
+    std::vector<rollout::v1::ScoreRequest> requests) {
+  std::vector<Sizes> sizes;
+  for (const rollout::v1::ScoreRequest& request : requests) sizes.push_back(SizesOf(request));
   std::vector<rollout::v1::ScoreResponse> out;
   for (absl::StatusOr<rollout::v1::ScoreResponse>& response :
-       client_.Score(requests, ScoreClient::OnError::kCancelOthers)) {
+       client_.Score(std::move(requests), ScoreClient::OnError::kCancelOthers)) {
     RETURN_IF_ERROR(response.status());
-    RETURN_IF_ERROR(CheckResponse(requests[out.size()], *response)) << client_.name();
+    RETURN_IF_ERROR(CheckResponse(sizes[out.size()], *response)) << client_.name();
     out.push_back(*std::move(response));
   }
   return out;

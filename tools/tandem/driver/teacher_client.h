@@ -33,7 +33,7 @@ class TeacherClient {
   // ScoreClient::Score(), the first of which cancels the other requests; INTERNAL for a response that
   // breaks the contract.
   absl::StatusOr<std::vector<rollout::v1::ScoreResponse>> Score(
-      const std::vector<rollout::v1::ScoreRequest>& requests);
+      std::vector<rollout::v1::ScoreRequest> requests);
 
  private:
   ScoreClient client_;

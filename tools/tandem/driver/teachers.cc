@@ -231,7 +231,7 @@ absl::StatusOr<std::vector<rollout::v1::ScoreResponse>> Teachers::ScoreEach(
     std::vector<rollout::v1::ScoreRequest> of_teacher;
     for (const size_t i : indices) of_teacher.push_back(std::move(requests[i]));
     absl::StatusOr<std::vector<rollout::v1::ScoreResponse>> responses =
-        teachers_[teacher].client->Score(of_teacher);
+        teachers_[teacher].client->Score(std::move(of_teacher));
     RETURN_IF_ERROR(responses.status()) << RowName(*prompts[indices.front()]) << " and following";
     for (size_t k = 0; k < indices.size(); ++k) out[indices[k]] = std::move((*responses)[k]);
   }

@@ -5,8 +5,8 @@
 
 #include "common/config/summary.h"
 #include "common/model/cache_groups.h"
+#include "common/model/delta_sizes.h"
 #include "common/model/gpu_memory.h"
-#include "common/model/kernels/delta_rule.h"
 #include "common/model/parameter_table.h"
 
 namespace tandem::plan {
@@ -80,10 +80,8 @@ int64_t StateBytes(const model::ModelSpec& spec, int64_t sequences, int64_t elem
   int64_t bytes = 0;
   for (const model::LayerSpec& layer : spec.layers) {
     if (!layer.attention.delta.has_value()) continue;
-    const model::DeltaSpec& delta = *layer.attention.delta;
-    const int64_t padded = model::kernels::RoundUp(delta.value_dim, model::kernels::kDeltaPadding);
-    bytes += delta.num_value_heads * delta.key_dim * padded * 4 +
-             (delta.kernel_size - 1) * delta.convolved_size() * element;
+    const model::kernels::DeltaShape sizes = model::SizesOf(*layer.attention.delta);
+    bytes += sizes.state_floats() * 4 + sizes.tail_elements() * element;
   }
   return bytes * sequences;
 }

@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -14,6 +13,7 @@
 #include "common/io/read_file.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_folder.h"
+#include "tests/support/vision_golden.h"
 
 namespace tandem::model {
 namespace {
@@ -24,9 +24,7 @@ using ::testing::HasSubstr;
 class ImagePreparerTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    const char* source = std::getenv("TANDEM_SOURCE");
-    folder_ = std::string(source == nullptr ? "." : source) +
-              "/tests/common/model/vision_golden/qwen2-vl";
+    folder_ = testing::VisionGolden("qwen2-vl");
     ASSERT_OK_AND_ASSIGN(const io::ModelConfig config, io::ReadModelConfig(folder_));
     ASSERT_OK_AND_ASSIGN(spec_, ParseModelSpec(config.json, config.path));
     ASSERT_OK_AND_ASSIGN(file_, io::ReadFile(folder_ + "/a.png", 1 << 20));

@@ -11,8 +11,8 @@
 #include <tuple>
 
 #include "common/model/numerics.h"
-#include "common/model/packed_attention.h"
 #include "tests/services/rollout/engine/engine_fixture.h"
+#include "tests/services/rollout/engine/trainer_log_probs.h"
 #include "tests/support/cuda_device.h"
 #include "tests/support/staged_weights.h"
 
@@ -29,30 +29,6 @@ model::ModelSpec GroupedSpec() {
     layer.attention.qk_norm.emplace();
   }
   return spec;
-}
-
-// The trainer's log-probs of a sequence, alone in its batch.
-std::vector<float> TrainerLogProbs(const model::Transformer& model, const model::Arena& live,
-                                   const std::vector<int32_t>& tokens, double temperature) {
-  const at::NoGradGuard no_grad;
-  model::Arena arena(model.table(), live.dtype(), kDevice);
-  arena.CopyFrom(live);
-  const int64_t n = static_cast<int64_t>(tokens.size());
-  const at::Tensor ids = at::tensor(tokens, at::kInt).to(kDevice, at::kLong);
-  const at::Tensor cu_seqlens = at::tensor({int64_t{0}, n}, at::kLong);
-  model::PackedAttention attention(cu_seqlens);
-  const at::Tensor positions = model::PackedPositions(cu_seqlens).to(kDevice);
-  const model::Rotary rotary = model.MakeRotary(positions);
-  at::Tensor x = model.Embed(arena, ids, positions);
-  for (int64_t layer = 0; layer < model.spec().num_layers(); ++layer) {
-    x = model.Block(arena, layer, x, rotary, attention);
-  }
-  const at::Tensor temperatures = at::full({n - 1}, temperature, at::kFloat).to(kDevice);
-  const model::LogProbs out = model.HeadLogProbs(
-      arena, model.FinalNorm(arena, x).narrow(0, 0, n - 1), ids.narrow(0, 1, n - 1), temperatures);
-  const at::Tensor logprobs = out.logprobs.cpu().contiguous();
-  const float* const data = logprobs.const_data_ptr<float>();
-  return std::vector<float>(data, data + logprobs.numel());
 }
 
 // Of the tokens from `first` on.
@@ -107,11 +83,11 @@ class ExactGenerationTest : public EngineTest, public ::testing::WithParamInterf
     tokens.insert(tokens.end(), sample.token_ids.begin(), sample.token_ids.end());
     const auto arena = tandem::testing::PlainCopy(*engine_->weights().live());
     const size_t first = request.prompt_ids.size();
-    ExpectSameBits(sample.logprobs, TrainerLogProbs(*model_, *arena, tokens, 1.0), first,
+    ExpectSameBits(sample.logprobs, TrainerLogProbs(*model_, *arena, tokens, 1.0, kDevice), first,
                    "raw log-prob");
     ExpectSameBits(sample.processed_logprobs,
-                   TrainerLogProbs(*model_, *arena, tokens, request.filter.temperature), first,
-                   "log-prob at the temperature");
+                   TrainerLogProbs(*model_, *arena, tokens, request.filter.temperature, kDevice),
+                   first, "log-prob at the temperature");
   }
 
   // Many requests at once, some of which are preempted.

@@ -4,12 +4,10 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/io/read_file.h"
 #include "common/model/images/prompt_images.h"
 #include "common/model/numerics.h"
@@ -17,6 +15,7 @@
 #include "nlohmann/json.hpp"
 #include "tests/services/rollout/engine/engine_fixture.h"
 #include "tests/support/make_png.h"
+#include "tests/support/vision_golden.h"
 
 namespace tandem::rollout {
 namespace {
@@ -28,11 +27,6 @@ using ::testing::Not;
 
 constexpr int32_t kPlaceholder = 36;
 constexpr int32_t kVideo = 37;
-
-std::string GoldenFolder() {
-  const char* source = std::getenv("TANDEM_SOURCE");
-  return absl::StrCat(source == nullptr ? "." : source, "/tests/common/model/vision_golden");
-}
 
 struct Row {
   std::vector<int32_t> ids;
@@ -78,7 +72,7 @@ class ImagesTest : public EngineTest, public ::testing::WithParamInterface<const
     model::SetNumerics(model::Numerics::kFast);
   }
 
-  std::string path() const { return absl::StrCat(GoldenFolder(), "/", GetParam()); }
+  std::string path() const { return testing::VisionGolden(GetParam()); }
 
   static EngineOptions Options() {
     EngineOptions options;
@@ -195,17 +189,22 @@ class ImagesTest : public EngineTest, public ::testing::WithParamInterface<const
     const float* const data = logprobs.const_data_ptr<float>();
     return {data, data + logprobs.numel()};
   }
+
+  // The engine's log-probs of the golden rows are those of transformers, and bit for bit the trainer's.
+  void ExpectGolden() {
+    const std::vector<Row> rows = GoldenRows();
+    const std::vector<std::vector<float>> found = ScoreAll(rows);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      SCOPED_TRACE(i);
+      ExpectNear(found[i], rows[i].logprobs);
+      ExpectSameBits(found[i], TrainerLogProbs(rows[i].ids, rows[i].files));
+    }
+  }
 };
 
 TEST_P(ImagesTest, LogProbsAreThoseOfTransformers) {
   StartCase();
-  const std::vector<Row> rows = GoldenRows();
-  const std::vector<std::vector<float>> found = ScoreAll(rows);
-  for (size_t i = 0; i < rows.size(); ++i) {
-    SCOPED_TRACE(i);
-    ExpectNear(found[i], rows[i].logprobs);
-    ExpectSameBits(found[i], TrainerLogProbs(rows[i].ids, rows[i].files));
-  }
+  ExpectGolden();
 }
 
 // Steps of 7 tokens cut every image's run.
@@ -213,13 +212,7 @@ TEST_P(ImagesTest, ChunksOfPromptsChangeNothing) {
   EngineOptions options = Options();
   options.scheduler.max_num_batched_tokens = 7;
   StartCase(options);
-  const std::vector<Row> rows = GoldenRows();
-  const std::vector<std::vector<float>> found = ScoreAll(rows);
-  for (size_t i = 0; i < rows.size(); ++i) {
-    SCOPED_TRACE(i);
-    ExpectNear(found[i], rows[i].logprobs);
-    ExpectSameBits(found[i], TrainerLogProbs(rows[i].ids, rows[i].files));
-  }
+  ExpectGolden();
 }
 
 TEST_P(ImagesTest, GreedyTokensAreTheLikeliestOfTheScoredSequence) {

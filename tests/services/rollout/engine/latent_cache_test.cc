@@ -4,9 +4,9 @@
 #include <gtest/gtest.h>
 
 #include "common/model/numerics.h"
-#include "common/model/packed_attention.h"
 #include "services/rollout/engine/cache_size.h"
 #include "tests/services/rollout/engine/engine_fixture.h"
+#include "tests/services/rollout/engine/trainer_log_probs.h"
 #include "tests/support/staged_weights.h"
 
 namespace tandem::rollout {
@@ -16,24 +16,9 @@ class LatentCacheTest : public EngineTest {
  protected:
   void TearDown() override { model::SetNumerics(model::Numerics::kFast); }
 
-  // Of the tokens after the first.
-  at::Tensor TrainerLogProbs(const std::vector<int32_t>& tokens) {
-    const at::NoGradGuard no_grad;
-    const auto arena = tandem::testing::PlainCopy(*engine_->weights().live());
-    const auto n = static_cast<int64_t>(tokens.size());
-    const at::Tensor ids = at::tensor(tokens, at::kInt).to(at::kLong);
-    const at::Tensor cu_seqlens = at::tensor({int64_t{0}, n}, at::kLong);
-    model::PackedAttention attention(cu_seqlens);
-    const at::Tensor positions = model::PackedPositions(cu_seqlens);
-    const model::Rotary rotary = model_->MakeRotary(positions);
-    at::Tensor x = model_->Embed(*arena, ids, positions);
-    for (int64_t layer = 0; layer < model_->spec().num_layers(); ++layer) {
-      x = model_->Block(*arena, layer, x, rotary, attention);
-    }
-    return model_
-        ->HeadLogProbs(*arena, model_->FinalNorm(*arena, x).narrow(0, 0, n - 1),
-                       ids.narrow(0, 1, n - 1), at::ones({n - 1}))
-        .logprobs;
+  std::vector<float> TrainersLogProbs(const std::vector<int32_t>& tokens) {
+    return TrainerLogProbs(*model_, *tandem::testing::PlainCopy(*engine_->weights().live()),
+                           tokens);
   }
 };
 
@@ -72,7 +57,7 @@ TEST_F(LatentCacheTest, LogProbsAreTheTrainersUnderMixedTraffic) {
       const SampleChunk sample = outcomes[i].sample(n);
       std::vector<int32_t> tokens = requests[i].prompt_ids;
       tokens.insert(tokens.end(), sample.token_ids.begin(), sample.token_ids.end());
-      const at::Tensor expected = TrainerLogProbs(tokens);
+      const at::Tensor expected = at::tensor(TrainersLogProbs(tokens));
       const at::Tensor found = at::tensor(sample.logprobs);
       const auto first = static_cast<int64_t>(requests[i].prompt_ids.size()) - 1;
       const at::Tensor difference = (found - expected.narrow(0, first, found.numel())).abs();

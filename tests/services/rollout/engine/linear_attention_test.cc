@@ -8,9 +8,9 @@
 #include <cstring>
 #include <vector>
 
-#include "common/model/packed_attention.h"
 #include "services/rollout/engine/cache_size.h"
 #include "tests/services/rollout/engine/engine_fixture.h"
+#include "tests/services/rollout/engine/trainer_log_probs.h"
 #include "tests/support/staged_weights.h"
 
 namespace tandem::rollout {
@@ -30,33 +30,15 @@ model::ModelSpec LinearSpec() {
 
 class LinearAttentionTest : public EngineTest {
  protected:
-  // Of the tokens after the first.
-  std::vector<float> TrainerLogProbs(const std::vector<int32_t>& tokens) {
-    const at::NoGradGuard no_grad;
-    const auto arena = tandem::testing::PlainCopy(*engine_->weights().live());
-    const auto n = static_cast<int64_t>(tokens.size());
-    const at::Tensor ids = at::tensor(tokens, at::kInt).to(at::kLong);
-    const at::Tensor cu_seqlens = at::tensor({int64_t{0}, n}, at::kLong);
-    model::PackedAttention attention(cu_seqlens);
-    const at::Tensor positions = model::PackedPositions(cu_seqlens);
-    const model::Rotary rotary = model_->MakeRotary(positions);
-    at::Tensor x = model_->Embed(*arena, ids, positions);
-    for (int64_t layer = 0; layer < model_->spec().num_layers(); ++layer) {
-      x = model_->Block(*arena, layer, x, rotary, attention);
-    }
-    const at::Tensor logprobs =
-        model_
-            ->HeadLogProbs(*arena, model_->FinalNorm(*arena, x).narrow(0, 0, n - 1),
-                           ids.narrow(0, 1, n - 1), at::ones({n - 1}))
-            .logprobs.contiguous();
-    const float* const data = logprobs.const_data_ptr<float>();
-    return {data, data + logprobs.numel()};
+  std::vector<float> TrainersLogProbs(const std::vector<int32_t>& tokens) {
+    return TrainerLogProbs(*model_, *tandem::testing::PlainCopy(*engine_->weights().live()),
+                           tokens);
   }
 
   void ExpectTrainersBits(const std::vector<int32_t>& prompt, const SampleChunk& sample) {
     std::vector<int32_t> tokens = prompt;
     tokens.insert(tokens.end(), sample.token_ids.begin(), sample.token_ids.end());
-    const std::vector<float> expected = TrainerLogProbs(tokens);
+    const std::vector<float> expected = TrainersLogProbs(tokens);
     ASSERT_EQ(sample.logprobs.size() + prompt.size(), expected.size() + 1);
     EXPECT_EQ(std::memcmp(sample.logprobs.data(), expected.data() + prompt.size() - 1,
                           sample.logprobs.size() * sizeof(float)),

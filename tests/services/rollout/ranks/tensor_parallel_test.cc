@@ -3,12 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <future>
 #include <memory>
 #include <string>
 
-#include "absl/strings/str_cat.h"
 #include "common/io/model_config.h"
 #include "common/io/read_file.h"
 #include "common/rpc/status_conversion.h"
@@ -16,6 +14,7 @@
 #include "tandem/common/v1/error.pb.h"
 #include "tests/services/rollout/ranks/replica.h"
 #include "tests/support/staged_weights.h"
+#include "tests/support/vision_golden.h"
 
 namespace tandem::rollout {
 namespace {
@@ -198,9 +197,7 @@ TEST(ReplicaTest, SignsKeepIdleRanksTogether) {
 }
 
 TEST(ReplicaTest, SeveralRanksSeeTheImagesOfOne) {
-  const char* source = std::getenv("TANDEM_SOURCE");
-  const std::string path = absl::StrCat(source == nullptr ? "." : source,
-                                        "/tests/common/model/vision_golden/qwen2-5-vl");
+  const std::string path = testing::VisionGolden("qwen2-5-vl");
   ASSERT_OK_AND_ASSIGN(const io::ModelConfig config, io::ReadModelConfig(path));
   ASSERT_OK_AND_ASSIGN(const model::ModelSpec spec,
                        model::ParseModelSpec(config.json, config.path));

@@ -4,14 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "common/io/read_file.h"
 #include "tests/services/rollout/service/service_fixture.h"
+#include "tests/support/vision_golden.h"
 
 namespace tandem::rollout {
 namespace {
@@ -24,9 +23,7 @@ class ServiceImagesTest : public RolloutServiceTest,
                           public ::testing::WithParamInterface<const char*> {
  protected:
   void SetUp() override {
-    const char* source = std::getenv("TANDEM_SOURCE");
-    path_ = absl::StrCat(source == nullptr ? "." : source, "/tests/common/model/vision_golden/",
-                         GetParam());
+    path_ = testing::VisionGolden(GetParam());
     Start();
     golden_ = nlohmann::json::parse(io::ReadFile(path_ + "/golden.json").value());
   }

@@ -23,6 +23,7 @@
 #include "tests/fakes/local_mesh.h"
 #include "tests/services/trainer/fsdp/sharded_test_support.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/vision_golden.h"
 
 namespace tandem::trainer {
 namespace {
@@ -32,10 +33,6 @@ using nlohmann::json;
 std::string SourceFolder() {
   const char* source = std::getenv("TANDEM_SOURCE");
   return source != nullptr ? source : ".";
-}
-
-std::string FolderOf(const std::string& name) {
-  return SourceFolder() + "/tests/common/model/vision_golden/" + name;
 }
 
 json TrainingGolden() {
@@ -59,7 +56,7 @@ struct Curve {
 class ImageTraining : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    path_ = FolderOf(GetParam());
+    path_ = testing::VisionGolden(GetParam());
     ASSERT_OK_AND_ASSIGN(golden_, io::ReadJsonFile(path_ + "/golden.json"));
     ASSERT_OK_AND_ASSIGN(const json config, io::ReadJsonFile(path_ + "/config.json"));
     ASSERT_OK_AND_ASSIGN(spec_, model::ParseModelSpec(config, path_));

@@ -11,6 +11,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -209,6 +210,33 @@ TEST(Muon, UpdatesEverythingElseAsAdamWDoes) {
   });
 }
 
+// Compares the hidden matrices after steps by Muon on `shape` with those in `first`, which becomes them if
+// it is empty. Returns the names compared, once for each rank.
+std::vector<std::string> ExpectSameMatrices(const comm::MeshShape& shape,
+                                            const model::UnitLimits& limits,
+                                            const model::ModelSpec& spec,
+                                            std::map<std::string, at::Tensor>& first) {
+  std::vector<std::string> compared;
+  LocalMesh world(shape);
+  absl::Mutex mu;
+  world.Run([&](const comm::DeviceMesh& mesh) {
+    const auto model = MakeModel(mesh, limits, spec);
+    MuonOptions options;
+    options.adamw.grad_clip = 0;
+    Muon muon(options, *model, mesh);
+    TakeSteps(*model, muon);
+    const auto tensors = Tensors(*model, mesh);
+    absl::MutexLock lock(&mu);
+    if (first.empty()) first = tensors;
+    for (const auto& [name, values] : tensors) {
+      if (!IsHiddenMatrix(name)) continue;
+      EXPECT_TRUE(at::equal(values, first.at(name))) << name;
+      compared.push_back(name);
+    }
+  });
+  return compared;
+}
+
 TEST(Muon, MatricesDoNotDependOnRanksOrUnits) {
   std::map<std::string, at::Tensor> first;
   struct Case {
@@ -218,22 +246,7 @@ TEST(Muon, MatricesDoNotDependOnRanksOrUnits) {
   for (const Case& c :
        {Case{{.dp_shard = 1}, {}}, Case{{.dp_shard = 2}, {}}, Case{{.dp_shard = 3}, {1 << 30, 0}},
         Case{{.dp_replicate = 2}, {0, 100}}, Case{{.dp_replicate = 2, .dp_shard = 2}, {}}}) {
-    LocalMesh world(c.shape);
-    absl::Mutex mu;
-    world.Run([&](const comm::DeviceMesh& mesh) {
-      const auto model = MakeModel(mesh, c.limits);
-      MuonOptions options;
-      options.adamw.grad_clip = 0;
-      Muon muon(options, *model, mesh);
-      TakeSteps(*model, muon);
-      const auto tensors = Tensors(*model, mesh);
-      absl::MutexLock lock(&mu);
-      if (first.empty()) first = tensors;
-      for (const auto& [name, values] : tensors) {
-        if (!IsHiddenMatrix(name)) continue;
-        EXPECT_TRUE(at::equal(values, first.at(name))) << name;
-      }
-    });
+    ExpectSameMatrices(c.shape, c.limits, SmallSpec(), first);
   }
 }
 
@@ -251,22 +264,9 @@ TEST(Muon, MatricesDoNotDependOnTheRanksThatSplitExperts) {
   for (const comm::MeshShape& shape :
        {comm::MeshShape{}, comm::MeshShape{.ep = 2}, comm::MeshShape{.dp_shard = 3, .ep = 2},
         comm::MeshShape{.dp_replicate = 2, .ep = 2}, comm::MeshShape{.ep = 4}}) {
-    LocalMesh world(shape);
-    absl::Mutex mu;
-    world.Run([&](const comm::DeviceMesh& mesh) {
-      const auto model = MakeModel(mesh, {.max_elements = 300}, spec);
-      MuonOptions options;
-      options.adamw.grad_clip = 0;
-      Muon muon(options, *model, mesh);
-      TakeSteps(*model, muon);
-      const auto tensors = Tensors(*model, mesh);
-      absl::MutexLock lock(&mu);
-      if (first.empty()) first = tensors;
-      for (const auto& [name, values] : tensors) {
-        if (!IsHiddenMatrix(name)) continue;
-        EXPECT_TRUE(at::equal(values, first.at(name))) << name;
-        if (absl::StrContains(name, ".experts.")) ++num_compared;
-      }
+    const auto compared = ExpectSameMatrices(shape, {.max_elements = 300}, spec, first);
+    num_compared += std::count_if(compared.begin(), compared.end(), [](const std::string& name) {
+      return absl::StrContains(name, ".experts.");
     });
   }
   // Three layers of four experts of three matrices, on 1, 1, 3, 2 and 1 copies of ranks.

@@ -18,6 +18,7 @@
 #include "tests/services/trainer/service/one_rank.h"
 #include "tests/services/trainer/service/trainer_test_support.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/vision_golden.h"
 
 namespace tandem::trainer {
 namespace {
@@ -34,7 +35,7 @@ std::string Source() {
   return source == nullptr ? "." : source;
 }
 
-std::string ModelFolder() { return Source() + "/tests/common/model/vision_golden/qwen2-5-vl"; }
+std::string ModelFolder() { return testing::VisionGolden("qwen2-5-vl"); }
 
 config::v1::RunConfig Config(double vision_lr) {
   const std::string name = ::testing::UnitTest::GetInstance()->current_test_info()->name();

@@ -151,9 +151,8 @@ TEST_F(TeachersTest, ScoresEverySequenceOfAnEpisodeWhole) {
                       {common::v1::SEGMENT_KIND_SAMPLED, 1, 0},
                       {common::v1::SEGMENT_KIND_PROMPT, 2, 0},
                       {common::v1::SEGMENT_KIND_SAMPLED, 1, 0}};
-  Group group = OneGroup();
-  group.completions = {episode};
-  std::vector<Group> groups = {group};
+  std::vector<Group> groups = {OneGroup()};
+  groups[0].completions = {episode};
   ASSERT_OK_AND_ASSIGN(const auto teachers, Connected());
 
   ASSERT_OK(teachers->Score(groups));
@@ -174,9 +173,8 @@ TEST_F(TeachersTest, ScoresAnEpisodeThatBeginsWithItsOwnPrompt) {
                       {common::v1::SEGMENT_KIND_SAMPLED, 2, 0},
                       {common::v1::SEGMENT_KIND_PROMPT, 2, 0},
                       {common::v1::SEGMENT_KIND_SAMPLED, 1, 0}};
-  Group group = OneGroup();
-  group.completions = {episode};
-  std::vector<Group> groups = {group};
+  std::vector<Group> groups = {OneGroup()};
+  groups[0].completions = {episode};
   ASSERT_OK_AND_ASSIGN(const auto teachers, Connected());
 
   ASSERT_OK(teachers->Score(groups));
