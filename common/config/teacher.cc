@@ -19,7 +19,9 @@ std::vector<TeacherSource> TeachersOf(const v1::RunConfig& config) {
 }
 
 bool DistilsOnPolicy(const v1::RunConfig& config) {
-  return config.teacher().top_k() == 0 && !TeachersOf(config).empty();
+  const bool of_samples =
+      config.teacher().top_k() == 0 || config.teacher().mode() == v1::DISTILLATION_MODE_LOSS;
+  return of_samples && !TeachersOf(config).empty();
 }
 
 bool LearnsFromRewards(const v1::RunConfig& config) {

@@ -27,11 +27,13 @@ struct TeacherSource {
 // Returns the teachers of the configuration; empty without one.
 std::vector<TeacherSource> TeachersOf(const v1::RunConfig& config);
 
-// Whether the policy learns from a teacher's log-probs of the tokens that it samples itself.
+// Whether the policy learns from a teacher where it samples itself: from the log-probs of its tokens,
+// or with teacher.top_k from the likeliest tokens there.
 bool DistilsOnPolicy(const v1::RunConfig& config);
 // Whether advantages come from rewards: not if the policy learns from a teacher alone.
 bool LearnsFromRewards(const v1::RunConfig& config);
-// Whether supervised training learns from a teacher's likeliest tokens.
+// Whether a teacher's likeliest tokens are learnt: in supervised training, or, with teacher.mode loss,
+// on-policy.
 bool DistilsTopK(const v1::RunConfig& config);
 
 }  // namespace tandem::config

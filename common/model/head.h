@@ -34,6 +34,8 @@ struct LogProbs {
   at::Tensor entropy;   // of softmax(logits / temperature), in nats
   // The sum of the squared probabilities; undefined unless asked for.
   at::Tensor sum_pi_squared;
+  // Of soft targets (soft_targets.h); undefined unless the batch has any.
+  at::Tensor soft;
 };
 
 // The vocabulary rows that this rank's weight has when ranks split them. All ranks process the same

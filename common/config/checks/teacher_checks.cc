@@ -45,15 +45,15 @@ void CheckTeachers(const v1::TeacherConfig& teacher, Checker* check) {
 // Keys of the section that have no effect as the others are.
 void CheckTeacherEffects(const v1::TeacherConfig& teacher, bool has_teacher, Checker* check) {
   const v1::TeacherConfig usual = DefaultRunConfig().teacher();
-  const bool top_k = teacher.top_k() > 0;
+  const bool supervised = teacher.top_k() > 0 && teacher.mode() != v1::DISTILLATION_MODE_LOSS;
   const auto fail = [&](const char* key, bool is_usual, bool is_for_sft) {
     if (is_usual) return;
     if (!has_teacher) {
       check->Fail(key, "needs a teacher: teacher.path, teacher.endpoint or teacher.teachers");
-    } else if (top_k && !is_for_sft) {
+    } else if (supervised && !is_for_sft) {
       check->Fail(key,
                   "has no effect with teacher.top_k, which replaces the tokens that tandem sft "
-                  "trains on; remove one of the two");
+                  "trains on; remove one of the two, or set teacher.mode loss for tandem train");
     }
   };
   fail("teacher.mode", teacher.mode() == usual.mode(), false);
@@ -111,11 +111,11 @@ void CheckTeacher(const v1::RunConfig& config, Checker* check) {
   if (!DistilsOnPolicy(config)) return;
   if (teacher.reward_coef() == 0) CheckTeacherAlone(config, check);
   const v1::KlLossType type = config.actor().kl_loss_type();
-  if (teacher.mode() == v1::DISTILLATION_MODE_LOSS &&
+  if (teacher.mode() == v1::DISTILLATION_MODE_LOSS && teacher.top_k() == 0 &&
       (type == v1::KL_LOSS_TYPE_K1 || type == v1::KL_LOSS_TYPE_KL)) {
     check->Fail("actor.kl_loss_type",
                 "k1 as a loss has a gradient of 0 on average, so teacher.mode loss would train "
-                "nothing; use k1+, k2 or k3, or teacher.mode advantage");
+                "nothing; use k1+, k2 or k3, teacher.top_k, or teacher.mode advantage");
   }
   if (teacher.mode() == v1::DISTILLATION_MODE_ADVANTAGE &&
       config.actor().policy_loss().loss_mode() == v1::POLICY_LOSS_MODE_GMPO) {

@@ -44,7 +44,10 @@ std::vector<MiniBatch> SplitBatch(const TrainingBatch& batch, const MiniBatchOpt
       for (int64_t i : planned) packed.push_back(indices[i]);
       MicroBatch& micro_batch =
           mini_batch.micro_batches.emplace_back(PackMicroBatch(batch, packed, weight_of));
-      if (options.teacher_targets) UseTeacherTargets(batch, packed, micro_batch);
+      if (options.teacher_targets != TeacherTargets::kNone) {
+        AddTeacherTargets(batch, packed, micro_batch);
+        micro_batch.packed.soft_targets_only = options.teacher_targets == TeacherTargets::kOnly;
+      }
       micro_batch.packed.update_tokens = num_input_tokens;
     }
     mini_batches.push_back(std::move(mini_batch));

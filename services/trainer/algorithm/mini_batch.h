@@ -21,13 +21,17 @@ struct MiniBatch {
   double num_sequences = 0;
 };
 
+// Whether micro-batches have the teacher's likeliest tokens as soft targets: not, beside the tokens
+// that are there, or in their place.
+enum class TeacherTargets { kNone, kBeside, kOnly };
+
 struct MiniBatchOptions {
   int64_t groups_each = 0;  // 0: one mini-batch of the whole batch
   LossAggregation aggregation = LossAggregation::kTokenMean;
   double loss_scale = 1.0;  // divisor of kSeqMeanTokenSumNorm
   int64_t max_tokens_per_micro_batch = 4096;
   bool groups_together = false;  // as far as PlanMicroBatches() can keep them
-  bool teacher_targets = false;  // see UseTeacherTargets()
+  TeacherTargets teacher_targets = TeacherTargets::kNone;
 };
 
 // Splits the batch in order of groups and never splits a group. Leaves out mini-batches without a

@@ -8,6 +8,7 @@
 #include "services/trainer/algorithm/entropy_bonus.h"
 #include "services/trainer/algorithm/nonfinite_loss.h"
 #include "services/trainer/algorithm/sequence_rows.h"
+#include "services/trainer/algorithm/teacher.h"
 
 namespace tandem::trainer {
 namespace {
@@ -18,6 +19,13 @@ using Sum = UpdateStatistics::Sum;
 at::Tensor MeanOverSequences(const SequenceRows& rows, const at::Tensor& like,
                              double num_sequences) {
   return rows.Spread(1.0 / (rows.Sum(at::ones_like(like)) * num_sequences));
+}
+
+// The forward KL over the soft targets, [num_rows]: the sum of p_k (log p_k - log q_k). soft: the sum of
+// p_k log q_k. No ratio belongs to it: it is no estimate from the token that was sampled.
+at::Tensor SoftDivergence(const PackedBatch& batch, const at::Tensor& soft) {
+  const at::Tensor& p = batch.soft_weights;
+  return device::Upload(at::xlogy(p, p).sum(1), soft.device()) - soft;
 }
 
 }  // namespace
@@ -63,9 +71,15 @@ at::Tensor PolicyObjective::Loss(const MicroBatch& micro_batch, const model::Log
   }
   at::Tensor teacher;
   if (options_.teacher_loss_coef != 0) {
-    teacher = divergence_from(micro_batch.teacher_logprobs);
+    teacher = micro_batch.packed.soft_ids.defined() ? SoftDivergence(micro_batch.packed, out.soft)
+                                                    : divergence_from(micro_batch.teacher_logprobs);
     loss = loss + (teacher * weights).sum() * options_.teacher_loss_coef;
     add(Sum::kTeacherLoss, place.share, teacher.detach() * weights);
+    if (micro_batch.packed.soft_ids.defined()) {
+      statistics.Add(
+          Sum::kTeacherMass,
+          place.share * SumTeacher(micro_batch.packed.soft_weights, micro_batch.loss_weights).mass);
+    }
   }
   if (options_.entropy_coeff != 0) {
     loss = loss + EntropyBonus(out.entropy, weights, options_.entropy_coeff);

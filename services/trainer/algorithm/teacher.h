@@ -16,7 +16,7 @@ struct TeacherOptions {
   bool in_advantages = true;  // and not in the loss
   double coef = 1.0;
   double reward_coef = 0.0;  // of advantages that come from rewards
-  int64_t top_k = 0;         // of supervised training; 0: it has no teacher
+  int64_t top_k = 0;  // likeliest tokens that are learnt, in supervised training or on-policy
 };
 
 // Replaces each token's advantage A by

@@ -99,7 +99,7 @@ absl::StatusOr<StepResult> TrainingStep::Supervised(const TrainingBatch& batch,
     MiniBatchOptions whole;
     whole.max_tokens_per_micro_batch = options_.mini_batch.max_tokens_per_micro_batch;
     whole.groups_together = options_.mini_batch.groups_together;
-    whole.teacher_targets = options_.teacher.top_k > 0;
+    if (options_.teacher.top_k > 0) whole.teacher_targets = TeacherTargets::kOnly;
     for (const MiniBatch& mini_batch : SplitBatch(batch, whole, mesh_)) {
       DeferredValues later;
       for (size_t m = 0; m < mini_batch.micro_batches.size(); ++m) {
@@ -112,11 +112,11 @@ absl::StatusOr<StepResult> TrainingStep::Supervised(const TrainingBatch& batch,
           statistics.Add(Sum::kTeacherMass, sums.mass);
         }
         const auto loss = [&](const model::LogProbs& out) {
-          const at::Tensor weights =
-              device::Upload(micro_batch.loss_weights, out.logprobs.device());
-          const at::Tensor sum = SupervisedLoss(out.logprobs, weights);
+          const at::Tensor& logprobs = out.soft.defined() ? out.soft : out.logprobs;
+          const at::Tensor weights = device::Upload(micro_batch.loss_weights, logprobs.device());
+          const at::Tensor sum = SupervisedLoss(logprobs, weights);
           later.AddSum(sum, [&micro_batch, &statistics, m,
-                             logprobs = out.logprobs.detach()](double value) {
+                             logprobs = logprobs.detach()](double value) {
             if (!std::isfinite(value)) {
               LogNonFiniteLoss(micro_batch, 0, static_cast<int64_t>(m), {{"log-probs", logprobs}});
             }
@@ -193,6 +193,9 @@ absl::StatusOr<StepResult> TrainingStep::PolicyGradient(TrainingBatch batch, dou
   }
   if (options_.objective.teacher_loss_coef != 0) {
     metrics["actor/teacher_loss"] = statistics.Get(Sum::kTeacherLoss);
+    if (options_.teacher.top_k > 0) {
+      metrics["actor/teacher_mass"] = statistics.Get(Sum::kTeacherMass);
+    }
   }
   if (updates.count > 0) {
     metrics["actor/grad_norm"] = updates.grad_norm_sum / static_cast<double>(updates.count);

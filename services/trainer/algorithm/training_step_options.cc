@@ -151,6 +151,9 @@ TrainingStepOptions MakeTrainingStepOptions(const config::v1::RunConfig& config)
   }
 
   out.mini_batch.groups_each = actor.ppo_mini_batch_size();
+  if (out.teacher.on_policy && out.teacher.top_k > 0) {
+    out.mini_batch.teacher_targets = TeacherTargets::kBeside;
+  }
   out.mini_batch.aggregation = AggregationOf(actor.loss_agg_mode());
   out.mini_batch.loss_scale = actor.loss_scale_factor() > 0
                                   ? actor.loss_scale_factor()

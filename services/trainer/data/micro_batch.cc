@@ -126,7 +126,7 @@ MicroBatch PackMicroBatch(const TrainingBatch& batch, absl::Span<const int64_t> 
   return out;
 }
 
-void UseTeacherTargets(const TrainingBatch& batch, absl::Span<const int64_t> indices,
+void AddTeacherTargets(const TrainingBatch& batch, absl::Span<const int64_t> indices,
                        MicroBatch& micro_batch) {
   std::vector<int64_t> ids;
   std::vector<float> logprobs;

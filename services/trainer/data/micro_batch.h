@@ -39,10 +39,10 @@ struct MicroBatch {
 MicroBatch PackMicroBatch(const TrainingBatch& batch, absl::Span<const int64_t> indices,
                           absl::Span<const double> token_weights);
 
-// Makes the teacher's likeliest tokens of the sequences `indices`, weighted with its probabilities,
-// the targets of a micro-batch that PackMicroBatch() made of them. Every sequence with a token to
-// train on has as many.
-void UseTeacherTargets(const TrainingBatch& batch, absl::Span<const int64_t> indices,
+// Gives a micro-batch that PackMicroBatch() made of the sequences `indices` their teacher's likeliest
+// tokens as soft targets, weighted with its probabilities. Every sequence with a token to train on has
+// as many of them for each.
+void AddTeacherTargets(const TrainingBatch& batch, absl::Span<const int64_t> indices,
                        MicroBatch& micro_batch);
 
 }  // namespace tandem::trainer

@@ -26,10 +26,11 @@ struct PackedBatch {
   at::Tensor rows;          // int64 [num_rows]
   at::Tensor targets;       // int64 [num_rows]
   at::Tensor temperatures;  // float32 [num_rows]
-  // Undefined, or [num_rows, K]: tokens in the place of targets[i], int64, and their weights, float32
-  // (common/model/soft_targets.h).
+  // Undefined, or [num_rows, K]: tokens beside targets[i], or in their place, int64, and their
+  // weights, float32 (common/model/soft_targets.h).
   at::Tensor soft_ids;
   at::Tensor soft_weights;
+  bool soft_targets_only = false;  // nothing is computed for `targets`
   // Tokens of all batches of the same update, on all ranks, prefixes not shared; 0: this one's on all
   // ranks. Losses of routers are means over them.
   double update_tokens = 0;

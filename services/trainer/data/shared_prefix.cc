@@ -45,6 +45,7 @@ class Sharing {
     out_.temperatures = whole_.temperatures;
     out_.soft_ids = whole_.soft_ids;
     out_.soft_weights = whole_.soft_weights;
+    out_.soft_targets_only = whole_.soft_targets_only;
     out_.update_tokens = whole_.update_tokens;
     if (experts_ != nullptr) out_.routed_experts = whole_.routed_experts.index_select(0, kept);
     if (whole_.image_rows.defined()) out_.image_rows = whole_.image_rows.index_select(0, kept);

@@ -97,7 +97,7 @@ class ShardedModel {
  public:
   // Maps the head's outputs for a batch's rows to a scalar loss, already divided by global counts:
   // gradients are summed over micro-batches and ranks, never averaged. The tensors require grad. With
-  // PackedBatch::soft_ids, `logprobs` are those of the soft targets, and `entropy` is undefined.
+  // PackedBatch::soft_targets_only, `soft` alone is defined.
   using LossFunction = std::function<at::Tensor(const model::LogProbs&)>;
   // The same for a value model, whose head returns one scalar per row, float32 [num_rows].
   using ValueLossFunction = std::function<at::Tensor(const at::Tensor& values)>;

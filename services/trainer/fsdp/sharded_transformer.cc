@@ -110,8 +110,11 @@ at::Tensor SliceLengths(const SequenceSlice& slice, int rank) {
 }
 
 // Of the head of a language model.
-model::LogProbs LogProbsOf(const std::vector<at::Tensor>& results) {
-  return {results[0], results.size() > 1 ? results[1] : at::Tensor(), {}};
+// `results`: HeadResults of a model with log-probs.
+model::LogProbs LogProbsOf(const std::vector<at::Tensor>& results, const PackedBatch& batch) {
+  if (!batch.soft_ids.defined()) return {results[0], results[1], {}, {}};
+  if (batch.soft_targets_only) return {{}, {}, {}, results[0]};
+  return {results[0], results[1], {}, results[2]};
 }
 
 }  // namespace
@@ -346,7 +349,7 @@ absl::StatusOr<model::LogProbs> ShardedTransformer::Forward(const PackedBatch& b
   ASSIGN_OR_RETURN(HeadResults results, RunPass<HeadResults>(batch, "forward", [&](Pass& pass) {
                      return ForwardSteps(pass);
                    }));
-  return LogProbsOf(results);
+  return LogProbsOf(results, batch);
 }
 
 absl::StatusOr<model::LogProbs> ShardedTransformer::ForwardWithSquares(const PackedBatch& batch) {
@@ -355,7 +358,7 @@ absl::StatusOr<model::LogProbs> ShardedTransformer::ForwardWithSquares(const Pac
                      pass.sums_squares = true;
                      return ForwardSteps(pass);
                    }));
-  return model::LogProbs{std::move(results[0]), std::move(results[1]), std::move(results[2])};
+  return model::LogProbs{std::move(results[0]), std::move(results[1]), std::move(results[2]), {}};
 }
 
 absl::StatusOr<at::Tensor> ShardedTransformer::ForwardValues(const PackedBatch& batch) {
@@ -369,7 +372,7 @@ absl::StatusOr<at::Tensor> ShardedTransformer::ForwardValues(const PackedBatch& 
 absl::StatusOr<at::Tensor> ShardedTransformer::QueueForwardBackward(const PackedBatch& batch,
                                                                     const LossFunction& loss) {
   return TrainHead(batch, /*value_head=*/false,
-                   [&](const HeadResults& results) { return loss(LogProbsOf(results)); });
+                   [&](const HeadResults& results) { return loss(LogProbsOf(results, batch)); });
 }
 
 absl::StatusOr<at::Tensor> ShardedTransformer::QueueForwardBackwardValues(
@@ -517,6 +520,7 @@ void ShardedTransformer::FillPass(const PackedBatch& batch, Pass& pass) const {
   if (pass.slice.soft_ids.defined()) {
     pass.soft_ids = device::Upload(pass.slice.soft_ids, options_.device);
     pass.soft_weights = device::Upload(pass.slice.soft_weights, options_.device);
+    pass.soft_targets_only = shared.soft_targets_only;
   }
   if (routed_layout_.has_value() && shared.routed_experts.defined()) {
     const at::Tensor experts =
@@ -574,10 +578,11 @@ ShardedTransformer::HeadResults ShardedTransformer::RunHead(const Pass& pass,
                                                             const at::Tensor& selected) const {
   const at::Tensor hidden = transformer_.FinalNorm(*gatherer_, selected);
   if (transformer_.spec().value_head) return {transformer_.Values(*gatherer_, hidden)};
-  if (pass.soft_ids.defined()) {
-    return {model::HeadSoftLogProbs(transformer_, *gatherer_, hidden,
-                                    {pass.soft_ids, pass.soft_weights}, pass.temperatures)};
-  }
+  const auto soft = [&] {
+    return model::HeadSoftLogProbs(transformer_, *gatherer_, hidden,
+                                   {pass.soft_ids, pass.soft_weights}, pass.temperatures);
+  };
+  if (pass.soft_targets_only) return {soft()};
   if (pass.sums_squares) {
     model::LogProbs out =
         transformer_.HeadLogProbsAndSquares(*gatherer_, hidden, pass.targets, pass.temperatures);
@@ -585,7 +590,9 @@ ShardedTransformer::HeadResults ShardedTransformer::RunHead(const Pass& pass,
   }
   model::LogProbs out =
       transformer_.HeadLogProbs(*gatherer_, hidden, pass.targets, pass.temperatures);
-  return {std::move(out.logprobs), std::move(out.entropy)};
+  HeadResults results = {std::move(out.logprobs), std::move(out.entropy)};
+  if (pass.soft_ids.defined()) results.push_back(soft());
+  return results;
 }
 
 std::vector<at::Tensor> ShardedTransformer::StageLeaves(int stage) const {

@@ -67,7 +67,7 @@ class ShardedTransformer : public ShardedModel {
 
  private:
   // The head's outputs for each row: log-probs and entropies, with sums of squared probabilities
-  // if Pass::sums_squares; log-probs alone, of soft targets; or values.
+  // if Pass::sums_squares, or with log-probs of soft targets; these alone; or values.
   using HeadResults = std::vector<at::Tensor>;
   using HeadLoss = std::function<at::Tensor(const HeadResults&)>;
 
@@ -76,7 +76,8 @@ class ShardedTransformer : public ShardedModel {
     bool empty = false;         // no stage is computed
     bool without_rows = false;  // the head is not computed
     at::Tensor token_ids, positions, rows, targets, temperatures;
-    at::Tensor soft_ids, soft_weights;  // undefined: the targets are `targets`
+    at::Tensor soft_ids, soft_weights;  // undefined: there are only `targets`
+    bool soft_targets_only = false;
     // Tokens that images replace, the rows of the images that do, and their patches; undefined and
     // empty without images.
     at::Tensor image_tokens, image_rows;

@@ -116,6 +116,7 @@ SampleLimits TrainerLeader::LimitsFor(v1::Objective objective) const {
     out.needs_baseline_reward = step.needs_baseline_reward();
     out.needs_reward_parts = step.needs_reward_parts();
     out.needs_teacher_logprobs = step.teacher.on_policy;
+    if (step.teacher.on_policy) out.num_teacher_top = step.teacher.top_k;
     out.needs_routed_experts = config_.actor().router_replay() == config::v1::ROUTER_REPLAY_R3;
   }
   if (auto layout = model::RoutedLayout::Of(engine_.spec()); layout.ok()) {

@@ -250,9 +250,10 @@ TEST_F(ValidationTest, KeysOfTeachersAreRefusedWithoutEffect) {
     EXPECT_THAT(ErrorOf(assignment), HasSubstr(key + ": needs a teacher")) << assignment;
     EXPECT_EQ(ErrorsOf({"teacher.path=t", assignment}), "") << assignment;
   }
-  for (const char* key : {"teacher.mode=loss", "teacher.coef=2", "teacher.reward_coef=1"}) {
+  for (const char* key : {"teacher.coef=2", "teacher.reward_coef=1"}) {
     EXPECT_THAT(ErrorsOf({"teacher.path=t", "teacher.top_k=5", key}),
                 HasSubstr("has no effect with teacher.top_k"));
+    EXPECT_EQ(ErrorsOf({"teacher.path=t", "teacher.top_k=5", "teacher.mode=loss", key}), "");
   }
   for (const char* range : {"teacher.coef=0", "teacher.coef=-1", "teacher.reward_coef=-1",
                             "teacher.top_k=-1", "teacher.top_k=1025", "teacher.timeout_s=0"}) {

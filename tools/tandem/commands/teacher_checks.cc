@@ -13,16 +13,22 @@ absl::Status CheckTeacherKeys(absl::string_view command, const config::v1::RunCo
   if (config::TeachersOf(config).empty()) return absl::OkStatus();
   std::string key, problem;
   if (command == "train" || command == "replay") {
-    if (!config::DistilsTopK(config)) return absl::OkStatus();
+    if (config::DistilsOnPolicy(config)) return absl::OkStatus();
     key = "teacher.top_k";
-    problem =
-        absl::StrCat("is for tandem sft; tandem ", command,
-                     " learns from the teacher's log-probs of sampled tokens (remove the key)");
+    problem = absl::StrCat("tandem ", command,
+                           " takes it with teacher.mode loss; with advantage it learns from the "
+                           "teacher's log-probs of sampled tokens");
   } else if (command == "sft") {
-    if (config::DistilsTopK(config)) return absl::OkStatus();
-    key = "teacher.top_k";
-    problem = absl::StrCat("expected 1 to ", config::kMaxTeacherTopK,
-                           ", the teacher's likeliest tokens that tandem sft trains on, found 0");
+    if (config.teacher().mode() == config::v1::DISTILLATION_MODE_LOSS) {
+      key = "teacher.mode";
+      problem = "is for tandem train; tandem sft trains on the likeliest tokens alone (remove it)";
+    } else if (config::DistilsTopK(config)) {
+      return absl::OkStatus();
+    } else {
+      key = "teacher.top_k";
+      problem = absl::StrCat("expected 1 to ", config::kMaxTeacherTopK,
+                             ", the teacher's likeliest tokens that tandem sft trains on, found 0");
+    }
   } else {
     key = "teacher";
     problem = absl::StrCat("tandem ", command, " learns from no teacher; remove the section");

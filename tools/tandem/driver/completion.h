@@ -79,6 +79,10 @@ struct Completion {
   std::vector<float> processed_logprobs;  // from logits / temperature: training compares with these
   // From the teacher, at the sampling temperature; empty: there is none.
   std::vector<float> teacher_logprobs;
+  // With teacher.top_k: the teacher's likeliest tokens in each token's place, the likeliest first, and
+  // their log-probs; as many for each.
+  std::vector<uint32_t> teacher_top_ids;
+  std::vector<float> teacher_top_logprobs;
   std::string text;
   common::v1::FinishReason finish_reason = common::v1::FINISH_REASON_UNSPECIFIED;
   std::vector<common::v1::VersionSpan> version_spans;

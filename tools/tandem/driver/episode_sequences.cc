@@ -49,6 +49,11 @@ std::vector<EpisodeSequence> SequencesOf(const std::vector<uint32_t>& prompt_ids
     const size_t each = completion.routed_experts.size() / completion.token_ids.size();
     return completion.routed_experts.substr(begin * each, (end - begin) * each);
   };
+  // Likeliest tokens of the teacher for each token.
+  const int64_t top_k =
+      completion.teacher_top_ids.empty()
+          ? 0
+          : static_cast<int64_t>(completion.teacher_top_ids.size() / completion.token_ids.size());
   std::vector<EpisodeSegment> segments = completion.segments;
   if (!BeginsWithItsPrompt(completion)) {
     out.push_back({prompt_ids, completion.prompt_routed_experts, {}});
@@ -73,6 +78,9 @@ std::vector<EpisodeSequence> SequencesOf(const std::vector<uint32_t>& prompt_ids
              .reward = segment.reward,
              .logprobs = Slice(completion.processed_logprobs, begin, end),
              .teacher_logprobs = Slice(completion.teacher_logprobs, begin, end),
+             .teacher_top_ids = Slice(completion.teacher_top_ids, begin * top_k, end * top_k),
+             .teacher_top_logprobs =
+                 Slice(completion.teacher_top_logprobs, begin * top_k, end * top_k),
              .token_rewards = Slice(completion.token_rewards, begin, end),
              .version_spans = SpansOf(completion, begin, end),
              .routed_experts = experts(begin, end)});
@@ -83,6 +91,8 @@ std::vector<EpisodeSequence> SequencesOf(const std::vector<uint32_t>& prompt_ids
                                     .token_ids = std::move(ids),
                                     .logprobs = {},
                                     .teacher_logprobs = {},
+                                    .teacher_top_ids = {},
+                                    .teacher_top_logprobs = {},
                                     .token_rewards = {},
                                     .version_spans = {},
                                     .routed_experts = experts(begin, end)});

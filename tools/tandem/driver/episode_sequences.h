@@ -21,6 +21,9 @@ struct SequencePart {
   // Of sampled parts only, one for each token, or none.
   std::vector<float> logprobs;
   std::vector<float> teacher_logprobs;
+  // As many for each token.
+  std::vector<uint32_t> teacher_top_ids;
+  std::vector<float> teacher_top_logprobs;
   std::vector<double> token_rewards;
   std::vector<common::v1::VersionSpan> version_spans;  // counted from the part's first token
   std::string routed_experts;  // of every part; empty if unknown (completion_experts.h)

@@ -1,9 +1,11 @@
 #include "tools/tandem/driver/recorded_samples.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <numeric>
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -56,13 +58,47 @@ absl::StatusOr<std::vector<double>> NumberOrList(const io::JsonFields& row, cons
   return std::vector<double>(num_tokens, value);
 }
 
-// Reads the teacher's log-probs of a sampled segment.
-absl::Status ReadTeacher(const io::JsonFields& row, Segment& segment) {
-  if (!row.Has("teacher_logprobs")) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const std::vector<double> values,
-                   TokenList(row, "teacher_logprobs", segment.token_ids_size()));
-  segment.mutable_teacher_logprobs()->Add(values.begin(), values.end());
+// Reads a list for each token of the segment, all of one length, one after another into `out`.
+template <typename T>
+absl::Status ReadLists(const io::JsonFields& row, const std::string& key, const Segment& segment,
+                       google::protobuf::RepeatedField<T>* out) {
+  const json& lists = row.json()[key];
+  const auto num_tokens = static_cast<size_t>(segment.token_ids_size());
+  if (!lists.is_array() || lists.size() != num_tokens) {
+    return row.Error(key, absl::StrCat("expected a list for each of the ", num_tokens, " tokens"));
+  }
+  for (size_t i = 0; i < lists.size(); ++i) {
+    if (!lists[i].is_array() || lists[i].size() != lists[0].size()) {
+      return row.Error(key, absl::StrCat("[", i, "]: expected a list as long as the first"));
+    }
+    for (const json& value : lists[i]) {
+      const bool is_valid = std::is_integral_v<T>
+                                ? value.is_number_unsigned() && value.get<uint64_t>() <= UINT32_MAX
+                                : value.is_number();
+      if (!is_valid) {
+        return row.Error(key, absl::StrCat("[", i, "]: expected ",
+                                           std::is_integral_v<T> ? "token ids" : "numbers",
+                                           ", found ", value.dump()));
+      }
+      out->Add(value.get<T>());
+    }
+  }
   return absl::OkStatus();
+}
+
+// Reads what the teacher says of a sampled segment: the log-probs of its tokens, and the likeliest ones.
+absl::Status ReadTeacher(const io::JsonFields& row, Segment& segment) {
+  if (row.Has("teacher_logprobs")) {
+    ASSIGN_OR_RETURN(const std::vector<double> values,
+                     TokenList(row, "teacher_logprobs", segment.token_ids_size()));
+    segment.mutable_teacher_logprobs()->Add(values.begin(), values.end());
+  }
+  if (row.Has("teacher_top_ids") != row.Has("teacher_top_logprobs")) {
+    return row.Error("teacher_top_ids", "expected teacher_top_logprobs beside it, or neither");
+  }
+  if (!row.Has("teacher_top_ids")) return absl::OkStatus();
+  RETURN_IF_ERROR(ReadLists(row, "teacher_top_ids", segment, segment.mutable_teacher_top_ids()));
+  return ReadLists(row, "teacher_top_logprobs", segment, segment.mutable_teacher_top_logprobs());
 }
 
 // Checks versions of spans, [version, begin, end], or of tokens. Recorded samples train with any

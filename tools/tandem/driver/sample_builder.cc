@@ -60,6 +60,9 @@ void AddPart(const SequencePart& part, Sample& sample) {
   segment->mutable_logprobs()->Add(part.logprobs.begin(), part.logprobs.end());
   segment->mutable_teacher_logprobs()->Add(part.teacher_logprobs.begin(),
                                            part.teacher_logprobs.end());
+  segment->mutable_teacher_top_ids()->Add(part.teacher_top_ids.begin(), part.teacher_top_ids.end());
+  segment->mutable_teacher_top_logprobs()->Add(part.teacher_top_logprobs.begin(),
+                                               part.teacher_top_logprobs.end());
   segment->mutable_token_rewards()->Add(part.token_rewards.begin(), part.token_rewards.end());
   for (const auto& span : part.version_spans) *segment->add_version_spans() = span;
   segment->set_routed_experts(part.routed_experts);

@@ -22,6 +22,26 @@ json VersionsOf(const std::vector<common::v1::VersionSpan>& spans, int64_t shift
   return out;
 }
 
+// A list for each token, of `each` values.
+template <typename T>
+json Lists(const std::vector<T>& values, size_t each) {
+  json out = json::array();
+  for (auto at = values.begin(); at != values.end(); at += each) {
+    out.push_back(std::vector<T>(at, at + each));
+  }
+  return out;
+}
+
+// What the teacher says of a completion, or of a part of it.
+template <typename Tokens>
+void AddTeacher(const Tokens& tokens, json& row) {
+  if (!tokens.teacher_logprobs.empty()) row["teacher_logprobs"] = tokens.teacher_logprobs;
+  if (tokens.teacher_top_ids.empty()) return;
+  const size_t top_k = tokens.teacher_top_ids.size() / tokens.token_ids.size();
+  row["teacher_top_ids"] = Lists(tokens.teacher_top_ids, top_k);
+  row["teacher_top_logprobs"] = Lists(tokens.teacher_top_logprobs, top_k);
+}
+
 json SegmentsOf(const EpisodeSequence& sequence, int64_t shift) {
   json out = json::array();
   out.push_back({{"kind", "prompt"},
@@ -35,7 +55,7 @@ json SegmentsOf(const EpisodeSequence& sequence, int64_t shift) {
       segment["versions"] = VersionsOf(part.version_spans, shift);
       segment["reward"] = part.reward;
       segment["logprobs"] = part.logprobs;
-      if (!part.teacher_logprobs.empty()) segment["teacher_logprobs"] = part.teacher_logprobs;
+      AddTeacher(part, segment);
       if (!part.token_rewards.empty()) segment["token_rewards"] = part.token_rewards;
     }
     out.push_back(std::move(segment));
@@ -92,9 +112,7 @@ std::string SampleLines(int64_t step, const std::vector<Group>& groups, double t
         line["response_ids"] = completion.token_ids;
         line["logprobs"] = completion.processed_logprobs;
         line["policy_versions"] = VersionsOf(completion.version_spans, shift);
-        if (!completion.teacher_logprobs.empty()) {
-          line["teacher_logprobs"] = completion.teacher_logprobs;
-        }
+        AddTeacher(completion, line);
         if (!completion.token_rewards.empty()) line["token_rewards"] = completion.token_rewards;
         write();
         continue;

@@ -45,15 +45,22 @@ std::vector<uint32_t> IdsOf(const common::v1::Sample& sample) {
   return ids;
 }
 
-// Gives the sampled tokens of a sequence their log-probs. `begin`: the place in `out` of the sequence's
-// first token after its prompt, which moves on to its end.
+// Gives the sampled tokens of a sequence their log-probs, and the `top_k` likeliest tokens in their
+// places. `begin`: the place in the completion of the sequence's first token after its prompt, which
+// moves on to its end.
 void TakeLogProbs(const EpisodeSequence& sequence, const rollout::v1::ScoreResponse& scored,
-                  size_t& begin, std::vector<float>& out) {
-  int position = static_cast<int>(sequence.prompt_ids.size());
+                  size_t top_k, size_t& begin, Completion& out) {
+  size_t position = sequence.prompt_ids.size();
   for (const SequencePart& part : sequence.parts) {
     for (size_t i = 0; i < part.token_ids.size(); ++i, ++position, ++begin) {
       // Nothing predicts the first token of a sequence, which is not trained on.
-      if (part.is_sampled && position > 0) out[begin] = scored.logprobs(position - 1);
+      if (!part.is_sampled || position == 0) continue;
+      out.teacher_logprobs[begin] = scored.logprobs(static_cast<int>(position) - 1);
+      const size_t from = (position - 1) * top_k;
+      std::copy_n(scored.top_token_ids().begin() + from, top_k,
+                  out.teacher_top_ids.begin() + begin * top_k);
+      std::copy_n(scored.top_logprobs().begin() + from, top_k,
+                  out.teacher_top_logprobs.begin() + begin * top_k);
     }
   }
 }
@@ -145,17 +152,20 @@ absl::StatusOr<size_t> Teachers::TeacherOf(const Prompt& prompt) const {
           : absl::StrCat("data_source ", data_source, " has no teacher in teacher.teachers"));
 }
 
+absl::Status Teachers::CheckFits(int64_t num_tokens) const {
+  const int64_t ids = num_tokens * config_.teacher().top_k();
+  if (ids <= config::kMaxTopIdsOfSequence) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "%d tokens with teacher.top_k %d need %d ids, but an answer of the teacher holds %d; lower "
+      "teacher.top_k",
+      num_tokens, config_.teacher().top_k(), ids, config::kMaxTopIdsOfSequence));
+}
+
 absl::Status Teachers::CheckRows(const PromptSource& rows) const {
   for (const Prompt& prompt : rows.prompts()) {
     RETURN_IF_ERROR(TeacherOf(prompt).status()) << rows.PlaceOf(prompt);
     for (const GivenSequence& sequence : prompt.given) {
-      const int64_t ids = NumTokens(sequence) * config_.teacher().top_k();
-      if (ids <= config::kMaxTopIdsOfSequence) continue;
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "%s: its %d tokens with teacher.top_k %d need %d ids, but an answer of the teacher holds "
-          "%d; lower teacher.top_k",
-          rows.PlaceOf(prompt), NumTokens(sequence), config_.teacher().top_k(), ids,
-          config::kMaxTopIdsOfSequence));
+      RETURN_IF_ERROR(CheckFits(NumTokens(sequence))) << rows.PlaceOf(prompt);
     }
   }
   return absl::OkStatus();
@@ -197,6 +207,7 @@ absl::Status Teachers::CheckServer(const Teacher& teacher, const ConnectOptions&
 }
 
 absl::Status Teachers::Connect(const ConnectOptions& options) {
+  RETURN_IF_ERROR(CheckFits(options.longest_sequence)) << "the run's longest sequence";
   for (size_t i = 0; i < teachers_.size(); ++i) {
     Teacher& teacher = teachers_[i];
     ScoreClient::Options client;
@@ -248,7 +259,7 @@ absl::Status Teachers::Score(std::vector<Group>& groups) {
     for (const Completion& completion : group.completions) {
       for (const EpisodeSequence& sequence : SequencesOf(group.prompt.token_ids, completion)) {
         prompts.push_back(&group.prompt);
-        requests.push_back(RequestOf(IdsOf(sequence), temperature, 0));
+        requests.push_back(RequestOf(IdsOf(sequence), temperature, top_k()));
       }
     }
   }
@@ -258,15 +269,18 @@ absl::Status Teachers::Score(std::vector<Group>& groups) {
   size_t next = 0;
   for (Group& group : groups) {
     for (Completion& completion : group.completions) {
-      std::vector<float> logprobs(completion.token_ids.size(), 0.0f);
+      const size_t num_tokens = completion.token_ids.size();
+      const auto num_top = num_tokens * static_cast<size_t>(top_k());
+      completion.teacher_logprobs.assign(num_tokens, 0.0f);
+      completion.teacher_top_ids.assign(num_top, 0);
+      completion.teacher_top_logprobs.assign(num_top, 0.0f);
       size_t begin = 0;
       bool prompt_is_before = !BeginsWithItsPrompt(completion);  // the first sequence's
       for (const EpisodeSequence& sequence : SequencesOf(group.prompt.token_ids, completion)) {
         // The prompts of later sequences are tokens of the completion.
         if (!std::exchange(prompt_is_before, false)) begin += sequence.prompt_ids.size();
-        TakeLogProbs(sequence, responses[next++], begin, logprobs);
+        TakeLogProbs(sequence, responses[next++], static_cast<size_t>(top_k()), begin, completion);
       }
-      completion.teacher_logprobs = std::move(logprobs);
     }
   }
   return absl::OkStatus();
@@ -274,14 +288,13 @@ absl::Status Teachers::Score(std::vector<Group>& groups) {
 
 absl::Status Teachers::ScoreTop(const std::vector<const Prompt*>& prompts,
                                 std::vector<common::v1::Sample>& samples) {
-  const auto top_k = static_cast<int32_t>(config_.teacher().top_k());
   std::vector<rollout::v1::ScoreRequest> requests;
   for (const common::v1::Sample& sample : samples) {
-    requests.push_back(RequestOf(IdsOf(sample), 1.0, top_k));
+    requests.push_back(RequestOf(IdsOf(sample), 1.0, top_k()));
   }
   ASSIGN_OR_RETURN(const std::vector<rollout::v1::ScoreResponse> responses,
                    ScoreEach(prompts, std::move(requests)));
-  for (size_t i = 0; i < samples.size(); ++i) TakeTop(responses[i], top_k, samples[i]);
+  for (size_t i = 0; i < samples.size(); ++i) TakeTop(responses[i], top_k(), samples[i]);
   return absl::OkStatus();
 }
 

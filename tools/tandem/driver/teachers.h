@@ -58,11 +58,13 @@ class Teachers {
     absl::Duration timeout = absl::Minutes(5);  // for a teacher to answer
   };
   // Waits for every teacher. INVALID_ARGUMENT if one serves a reward model, has another vocabulary or
-  // takes only shorter sequences; UNAVAILABLE or DEADLINE_EXCEEDED without an answer; CANCELLED after an
+  // takes only shorter sequences, or if the
+  // likeliest tokens of the longest would not fit in a message; UNAVAILABLE or DEADLINE_EXCEEDED without an answer; CANCELLED after an
   // interrupt, which also ends later calls.
   absl::Status Connect(const ConnectOptions& options);
 
-  // Sets teacher_logprobs of every completion, at rollout.temperature. Errors: TeacherClient::Score().
+  // Sets teacher_logprobs of every completion, at rollout.temperature, and with teacher.top_k the likeliest
+  // tokens. Errors: TeacherClient::Score().
   absl::Status Score(std::vector<Group>& groups);
 
   // Sets the likeliest tokens of the sampled segments of supervised samples; `prompts`: the row of each
@@ -82,6 +84,9 @@ class Teachers {
   class ScopedCall;
 
   Teachers(const config::v1::RunConfig& config, const Policy& policy);
+  int32_t top_k() const { return static_cast<int32_t>(config_.teacher().top_k()); }
+  // INVALID_ARGUMENT if the likeliest tokens of so long a sequence would not fit in a message.
+  absl::Status CheckFits(int64_t num_tokens) const;
   absl::Status CheckServer(const Teacher& teacher, const ConnectOptions& options) const;
   // INVALID_ARGUMENT without one.
   absl::StatusOr<size_t> TeacherOf(const Prompt& prompt) const;

@@ -145,6 +145,46 @@ TEST(TeacherLoss, AddsTheEstimateOfTheDivergenceWithItsGradient) {
   }
 }
 
+TEST(TeacherLoss, OfLikeliestTokensIsTheForwardKlOverThem) {
+  TrainingBatch batch = TwoSequences();
+  for (Sequence& sequence : batch.sequences) {
+    sequence.num_teacher_top = 2;
+    for (size_t t = 0; t < sequence.trained.size(); ++t) {
+      sequence.teacher_top_ids.insert(sequence.teacher_top_ids.end(), {4, 5});
+      sequence.teacher_top_logprobs.insert(sequence.teacher_top_logprobs.end(),
+                                           {std::log(0.75f), std::log(0.125f)});
+    }
+  }
+  MicroBatch micro_batch = PackMicroBatch(batch, {0, 1}, {0.25, 0.5});
+  AddTeacherTargets(batch, {0, 1}, micro_batch);
+  const at::Tensor log_q =
+      at::tensor({-0.5, -2.0, -1.0, -1.0, -0.25, -3.0, -2.0, -0.5}, at::kDouble)
+          .view({4, 2})
+          .requires_grad_();
+  const at::Tensor p = at::tensor({0.75, 0.125}, at::kDouble);
+  const at::Tensor weights = at::tensor({0.25, 0.25, 0.25, 0.5}, at::kDouble);
+  const model::LogProbs out = {.logprobs = at::full({4}, -1.0, at::kDouble),
+                               .entropy = at::zeros({4}, at::kDouble),
+                               .soft = (log_q * p).sum(1)};
+  PolicyObjectiveOptions options;
+  options.weights_kl = true;  // no ratio belongs to it
+  options.teacher_loss_coef = 3.0;
+  UpdateStatistics statistics;
+  DeferredValues later;
+  const MicroBatchPlace place{.num_tokens = 4, .num_sequences = 2};
+  for (Sequence& sequence : batch.sequences) sequence.advantages.clear();
+  micro_batch.advantages.zero_();
+  const at::Tensor loss = PolicyObjective(options).Loss(micro_batch, out, place, statistics, later);
+  ASSERT_OK(later.Read());
+  const at::Tensor expected = ((p * (p.log() - log_q)).sum(1) * weights).sum();
+  EXPECT_NEAR(loss.item<double>(), 3.0 * expected.item<double>(), 1e-6);
+  EXPECT_NEAR(statistics.Get(UpdateStatistics::kTeacherLoss), expected.item<double>(), 1e-6);
+  EXPECT_NEAR(statistics.Get(UpdateStatistics::kTeacherMass), 0.875 * 1.25, 1e-6);
+  const at::Tensor gradient = torch::autograd::grad({loss}, {log_q})[0];
+  const at::Tensor expected_gradient = -3.0 * weights.unsqueeze(1) * p;
+  EXPECT_LT((gradient - expected_gradient).abs().max().item<double>(), 1e-6);
+}
+
 TEST(TeacherConfig, SelectsAdvantageLossOrSupervision) {
   const auto options_of = [](const std::vector<std::string>& set) {
     const auto config = config::LoadRunConfig({}, set);
@@ -171,6 +211,12 @@ TEST(TeacherConfig, SelectsAdvantageLossOrSupervision) {
   const TrainingStepOptions top = options_of({"teacher.path=t", "teacher.top_k=8"});
   EXPECT_FALSE(top.teacher.on_policy);
   EXPECT_EQ(top.teacher.top_k, 8);
+  EXPECT_EQ(top.mini_batch.teacher_targets, TeacherTargets::kNone);
+  const TrainingStepOptions both =
+      options_of({"teacher.path=t", "teacher.top_k=8", "teacher.mode=loss"});
+  EXPECT_TRUE(both.teacher.on_policy);
+  EXPECT_EQ(both.objective.teacher_loss_coef, 1);
+  EXPECT_EQ(both.mini_batch.teacher_targets, TeacherTargets::kBeside);
 }
 
 // Runs `body` with a policy and its optimizer on each of `ranks` ranks.
@@ -242,6 +288,40 @@ TEST(TeacherStep, TopOneOfProbabilityOneIsPlainSupervision) {
   EXPECT_NEAR(steps[0].at("actor/grad_norm"), steps[1].at("actor/grad_norm"), 1e-5);
   EXPECT_EQ(steps[0].count("train/teacher_mass"), 0u);
   EXPECT_NEAR(steps[1].at("train/teacher_mass"), 1.0, 1e-6);
+}
+
+// On-policy the loss is the supervised one, and the sampled tokens are still compared.
+TEST(TeacherStep, TopKOnPolicyHasTheGradientOfSupervision) {
+  TrainingStepOptions supervised;
+  supervised.teacher.top_k = 4;
+  TrainingStepOptions on_policy = supervised;
+  on_policy.teacher.on_policy = true;
+  on_policy.teacher.in_advantages = false;
+  on_policy.objective.teacher_loss_coef = 1.0;
+  on_policy.mini_batch.teacher_targets = TeacherTargets::kBeside;
+  for (const int ranks : {1, 2}) {
+    Metrics expected, actual;
+    const auto batch_of = [] {
+      TrainingBatch batch = WithTop(RaggedBatch(2), 4, std::log(0.2f));
+      for (Sequence& sequence : batch.sequences) {
+        sequence.teacher_logprobs.assign(sequence.trained.size(), -3.5f);
+      }
+      return batch;
+    };
+    OnRanks(ranks, supervised, [&](TrainingStep& step, const comm::DeviceMesh& mesh) {
+      ASSERT_OK_AND_ASSIGN(const StepResult result, step.Supervised(batch_of(), 1e-3));
+      if (mesh.rank() == 0) expected = result.metrics;
+    });
+    OnRanks(ranks, on_policy, [&](TrainingStep& step, const comm::DeviceMesh& mesh) {
+      ASSERT_OK_AND_ASSIGN(const StepResult result, step.PolicyGradient(batch_of(), 1e-3));
+      if (mesh.rank() == 0) actual = result.metrics;
+    });
+    EXPECT_NEAR(actual.at("actor/teacher_loss"), expected.at("train/loss"), 2e-5) << ranks;
+    EXPECT_NEAR(actual.at("actor/grad_norm"), expected.at("actor/grad_norm"), 2e-5) << ranks;
+    EXPECT_NEAR(actual.at("actor/teacher_mass"), 0.8, 1e-5);
+    EXPECT_GT(actual.at("actor/entropy"), 0.5);
+    EXPECT_EQ(actual.count("training/rollout_probs_diff_max"), 1u);
+  }
 }
 
 TEST(TeacherStep, TopKIsTheSameOnAnyRanks) {

@@ -82,7 +82,7 @@ TEST(TrainingBatch, TakesTheTeachersWordOnTrainedTokensOnly) {
   MicroBatch micro_batch = PackMicroBatch(batch, {0}, {1.0});
   EXPECT_THAT(Floats(micro_batch.teacher_logprobs), ElementsAre(-1, -5));
   EXPECT_FALSE(micro_batch.packed.soft_ids.defined());
-  UseTeacherTargets(batch, {0}, micro_batch);
+  AddTeacherTargets(batch, {0}, micro_batch);
   EXPECT_THAT(Integers(micro_batch.packed.soft_ids), ElementsAre(10, 11, 34, 35));
   EXPECT_EQ(micro_batch.packed.soft_weights.sizes(), at::IntArrayRef({2, 2}));
   EXPECT_THAT(Floats(micro_batch.packed.soft_weights),

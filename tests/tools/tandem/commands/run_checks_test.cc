@@ -312,8 +312,16 @@ TEST(TeacherKeys, AreForTheCommandThatHasAUseForThem) {
   EXPECT_OK(check("replay", 0));
   EXPECT_OK(check("sft", 4));
   EXPECT_THAT(check("train", 4, {{"teacher.top_k", "run.yaml:7"}}),
-              refused("run.yaml:7: teacher.top_k: is for tandem sft"));
-  EXPECT_THAT(check("replay", 4), refused("teacher.top_k: is for tandem sft"));
+              refused("run.yaml:7: teacher.top_k: tandem train takes it with teacher.mode loss"));
+  EXPECT_THAT(check("replay", 4),
+              refused("teacher.top_k: tandem replay takes it with teacher.mode loss"));
+  config::v1::RunConfig on_policy = config::DefaultRunConfig();
+  on_policy.mutable_teacher()->set_path("t");
+  on_policy.mutable_teacher()->set_top_k(4);
+  on_policy.mutable_teacher()->set_mode(config::v1::DISTILLATION_MODE_LOSS);
+  EXPECT_OK(CheckTeacherKeys("train", on_policy, {}));
+  EXPECT_OK(CheckTeacherKeys("replay", on_policy, {}));
+  EXPECT_THAT(CheckTeacherKeys("sft", on_policy, {}), refused("teacher.mode: is for tandem train"));
   EXPECT_THAT(check("sft", 0), refused("teacher.top_k: expected 1 to 1024"));
   EXPECT_THAT(check("dpo", 0), refused("teacher: tandem dpo learns from no teacher"));
   EXPECT_THAT(check("bench rl", 0), refused("teacher: tandem bench rl learns from no teacher"));

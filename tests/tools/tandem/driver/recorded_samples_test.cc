@@ -150,6 +150,9 @@ TEST(RecordedSamples, ReadsBackTheEpisodesThatARunWrites) {
   completion.processed_logprobs = {-0.1f, -0.2f, 0, -0.3f, -0.4f, 0, 0, -1.0f / 3};
   completion.token_rewards = {0, 0.25, 0, 0, 0.5, 0, 0, 1.0 / 3};
   completion.teacher_logprobs = {-1, -2, 0, -3, -4, 0, 0, -5};
+  completion.teacher_top_ids = {4, 1, 2, 3, 0, 0, 5, 6, 7, 8, 0, 0, 0, 0, 9, 1};
+  completion.teacher_top_logprobs = {-1, -2, -1, -1.0f / 3, 0, 0, -1, -4,
+                                     -1, -5, 0,  0,         0, 0, -3, -6};
   completion.reward = 1.5;
   completion.finish_reason = common::v1::FINISH_REASON_MAX_TURNS;
   completion.segments = {{common::v1::SEGMENT_KIND_SAMPLED, 2, 0.25},
@@ -207,6 +210,48 @@ TEST(RecordedSamples, ReadsBackTheTeachersLogProbsOfOneTurn) {
   EXPECT_THAT(
       ReadRecording(folder.Write("2.jsonl", Line(R"("teacher_logprobs": [-1], )")), 1).status(),
       StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("teacher_logprobs")));
+}
+
+TEST(RecordedSamples, ReadsBackTheTeachersLikeliestTokensOfOneTurn) {
+  Group group;
+  group.prompt.token_ids = {7};
+  Completion& completion = group.completions.emplace_back();
+  completion.token_ids = {4, 0};
+  completion.processed_logprobs = {-0.5f, -0.25f};
+  completion.teacher_top_ids = {4, 1, 2, 0, 1, 2};
+  completion.teacher_top_logprobs = {-0.5f, -1.0f / 3, -2, -1, -2, -3};
+  const TempFolder folder;
+  ASSERT_OK_AND_ASSIGN(const Recording recording,
+                       ReadRecording(folder.Write("1.jsonl", SampleLines(1, {group}, 1, 0)), 1));
+  const Segment& segment = recording.steps.at(0).at(0).segments(1);
+  EXPECT_THAT(segment.teacher_top_ids(), ElementsAre(4, 1, 2, 0, 1, 2));
+  EXPECT_THAT(segment.teacher_top_logprobs(), ElementsAre(-0.5f, -1.0f / 3, -2, -1, -2, -3));
+}
+
+TEST(RecordedSamples, LikeliestTokensThatAreWrongNameTheirKey) {
+  const TempFolder folder;
+  const auto read = [&](const std::string& ids, const std::string& logprobs) {
+    return ReadRecording(
+               folder.Write("1.jsonl", Line("\"teacher_top_ids\": " + ids +
+                                            ", \"teacher_top_logprobs\": " + logprobs + ", ")),
+               1)
+        .status();
+  };
+  const auto refused = [](const std::string& text) {
+    return StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(text));
+  };
+  EXPECT_OK(read("[[1, 2], [3, 4]]", "[[-1, -2], [-3, -4]]"));
+  EXPECT_THAT(read("[[1, 2]]", "[[-1, -2], [-3, -4]]"),
+              refused("teacher_top_ids: expected a list for each of the 2 tokens"));
+  EXPECT_THAT(read("[[1, 2], [3]]", "[[-1, -2], [-3, -4]]"),
+              refused("teacher_top_ids: [1]: expected a list as long as the first"));
+  EXPECT_THAT(read("[[1, 2], [3, -4]]", "[[-1, -2], [-3, -4]]"),
+              refused("teacher_top_ids: [1]: expected token ids, found -4"));
+  EXPECT_THAT(read("[[1, 2], [3, 4]]", "[[-1, \"x\"], [-3, -4]]"),
+              refused("teacher_top_logprobs: [0]: expected numbers"));
+  EXPECT_THAT(ReadRecording(folder.Write("2.jsonl", Line(R"("teacher_top_ids": [[1], [2]], )")), 1)
+                  .status(),
+              refused("expected teacher_top_logprobs beside it"));
 }
 
 TEST(RecordedSamples, ASegmentThatIsWrongNamesLineAndKey) {

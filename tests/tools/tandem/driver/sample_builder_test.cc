@@ -18,6 +18,8 @@ TEST(SampleBuilder, KeepsGroupsTogetherAndCarriesProcessedLogProbs) {
       completion.logprobs = {-9.0f, -9.0f};
       completion.processed_logprobs = {-1.0f, -2.0f};
       completion.teacher_logprobs = {-3.0f, -4.0f};
+      completion.teacher_top_ids = {3, 1, 0, 2};
+      completion.teacher_top_logprobs = {-0.5f, -1.0f, -0.25f, -2.0f};
       completion.token_rewards = {0.5, 0.25};
       completion.part_scores = {{"length", -3}, {"match", 1}};
       completion.part_weights = {{"length", 0.5}, {"match", 2}};
@@ -34,6 +36,9 @@ TEST(SampleBuilder, KeepsGroupsTogetherAndCarriesProcessedLogProbs) {
   EXPECT_EQ(samples[0].temperature(), 0.5);
   EXPECT_THAT(samples[0].segments(1).logprobs(), ElementsAre(-1.0f, -2.0f));
   EXPECT_THAT(samples[0].segments(1).teacher_logprobs(), ElementsAre(-3.0f, -4.0f));
+  EXPECT_THAT(samples[0].segments(1).teacher_top_ids(), ElementsAre(3, 1, 0, 2));
+  EXPECT_THAT(samples[0].segments(1).teacher_top_logprobs(),
+              ElementsAre(-0.5f, -1.0f, -0.25f, -2.0f));
   EXPECT_THAT(samples[0].segments(1).token_rewards(), ElementsAre(0.5, 0.25));
   ASSERT_EQ(samples[0].reward_parts_size(), 2);
   EXPECT_EQ(samples[0].reward_parts(0).name(), "length");

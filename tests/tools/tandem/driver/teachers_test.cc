@@ -144,6 +144,29 @@ TEST_F(TeachersTest, ScoresPromptAndCompletionAtTheSamplingTemperature) {
   }
 }
 
+TEST_F(TeachersTest, GivesSampledTokensTheLikeliestTokensInTheirPlaces) {
+  config_.mutable_teacher()->set_top_k(2);
+  config_.mutable_teacher()->set_mode(config::v1::DISTILLATION_MODE_LOSS);
+  ASSERT_OK(ScoreOne());
+  EXPECT_THAT(groups_[0].completions[0].teacher_logprobs, ElementsAre(-3, 0));
+  EXPECT_THAT(groups_[0].completions[0].teacher_top_ids, ElementsAre(0, 1, 0, 1));
+  EXPECT_THAT(groups_[0].completions[0].teacher_top_logprobs, ElementsAre(-1, -2, -1, -2));
+  EXPECT_THAT(groups_[0].completions[1].teacher_top_ids, ElementsAre(0, 1));
+  for (const v1::ScoreRequest& request : teacher_.requests()) {
+    EXPECT_EQ(request.num_top_logprobs(), 2);
+  }
+}
+
+TEST_F(TeachersTest, RefusesSequencesWhoseLikeliestTokensDoNotFitInAnAnswer) {
+  config_.mutable_teacher()->set_top_k(10);
+  config_.mutable_teacher()->set_mode(config::v1::DISTILLATION_MODE_LOSS);
+  ASSERT_OK_AND_ASSIGN(const auto teachers, Teachers::Create(config_, {.vocab_size = 15}));
+  EXPECT_THAT(teachers->Connect({.longest_sequence = 150001, .timeout = absl::Seconds(30)}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("the run's longest sequence: 150001 tokens with teacher.top_k 10 "
+                                 "need 1500010 ids")));
+}
+
 TEST_F(TeachersTest, ScoresEverySequenceOfAnEpisodeWhole) {
   Completion episode = OfOneTurn({4, 0, 9, 5, 1, 2, 6});
   episode.segments = {{common::v1::SEGMENT_KIND_SAMPLED, 2, 0},
