@@ -78,7 +78,9 @@ class SteadyUpdates : public ::testing::TestWithParam<const char*> {
   UpdateFleet fleet_{
       UPDATE_ACTOR, {.transport = GetParam(), .update_timeout = kSoon, .backend = "shared_memory"}};
 };
-INSTANTIATE_TEST_SUITE_P(Transports, SteadyUpdates, ::testing::Values("reshard", "delta"));
+// Several programs are built of this file; their tests differ in name.
+INSTANTIATE_TEST_SUITE_P(Transports, SteadyUpdates, ::testing::Values("reshard", "delta"),
+                         [](const auto& info) { return absl::StrCat(info.param, UPDATES); });
 
 TEST_P(SteadyUpdates, LeaveTheDigestAndEverythingThatProcessesHoldAsItWas) {
   setenv("TMPDIR", fleet_.folder().c_str(), 1);

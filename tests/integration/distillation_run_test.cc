@@ -119,6 +119,41 @@ TEST_F(DistillationRun, ThePolicyApproachesATeacherThatDiesMeanwhileAndTheRecord
   }
 }
 
+TEST_F(DistillationRun, TheLikeliestTokensWhereThePolicySamplesAreLearntAndReplayed) {
+  WarmUp();
+  const std::vector<std::string> set = {"model.path=" + (folder_ / "sft/model"),
+                                        "teacher.path=" + TestData(kModel), "teacher.mode=loss",
+                                        "teacher.top_k=16"};
+  const auto with_run = [&](const std::string& run) {
+    std::vector<std::string> out = set;
+    out.push_back("run_dir=" + (folder_ / run));
+    return out;
+  };
+  const ProgramResult result = RunProgram("tandem", Args("train", with_run("run")), 400);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const std::vector<json> metrics = MetricsOf("run");
+  ASSERT_EQ(metrics.size(), 9u);  // and that of step 0
+  EXPECT_NEAR(metrics[1]["actor/teacher_mass"].get<double>(), 1.0, 1e-4);
+  EXPECT_GT(metrics[1]["actor/teacher_loss"], 0.05);
+  EXPECT_LT(metrics[8]["actor/teacher_loss"].get<double>(),
+            metrics[1]["actor/teacher_loss"].get<double>() * 0.7);
+
+  const std::vector<json> rows = JsonLines(ReadWhole(folder_ / "run/rollouts/1.jsonl"));
+  ASSERT_EQ(rows.size(), 32u);
+  for (const json& row : rows) {
+    ASSERT_EQ(row["teacher_top_ids"].size(), row["response_ids"].size());
+    EXPECT_EQ(row["teacher_top_ids"][0].size(), 16u);
+  }
+  std::vector<std::string> replay = Args("replay", with_run("again"));
+  replay.insert(replay.end(), {"--input", folder_ / "run/rollouts/1.jsonl"});
+  const ProgramResult again = RunProgram("tandem", replay);
+  ASSERT_EQ(again.exit_code, 0) << again.err;
+  const json repeated = MetricsOf("again").front();
+  for (const char* name : {"actor/teacher_loss", "actor/loss", "actor/grad_norm"}) {
+    EXPECT_NEAR(repeated[name].get<double>(), metrics[1][name].get<double>(), 1e-5) << name;
+  }
+}
+
 TEST_F(DistillationRun, TheLikeliestTokensOfATeacherAreLearnt) {
   WarmUp();
   const ProgramResult result = RunProgram(

@@ -140,8 +140,9 @@ function(tandem_test)
     set(ARG_TIMEOUT 120)
   endif()
   # One process per case, so that cases do not affect each other. On a busy machine, one program
-  # that lists its cases slowly would fail all of ctest.
-  gtest_discover_tests(${ARG_NAME} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 120
+  # that lists its cases slowly would fail all of ctest. Names leave out values of parameters: those of
+  # structs hold addresses, and CTest remembers by name how long a test takes.
+  gtest_discover_tests(${ARG_NAME} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 120 NO_PRETTY_VALUES
     PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}
     # CMake would split two variables in one ENVIRONMENT at their semicolon.
     ENVIRONMENT "TANDEM_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY}"
