@@ -38,16 +38,27 @@ absl::Status RequireText(const ConfigReader& config, const char* key, const std:
   return text == value ? absl::OkStatus() : config.Unsupported(key, value);
 }
 
+// The rotation of patches, of which transformers 5 writes the keys.
+absl::Status ParseTowerRope(const ConfigReader& config, VisionSpec& vision) {
+  constexpr const char* kKey = "rope_parameters";
+  if (!config.Has(kKey)) return absl::OkStatus();
+  if (!config.At(kKey).is_object()) return config.Invalid(kKey, "an object or null");
+  const ConfigReader parameters(config.At(kKey), absl::StrCat(config.place(), ": ", kKey));
+  RETURN_IF_ERROR(RequireText(parameters, "rope_type", "axial"));
+  ASSIGN_OR_RETURN(vision.rope.theta, parameters.Positive("rope_theta", vision.rope.theta));
+  return absl::OkStatus();
+}
+
 absl::Status ParsePatches(const ConfigReader& config, VisionSpec& vision) {
   RETURN_IF_ERROR(Require(config, "in_channels", kNumColors));
   RETURN_IF_ERROR(Require(config, "in_chans", kNumColors));
   ASSIGN_OR_RETURN(vision.patch_size, config.Size("patch_size", kMaxPatchSize, 14));
   ASSIGN_OR_RETURN(vision.temporal_patch_size, config.Size("temporal_patch_size", kMaxFrames, 2));
   ASSIGN_OR_RETURN(vision.merge_size, config.Size("spatial_merge_size", kMaxMergeSize, 2));
-  return absl::OkStatus();
+  return ParseTowerRope(config, vision);
 }
 
-// What the layers of both towers have.
+// What the layers of all towers have.
 absl::StatusOr<LayerSpec> ParseLayer(const ConfigReader& config, const char* width_key,
                                      VisionSpec& vision) {
   LayerSpec layer;
@@ -69,6 +80,14 @@ absl::StatusOr<LayerSpec> ParseLayer(const ConfigReader& config, const char* wid
   layer.feed_forward.bias = true;
   layer.norm = {.eps = 1e-6};
   return layer;
+}
+
+// `width`: of the rows that the language model takes.
+absl::Status CheckWidth(const ConfigReader& config, int64_t width) {
+  constexpr const char* kKey = "out_hidden_size";
+  ASSIGN_OR_RETURN(const int64_t out, config.Size(kKey, kMaxWidth, 3584));
+  if (out == width) return absl::OkStatus();
+  return config.Invalid(kKey, absl::StrCat("the language model's, ", width));
 }
 
 absl::Status ParseQwen2Vl(const ConfigReader& config, int64_t width, VisionSpec& vision) {
@@ -125,16 +144,12 @@ absl::Status ParseQwen25Vl(const ConfigReader& config, int64_t width, VisionSpec
   RETURN_IF_ERROR(RequireText(config, "hidden_act", "silu"));
   ASSIGN_OR_RETURN(layer.feed_forward.intermediate_size,
                    config.Size("intermediate_size", kMaxWidth, 3420));
-  ASSIGN_OR_RETURN(const int64_t out, config.Size("out_hidden_size", kMaxWidth, 3584));
-  if (out != width) {
-    return config.Invalid("out_hidden_size", absl::StrCat("the language model's, ", width));
-  }
+  RETURN_IF_ERROR(CheckWidth(config, width));
   ASSIGN_OR_RETURN(const int64_t depth, config.Size("depth", kMaxLayers, 32));
   vision.layers.assign(static_cast<size_t>(depth), layer);
   return ParseWindows(config, vision);
 }
 
-// Of the language model, which is complete but for the tower, only the number of layers counts.
 absl::Status ParseDeepstack(const ConfigReader& config, int64_t num_text_layers,
                             VisionSpec& vision) {
   constexpr const char* kKey = "deepstack_visual_indexes";
@@ -163,11 +178,7 @@ absl::Status ParseQwen3Vl(const ConfigReader& config, const ModelSpec& spec, Vis
   layer.feed_forward.gated = false;
   layer.norm.kind = NormKind::kLayer;
   layer.norm.bias = true;
-  ASSIGN_OR_RETURN(const int64_t out, config.Size("out_hidden_size", kMaxWidth, 3584));
-  if (out != spec.hidden_size) {
-    return config.Invalid("out_hidden_size",
-                          absl::StrCat("the language model's, ", spec.hidden_size));
-  }
+  RETURN_IF_ERROR(CheckWidth(config, spec.hidden_size));
   ASSIGN_OR_RETURN(const int64_t depth, config.Size("depth", kMaxLayers, 27));
   vision.layers.assign(static_cast<size_t>(depth), layer);
   vision.patch_bias = true;
@@ -180,7 +191,7 @@ absl::Status ParseQwen3Vl(const ConfigReader& config, const ModelSpec& spec, Vis
   return ParseDeepstack(config, spec.num_layers(), vision);
 }
 
-// Which positions turn the frequencies of a head with so many pairs.
+// Whether time, height and width can take turns in a head of so many pairs.
 absl::Status CheckAlternating(const ConfigReader& scaling, const char* key, const RopeSpec& rope,
                               int64_t pairs) {
   ASSIGN_OR_RETURN(const bool alternate, scaling.Flag("mrope_interleaved", true));
@@ -224,7 +235,8 @@ absl::Status ParseSections(const ConfigReader& config, bool alternate, ModelSpec
     }
     if (sum != pairs) return invalid();
     rope.sections_alternate = alternate;
-    if (alternate) RETURN_IF_ERROR(CheckAlternating(scaling, kSections, rope, pairs));
+    if (!alternate) continue;
+    RETURN_IF_ERROR(CheckAlternating(scaling, kSections, rope, pairs));
   }
   return absl::OkStatus();
 }
