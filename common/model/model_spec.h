@@ -127,6 +127,10 @@ struct ModelSpec {
   std::optional<VisionSpec> vision;
 
   int64_t num_layers() const { return static_cast<int64_t>(layers.size()); }
+  // Elements of what a vision tower makes for one placeholder.
+  int64_t image_row_size() const {
+    return vision.has_value() ? hidden_size * vision->num_row_parts() : 0;
+  }
   // Whether any layer has linear attention (layers/delta_spec.h).
   bool HasLinearAttention() const;
   // The attention of the first layer with keys and values.
