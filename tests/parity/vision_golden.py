@@ -36,6 +36,15 @@ TEXT3 = dict(TEXT, num_hidden_layers=3, head_dim=12,
                                   mrope_interleaved=True))
 TOWER3 = dict(depth=3, hidden_size=16, out_hidden_size=16, intermediate_size=20, num_heads=2,
               num_position_embeddings=25, deepstack_visual_indexes=[0, 2], patch_size=PATCH)
+# Of Qwen3.5: linear attention, and full attention in the last layer, where half of a head rotates.
+TEXT35 = dict(TEXT, num_hidden_layers=3, head_dim=12,
+              layer_types=["linear_attention", "linear_attention", "full_attention"],
+              linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=4,
+              linear_value_head_dim=6, linear_conv_kernel_dim=4,
+              rope_parameters=dict(rope_type="default", rope_theta=10000000.0,
+                                   partial_rotary_factor=0.7, mrope_section=[2, 1, 1],
+                                   mrope_interleaved=True))
+TOWER35 = {key: value for key, value in TOWER3.items() if key != "deepstack_visual_indexes"}
 EXPERTS = dict(experts_implementation="eager")
 # A model type, its tower and its language model.
 CASES = {
@@ -50,6 +59,10 @@ CASES = {
     "qwen3-vl-moe": ("qwen3_vl_moe", dict(TOWER3, deepstack_visual_indexes=[0, 1]),
                      dict(TEXT3, num_hidden_layers=2, num_experts=4, num_experts_per_tok=2,
                           moe_intermediate_size=6, mlp_only_layers=[1])),
+    "qwen3-5": ("qwen3_5", TOWER35, TEXT35),
+    "qwen3-5-moe": ("qwen3_5_moe", TOWER35,
+                    dict(TEXT35, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=6,
+                         shared_expert_intermediate_size=10)),
 }
 # Height, width, mode. The processor shrinks the first, rounds the second, and enlarges the third.
 IMAGES = {"a.png": (45, 61, "RGB"), "b.png": (23, 30, "L"), "c.png": (9, 11, "RGB")}
@@ -130,14 +143,14 @@ def write(folder, case):
     model.save_pretrained(folder)
     path = os.path.join(folder, "model.safetensors")
     weights = {name: tensor.bfloat16() for name, tensor in load_file(path).items()}
-    for name in weights:  # the Hub has all experts as [in, out], transformers 5 writes [out, in]
-        if ".mlp.experts." in name:
+    for name in weights:  # the Hub has Qwen3-VL's experts as [in, out], transformers 5 writes [out, in]
+        if name.endswith((".experts.gate_up_proj", ".experts.down_proj")):
             weights[name] = weights[name].transpose(1, 2).contiguous()
     save_file(weights, path, metadata={"format": "pt"})
     os.chmod(path, 0o644)
     os.remove(os.path.join(folder, "generation_config.json"))
     side = PATCH * 2
-    is_qwen3 = model_type.startswith("qwen3")
+    is_qwen3 = model_type.startswith("qwen3")  # also Qwen3.5
     halves = dict(image_mean=[0.5] * 3, image_std=[0.5] * 3) if is_qwen3 else {}
     processor = Qwen2VLImageProcessor(
         patch_size=PATCH, size=dict(shortest_edge=4 * side**2, longest_edge=30 * side**2), **halves)

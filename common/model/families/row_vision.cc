@@ -150,10 +150,19 @@ absl::Status ParseQwen25Vl(const ConfigReader& config, int64_t width, VisionSpec
   return ParseWindows(config, vision);
 }
 
-absl::Status ParseDeepstack(const ConfigReader& config, int64_t num_text_layers,
-                            VisionSpec& vision) {
+// Whether the tower is Qwen3-VL's or like it.
+bool IsQwen3(const v1::FamilyRow& row) {
+  return row.vision_tower() == v1::VISION_TOWER_QWEN3_VL ||
+         row.vision_tower() == v1::VISION_TOWER_QWEN3_5;
+}
+
+absl::Status ParseDeepstack(const v1::FamilyRow& row, const ConfigReader& config,
+                            int64_t num_text_layers, VisionSpec& vision) {
   constexpr const char* kKey = "deepstack_visual_indexes";
-  ASSIGN_OR_RETURN(vision.deepstack_layers, Layers(config, kKey, {8, 16, 24}));
+  const bool has_deepstack = row.vision_tower() == v1::VISION_TOWER_QWEN3_VL;
+  const json of_class = has_deepstack ? json({8, 16, 24}) : json::array();
+  ASSIGN_OR_RETURN(vision.deepstack_layers, Layers(config, kKey, of_class));
+  if (!has_deepstack && !vision.deepstack_layers.empty()) return config.Unsupported(kKey, "[]");
   const std::vector<int64_t>& layers = vision.deepstack_layers;
   const bool ascends =
       std::adjacent_find(layers.begin(), layers.end(), std::greater_equal<>()) == layers.end();
@@ -169,7 +178,8 @@ absl::Status ParseDeepstack(const ConfigReader& config, int64_t num_text_layers,
   return absl::OkStatus();
 }
 
-absl::Status ParseQwen3Vl(const ConfigReader& config, const ModelSpec& spec, VisionSpec& vision) {
+absl::Status ParseQwen3Vl(const v1::FamilyRow& row, const ConfigReader& config,
+                          const ModelSpec& spec, VisionSpec& vision) {
   ASSIGN_OR_RETURN(LayerSpec layer, ParseLayer(config, "hidden_size", vision));
   RETURN_IF_ERROR(RequireText(config, "hidden_act", "gelu_pytorch_tanh"));
   ASSIGN_OR_RETURN(layer.feed_forward.intermediate_size,
@@ -188,7 +198,7 @@ absl::Status ParseQwen3Vl(const ConfigReader& config, const ModelSpec& spec, Vis
   if (vision.position_grid * vision.position_grid != positions) {
     return config.Invalid(kPositions, "a square number, the positions of a square");
   }
-  return ParseDeepstack(config, spec.num_layers(), vision);
+  return ParseDeepstack(row, config, spec.num_layers(), vision);
 }
 
 // Whether time, height and width can take turns in a head of so many pairs.
@@ -208,7 +218,8 @@ absl::Status CheckAlternating(const ConfigReader& scaling, const char* key, cons
 }
 
 // Sets which frequencies turn by time, height and width.
-absl::Status ParseSections(const ConfigReader& config, bool alternate, ModelSpec& spec) {
+absl::Status ParseSections(const v1::FamilyRow& row, const ConfigReader& config, ModelSpec& spec) {
+  const bool alternate = IsQwen3(row);
   const char* const key = config.Has("rope_parameters") ? "rope_parameters" : "rope_scaling";
   constexpr const char* kSections = "mrope_section";
   const json none = json::object();
@@ -224,7 +235,9 @@ absl::Status ParseSections(const ConfigReader& config, bool alternate, ModelSpec
       return scaling.Invalid(kSections, absl::StrCat("three numbers, which add up to the ", pairs,
                                                      " pairs of a head"));
     };
-    const json of_class = alternate ? json({24, 20, 20}) : json();
+    const json of_class = !alternate                                       ? json()
+                          : row.vision_tower() == v1::VISION_TOWER_QWEN3_5 ? json({11, 11, 10})
+                                                                           : json({24, 20, 20});
     const json& sections = scaling.Has(kSections) ? scaling.At(kSections) : of_class;
     if (!sections.is_array() || sections.size() != 3) return invalid();
     int64_t sum = 0;
@@ -252,7 +265,7 @@ json WithTextConfig(const v1::FamilyRow& row, const json& config) {
   }
   // As in transformers, where later families read the outer value alone.
   constexpr const char* kTie = "tie_word_embeddings";
-  const bool only_outer = row.vision_tower() == v1::VISION_TOWER_QWEN3_VL;
+  const bool only_outer = IsQwen3(row);
   if (only_outer) flat.erase(kTie);
   if (config.contains(kTie) && (only_outer || (config[kTie] != false && !config[kTie].is_null()))) {
     flat[kTie] = config[kTie];
@@ -267,22 +280,22 @@ absl::Status ParseVision(const v1::FamilyRow& row, const ConfigReader& config, M
   const ConfigReader tower(config.At(kKey), absl::StrCat(config.place(), ": ", kKey));
   VisionSpec& vision = spec.vision.emplace();
   RETURN_IF_ERROR(ParsePatches(tower, vision));
-  const bool is_qwen3 = row.vision_tower() == v1::VISION_TOWER_QWEN3_VL;
-  RETURN_IF_ERROR(is_qwen3 ? ParseQwen3Vl(tower, spec, vision)
+  RETURN_IF_ERROR(IsQwen3(row) ? ParseQwen3Vl(row, tower, spec, vision)
                   : row.vision_tower() == v1::VISION_TOWER_QWEN2_VL
                       ? ParseQwen2Vl(tower, spec.hidden_size, vision)
                       : ParseQwen25Vl(tower, spec.hidden_size, vision));
   vision.merger_norm = vision.layers.front().norm;
   const int64_t most_ids = spec.vocab_size - 1;
-  ASSIGN_OR_RETURN(vision.image_token_id, config.Count("image_token_id", most_ids, 151655));
-  ASSIGN_OR_RETURN(vision.video_token_id, config.Count("video_token_id", most_ids, 151656));
+  const int64_t image_id = row.vision_tower() == v1::VISION_TOWER_QWEN3_5 ? 248056 : 151655;
+  ASSIGN_OR_RETURN(vision.image_token_id, config.Count("image_token_id", most_ids, image_id));
+  ASSIGN_OR_RETURN(vision.video_token_id, config.Count("video_token_id", most_ids, image_id + 1));
   // Its matrix is stored as the convolution that it is in transformers.
   constexpr const char* kPatches = "visual.patch_embed.proj.weight";
   spec.stored_rules.push_back(
       {.name = kPatches,
-       .tensor = absl::StrCat(is_qwen3 ? "model." : "", kPatches),
+       .tensor = absl::StrCat(IsQwen3(row) ? "model." : "", kPatches),
        .columns = {kNumColors, vision.temporal_patch_size, vision.patch_size, vision.patch_size}});
-  return ParseSections(config, /*alternate=*/is_qwen3, spec);
+  return ParseSections(row, config, spec);
 }
 
 }  // namespace tandem::model
