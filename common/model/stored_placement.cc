@@ -238,6 +238,10 @@ absl::StatusOr<std::vector<StoredPlacement>> PlaceParameter(const ModelSpec& spe
   for (const StoredRule& rule : spec.stored_rules) {
     const std::optional<StoredNumbers> numbers = MatchStoredName(rule.name, name);
     if (!numbers.has_value()) continue;
+    if (rule.either_way && folder != nullptr &&
+        !folder->Contains(FillStoredName(rule.tensor, *numbers))) {
+      continue;  // this folder has it elsewhere
+    }
     const Match match{rule, *numbers, name, shape};
     if (absl::StrContains(rule.tensor, "{head}")) return PlaceHeads(spec, match);
     ASSIGN_OR_RETURN(StoredPlacement placement, PlaceEitherWay(spec, match, shape_of, folder));

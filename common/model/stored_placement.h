@@ -38,7 +38,8 @@ using ShapeOf = std::function<const std::vector<int64_t>*(const std::string& nam
 
 // Places the parameter `name` of `shape` according to the first rule that matches; without one, it
 // is the whole tensor of its name. One placement, or one per head. `folder`: decides what
-// StoredRule::either_way leaves open; null: nothing does. Errors are those of StoredLayout::Create().
+// StoredRule::either_way leaves open, and such a rule does not count if it lacks the tensor; null: the
+// rule counts as it is. Errors are those of StoredLayout::Create().
 absl::StatusOr<std::vector<StoredPlacement>> PlaceParameter(const ModelSpec& spec,
                                                             const std::string& name,
                                                             const std::vector<int64_t>& shape,

@@ -201,8 +201,10 @@ Family ExpertsFamily() {
   return family;
 }
 
-// Qwen3-VL's experts, which folders have either way.
-Family EitherWayFamily(bool transposed) {
+enum class Experts { kTransposed, kUpright, kSingle };
+
+// Qwen3-VL's and Qwen3.5's experts, which folders have in one of these forms.
+Family EitherWayFamily(Experts form) {
   constexpr int64_t kExperts = 2;
   const std::string experts = std::string(kLayer) + "mlp.experts.{expert}.";
   const std::vector<std::string> parts = {experts + "gate_proj.weight", experts + "up_proj.weight"};
@@ -222,7 +224,7 @@ Family EitherWayFamily(bool transposed) {
   family.logical = LogicalTensors(ParameterTable(family.spec));
   family.stored = family.logical;
   NamedTensors& stored = family.stored;
-  for (int64_t i = 0; i < 2; ++i) {
+  for (int64_t i = 0; i < 2 && form != Experts::kSingle; ++i) {
     std::vector<at::Tensor> gate_up, down;
     for (int64_t e = 0; e < kExperts; ++e) {
       const std::string expert = "mlp.experts." + std::to_string(e) + ".";
@@ -233,7 +235,7 @@ Family EitherWayFamily(bool transposed) {
     const std::string block = "h." + std::to_string(i) + ".";
     const auto as_stored = [&](const std::vector<at::Tensor>& of_experts) {
       const at::Tensor all = at::stack(of_experts);
-      return transposed ? all.transpose(1, 2) : all;
+      return form == Experts::kTransposed ? all.transpose(1, 2) : all;
     };
     stored[block + "gate_up"] = as_stored(gate_up);
     stored[block + "down"] = as_stored(down);
@@ -241,8 +243,9 @@ Family EitherWayFamily(bool transposed) {
   return family;
 }
 
-Family TransposedExpertsFamily() { return EitherWayFamily(true); }
-Family UprightExpertsFamily() { return EitherWayFamily(false); }
+Family TransposedExpertsFamily() { return EitherWayFamily(Experts::kTransposed); }
+Family UprightExpertsFamily() { return EitherWayFamily(Experts::kUpright); }
+Family SingleExpertsFamily() { return EitherWayFamily(Experts::kSingle); }
 
 io::ModelFolder WriteFolder(const TempFolder& folder, const NamedTensors& tensors) {
   folder.Write("config.json", "{}");
@@ -321,11 +324,13 @@ TEST_P(StoredFolder, IsWrittenByteForByte) {
   }
 }
 
-constexpr const char* kFamilyNames[] = {"Gpt2", "Falcon", "GptOss", "HubQwen3Vl", "Qwen3Vl"};
+constexpr const char* kFamilyNames[] = {"Gpt2",       "Falcon",  "GptOss",
+                                        "HubQwen3Vl", "Qwen3Vl", "Qwen35"};
 
 INSTANTIATE_TEST_SUITE_P(Families, StoredFolder,
                          ::testing::Values(&TransposedFamily, &GroupedFamily, &ExpertsFamily,
-                                           &TransposedExpertsFamily, &UprightExpertsFamily),
+                                           &TransposedExpertsFamily, &UprightExpertsFamily,
+                                           &SingleExpertsFamily),
                          [](const auto& info) { return kFamilyNames[info.index]; });
 
 // The Hub's GPT-2 has no "transformer.", but buffers of masks.
