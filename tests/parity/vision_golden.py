@@ -36,8 +36,9 @@ TEXT3 = dict(TEXT, num_hidden_layers=3, head_dim=12,
                                   mrope_interleaved=True))
 TOWER3 = dict(depth=3, hidden_size=16, out_hidden_size=16, intermediate_size=20, num_heads=2,
               num_position_embeddings=25, deepstack_visual_indexes=[0, 2], patch_size=PATCH)
-# Of Qwen3.5: linear attention, and full attention in the last layer, where half of a head rotates.
-TEXT35 = dict(TEXT, num_hidden_layers=3, head_dim=12,
+# Of Qwen3.5: linear attention, and full attention in the last layer, where a part of a head rotates. The
+# epsilon keeps the norm behind linear attention, whose results are small, from making gradients huge.
+TEXT35 = dict(TEXT, num_hidden_layers=3, head_dim=12, rms_norm_eps=1e-2,
               layer_types=["linear_attention", "linear_attention", "full_attention"],
               linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=4,
               linear_value_head_dim=6, linear_conv_kernel_dim=4,

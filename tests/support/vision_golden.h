@@ -18,7 +18,7 @@ inline std::string VisionGolden(const std::string& name = "") {
 }
 
 inline std::vector<std::string> VisionGoldenCases() {
-  return {"qwen2-vl", "qwen2-5-vl", "qwen3-vl", "qwen3-vl-moe"};
+  return {"qwen2-vl", "qwen2-5-vl", "qwen3-vl", "qwen3-vl-moe", "qwen3-5", "qwen3-5-moe"};
 }
 
 // A case as the name of a test.

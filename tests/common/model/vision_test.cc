@@ -18,6 +18,7 @@
 #include "common/io/model_folder.h"
 #include "common/io/read_file.h"
 #include "common/model/arena.h"
+#include "common/model/cache_groups.h"
 #include "common/model/image_places.h"
 #include "common/model/images/image_preparer.h"
 #include "common/model/images/prompt_images.h"
@@ -151,13 +152,20 @@ class VisionGolden : public ::testing::TestWithParam<std::string> {
 
   // As a rollout computes them: in chunks over a paged cache.
   at::Tensor Paged(const ParameterProvider& params, const Row& row, int64_t chunk) const {
-    const AttentionSpec& spec = model_->spec().layers.front().attention;
+    const ModelSpec& spec = model_->spec();
     const auto num_tokens = static_cast<int64_t>(row.ids.size());
-    const PagedKvCache cache = PagedKvCache::Create({.num_layers = model_->spec().num_layers(),
-                                                     .num_blocks = num_tokens / kKvTile + 1,
-                                                     .num_kv_heads = spec.num_kv_heads,
-                                                     .head_dim = spec.head_dim})
-                                   .value();
+    PagedKvCacheOptions options{.num_layers = spec.num_layers(),
+                                .num_blocks = num_tokens / kKvTile + 1,
+                                .num_kv_heads = spec.full_attention().num_kv_heads,
+                                .head_dim = spec.full_attention().head_dim,
+                                .windows = CacheWindows(spec, /*on_gpu=*/false)};
+    if (spec.HasLinearAttention()) {
+      options.states.count = 1;
+      for (const LayerSpec& layer : spec.layers) {
+        options.states.layers.push_back(layer.attention.delta);
+      }
+    }
+    const PagedKvCache cache = PagedKvCache::Create(options).value();
     std::vector<int32_t> blocks;
     for (int64_t i = num_tokens / kKvTile; i >= 0; --i) blocks.push_back(static_cast<int32_t>(i));
     const Embedded embedded = Embed(params, row);
@@ -165,8 +173,10 @@ class VisionGolden : public ::testing::TestWithParam<std::string> {
     std::vector<at::Tensor> chunks;
     for (int64_t begin = 0, count = 0; begin < num_tokens; begin += count) {
       count = std::min(num_tokens - begin, chunk);
-      PagedAttention attention(
-          cache, {{.num_tokens = count, .context_length = begin + count, .blocks = blocks.data()}});
+      PagedAttention attention(cache, {{.num_tokens = count,
+                                        .context_length = begin + count,
+                                        .blocks = blocks.data(),
+                                        .state = 0}});
       const Rotary rotary = model_->MakeRotary(positions.narrow(1, begin, count).contiguous());
       Embedded part{embedded.x.narrow(0, begin, count), {}, {}};
       const absl::Span<const int64_t> tokens = row.places.TokensIn(begin, begin + count);

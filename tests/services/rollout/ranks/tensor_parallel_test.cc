@@ -241,7 +241,7 @@ TEST_P(ReplicaImagesTest, SeveralRanksSeeTheImagesOfOne) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, ReplicaImagesTest,
-                         ::testing::Values("qwen2-5-vl", "qwen3-vl", "qwen3-vl-moe"),
+                         ::testing::ValuesIn(testing::VisionGoldenCases()),
                          [](const auto& info) { return testing::VisionGoldenName(info.param); });
 
 class LostRankTest : public ::testing::TestWithParam<bool> {};
