@@ -267,8 +267,10 @@ TEST_P(VisionGolden, GradientsHaveTheNormsThatTransformersFinds) {
       gradient = at::Tensor();
     }
     const json& expected = golden_["rows"][r]["grad_norms"];
-    EXPECT_NEAR(std::sqrt(tower), expected["tower"].get<double>(), 2e-4) << r;
-    EXPECT_NEAR(std::sqrt(text), expected["text"].get<double>(), 2e-4) << r;
+    for (const auto& [found, norm] : {std::pair(tower, expected["tower"].get<double>()),
+                                      std::pair(text, expected["text"].get<double>())}) {
+      EXPECT_NEAR(std::sqrt(found), norm, 2e-4 * std::max(1.0, norm / 10)) << r;
+    }
   }
 }
 
