@@ -106,7 +106,7 @@ absl::StatusOr<ModelSpec> ParseModelSpec(const nlohmann::json& object, const std
   const ConfigReader config(object, place);
   ASSIGN_OR_RETURN(const v1::FamilyRow* const row, FindFamily(config));
   if (row->vision_tower() == v1::VISION_TOWER_UNSPECIFIED) return ParseRow(*row, config);
-  const nlohmann::json flat = WithTextConfig(object);
+  const nlohmann::json flat = WithTextConfig(*row, object);
   return ParseRow(*row, ConfigReader(flat, place));
 }
 

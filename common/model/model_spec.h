@@ -61,6 +61,10 @@ struct VisionSpec {
   int64_t temporal_patch_size = 0;  // frames of a patch; those of an image are alike
   int64_t merge_size = 0;           // the side, in patches, of a square that becomes one row
   int64_t hidden_size = 0;          // of the tower
+  bool patch_bias = false;
+  // Side of a square of learned vectors that patches are added to: the square lies over the image, corner
+  // on corner, and a patch takes the mean of the four vectors around it, by distance. 0: none.
+  int64_t position_grid = 0;
   RopeSpec rope;  // half of a head's frequencies turn by the row, half by the column
   std::vector<LayerSpec> layers;  // attention is not causal, and does not leave the image
   NormSpec merger_norm;
@@ -68,6 +72,9 @@ struct VisionSpec {
   // all attend to the whole image.
   int64_t window_size = 0;
   std::vector<int64_t> full_attention_layers;
+  // Layers whose results a merger of their own makes rows of too (DeepStack, 2406.04334), ascending: those
+  // of the i-th are added to the placeholders' places behind layer i of the language model.
+  std::vector<int64_t> deepstack_layers;
   // Stand for a row of an image and of a video in a prompt.
   int64_t image_token_id = 0;
   int64_t video_token_id = 0;
@@ -75,6 +82,8 @@ struct VisionSpec {
   int64_t num_layers() const { return static_cast<int64_t>(layers.size()); }
   int64_t patch_elements() const { return 3 * temporal_patch_size * patch_size * patch_size; }
   int64_t patches_per_row() const { return merge_size * merge_size; }
+  // What an image's row holds side by side: what stands in the embedding, and what deepstack adds.
+  int64_t num_row_parts() const { return 1 + static_cast<int64_t>(deepstack_layers.size()); }
   // Elements of the patches that become one row.
   int64_t merged_size() const { return hidden_size * patches_per_row(); }
   bool HasWindow(int64_t layer) const;
@@ -118,6 +127,10 @@ struct ModelSpec {
   std::optional<VisionSpec> vision;
 
   int64_t num_layers() const { return static_cast<int64_t>(layers.size()); }
+  // Elements of what a vision tower makes for one placeholder.
+  int64_t image_row_size() const {
+    return vision.has_value() ? hidden_size * vision->num_row_parts() : 0;
+  }
   // Whether any layer has linear attention (layers/delta_spec.h).
   bool HasLinearAttention() const;
   // The attention of the first layer with keys and values.

@@ -71,29 +71,50 @@ void ParameterTable::DeclareEmbedding(const ModelSpec& spec, Range vocabulary) {
 
 void ParameterTable::DeclareVision(const VisionSpec& spec, int64_t hidden_size) {
   declares_vision_ = true;
-  const auto matrix = [this](const char* name, int64_t rows, int64_t columns) {
-    return Add(Single(Whole(name, {rows, columns}), ParameterRole::kMatrix, kReplicate));
-  };
-  const auto bias = [this](const char* name, int64_t rows) {
-    return Add(Single(Whole(name, {rows}), ParameterRole::kBias, kReplicate));
-  };
   BeginUnit("vision.patches");
   vision_.patch_weight =
-      matrix("visual.patch_embed.proj.weight", spec.hidden_size, spec.patch_elements());
+      Add(Single(Whole("visual.patch_embed.proj.weight", {spec.hidden_size, spec.patch_elements()}),
+                 ParameterRole::kMatrix, kReplicate));
+  if (spec.patch_bias) {
+    vision_.patch_bias = Add(Single(Whole("visual.patch_embed.proj.bias", {spec.hidden_size}),
+                                    ParameterRole::kBias, kReplicate));
+  }
+  if (spec.position_grid > 0) {
+    vision_.positions =
+        Add(Single(Whole("visual.pos_embed.weight",
+                         {spec.position_grid * spec.position_grid, spec.hidden_size}),
+                   ParameterRole::kEmbedding, kReplicate));
+  }
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     BeginUnit(absl::StrCat("vision.layers.", i));
     vision_.layers.push_back(
         DeclareLayer(spec.layers[i], spec.hidden_size, absl::StrCat("visual.blocks.", i, "."), {}));
+    const size_t next = vision_.deepstack.size();
+    if (next == spec.deepstack_layers.size()) continue;
+    if (spec.deepstack_layers[next] != static_cast<int64_t>(i)) continue;
+    BeginUnit(absl::StrCat("vision.deepstack.", next));
+    vision_.deepstack.push_back(
+        DeclareMerger(spec, spec.merged_size(), hidden_size,
+                      absl::StrCat("visual.deepstack_merger_list.", next, ".")));
   }
   BeginUnit("vision.merger");
-  const int64_t merged = spec.merged_size();
-  vision_.merger_norm =
-      DeclareNorm(spec.merger_norm, spec.hidden_size, "visual.merger.norm.", *this);
-  vision_.merger_up_weight = matrix("visual.merger.up_proj.weight", merged, merged);
-  vision_.merger_up_bias = bias("visual.merger.up_proj.bias", merged);
-  vision_.merger_down_weight = matrix("visual.merger.down_proj.weight", hidden_size, merged);
-  vision_.merger_down_bias = bias("visual.merger.down_proj.bias", hidden_size);
+  vision_.merger = DeclareMerger(spec, spec.hidden_size, hidden_size, "visual.merger.");
   declares_vision_ = false;
+}
+
+MergerParameters ParameterTable::DeclareMerger(const VisionSpec& spec, int64_t norm_size,
+                                               int64_t hidden_size, const std::string& prefix) {
+  const int64_t merged = spec.merged_size();
+  const auto add = [&](const char* name, std::vector<int64_t> shape, ParameterRole role) {
+    return Add(Single(Whole(prefix + name, std::move(shape)), role, kReplicate));
+  };
+  MergerParameters at;
+  at.norm = DeclareNorm(spec.merger_norm, norm_size, prefix + "norm.", *this);
+  at.up_weight = add("up_proj.weight", {merged, merged}, ParameterRole::kMatrix);
+  at.up_bias = add("up_proj.bias", {merged}, ParameterRole::kBias);
+  at.down_weight = add("down_proj.weight", {hidden_size, merged}, ParameterRole::kMatrix);
+  at.down_bias = add("down_proj.bias", {hidden_size}, ParameterRole::kBias);
+  return at;
 }
 
 LayerParameters ParameterTable::DeclareLayer(const LayerSpec& spec, int64_t hidden_size,
@@ -146,7 +167,9 @@ void ParameterTable::DeclareHead(const ModelSpec& spec, Range vocabulary) {
 
 void ParameterTable::ListStages() {
   // The tower's units and the embedding are one stage.
-  const size_t num_vision = spec_.vision.has_value() ? spec_.vision->layers.size() + 2 : 0;
+  const size_t num_vision = spec_.vision.has_value() ? spec_.vision->layers.size() +
+                                                           spec_.vision->deepstack_layers.size() + 2
+                                                     : 0;
   for (size_t u = 0; u < units_.size(); ++u) {
     if (u == 0 || u > num_vision) stages_.emplace_back();
     std::vector<int>& parameters = stages_.back().parameters;

@@ -64,15 +64,23 @@ struct LayerParameters {
   std::optional<ExpertParameters> experts;
 };
 
+// What makes rows of a vision tower's patches.
+struct MergerParameters {
+  NormParameters norm;  // of each patch; in deepstack's mergers of all that become one row
+  int up_weight = -1;   // [merged_size, merged_size]
+  int up_bias = -1;
+  int down_weight = -1;  // [hidden, merged_size]
+  int down_bias = -1;
+};
+
 // Of a vision tower.
 struct VisionParameters {
   int patch_weight = -1;  // [tower's hidden, patch_elements]
+  int patch_bias = -1;    // -1: none
+  int positions = -1;     // [position_grid^2, tower's hidden], row by row; -1: none
   std::vector<LayerParameters> layers;
-  NormParameters merger_norm;  // of each patch
-  int merger_up_weight = -1;   // [merged_size, merged_size]
-  int merger_up_bias = -1;
-  int merger_down_weight = -1;  // [hidden, merged_size]
-  int merger_down_bias = -1;
+  std::vector<MergerParameters> deepstack;  // of each of VisionSpec::deepstack_layers
+  MergerParameters merger;
 };
 
 class ParameterTable : private ParameterDeclarations {
@@ -166,6 +174,9 @@ class ParameterTable : private ParameterDeclarations {
   void DeclareAll(const ModelSpec& spec);
   void DeclareEmbedding(const ModelSpec& spec, Range vocabulary);
   void DeclareVision(const VisionSpec& spec, int64_t hidden_size);
+  // `norm_size`: elements that its norm sees at once. `prefix` names it: "visual.merger.".
+  MergerParameters DeclareMerger(const VisionSpec& spec, int64_t norm_size, int64_t hidden_size,
+                                 const std::string& prefix);
   // `prefix` names the layer: "model.layers.0.".
   LayerParameters DeclareLayer(const LayerSpec& spec, int64_t hidden_size,
                                const std::string& prefix, TensorParallel parallel);

@@ -6,6 +6,7 @@
 #include <ATen/ops/floor_divide.h>
 #include <ATen/ops/log1p.h>
 #include <ATen/ops/max.h>
+#include <ATen/ops/tensor.h>
 
 #include <algorithm>
 #include <cmath>
@@ -47,22 +48,52 @@ bool HasLonger(const at::Tensor& lengths, int64_t length) {
   return lengths.defined() && lengths.numel() > 0 && lengths.max().item<int64_t>() > length;
 }
 
-// The frequencies of each section turn by the positions of one axis. positions: int64 [3, num_tokens].
-RotaryAngles BySections(const std::vector<int64_t>& sections, const at::Tensor& positions,
+// The axis of each of the frequencies: 0 for time, 1 for height, 2 for width.
+std::vector<int64_t> AxesOf(const RopeSpec& rope) {
+  std::vector<int64_t> axes;
+  const std::vector<int64_t>& sections = rope.sections;
+  if (!rope.sections_alternate) {
+    for (size_t axis = 0; axis < sections.size(); ++axis) {
+      axes.insert(axes.end(), static_cast<size_t>(sections[axis]), static_cast<int64_t>(axis));
+    }
+    return axes;
+  }
+  const int64_t count = sections[0] + sections[1] + sections[2];
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t axis = i % 3;
+    axes.push_back(i / 3 < sections[static_cast<size_t>(axis)] ? axis : 0);
+  }
+  return axes;
+}
+
+// Each frequency turns by the positions of its axis. positions: int64 [3, num_tokens].
+RotaryAngles BySections(const RopeSpec& rope, const at::Tensor& positions,
                         const at::Tensor& inverse_frequencies, double factor) {
+  const std::vector<int64_t> axes = AxesOf(rope);
   std::vector<at::Tensor> cosines;
   std::vector<at::Tensor> sines;
-  int64_t first = 0;
-  for (size_t axis = 0; axis < sections.size(); ++axis) {
-    const int64_t size = sections[axis];
-    if (size == 0) continue;
-    RotaryAngles part = AnglesOf(positions.select(0, static_cast<int64_t>(axis)).contiguous(),
-                                 inverse_frequencies.narrow(0, first, size).contiguous(), factor);
+  std::vector<int64_t> order;  // the frequencies, axis by axis
+  for (int64_t axis = 0; axis < positions.size(0); ++axis) {
+    const size_t first = order.size();
+    for (size_t i = 0; i < axes.size(); ++i) {
+      if (axes[i] == axis) order.push_back(static_cast<int64_t>(i));
+    }
+    if (order.size() == first) continue;
+    const at::Tensor of_axis =
+        at::tensor(at::ArrayRef<int64_t>(order).slice(first), at::TensorOptions(at::kLong));
+    RotaryAngles part = AnglesOf(positions.select(0, axis).contiguous(),
+                                 inverse_frequencies.index_select(0, of_axis), factor);
     cosines.push_back(std::move(part.cos));
     sines.push_back(std::move(part.sin));
-    first += size;
   }
-  return {at::cat(cosines, 1), at::cat(sines, 1)};
+  RotaryAngles angles{at::cat(cosines, 1), at::cat(sines, 1)};
+  if (std::is_sorted(order.begin(), order.end())) return angles;
+  std::vector<int64_t> place(order.size());
+  for (size_t i = 0; i < order.size(); ++i) {
+    place[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
+  }
+  const at::Tensor places = at::tensor(place, at::kLong).to(positions.device());
+  return {angles.cos.index_select(1, places), angles.sin.index_select(1, places)};
 }
 
 }  // namespace
@@ -95,8 +126,7 @@ Rotary RotaryTables::Make(const at::Tensor& positions, const at::Tensor& lengths
                 "positions of ", positions.size(0), " axes, but the model's rope has ",
                 rope.spec.sections.size(), " sections");
     rotary.ropes.push_back(
-        has_axes ? BySections(rope.spec.sections, positions, rope.inverse_frequencies,
-                              rope.attention_factor)
+        has_axes ? BySections(rope.spec, positions, rope.inverse_frequencies, rope.attention_factor)
         : DependsOnLength(rope.spec) && HasLonger(lengths, OriginalLength(rope.spec))
             ? ByLength(rope.spec, positions, lengths)
             : AnglesOf(positions, rope.inverse_frequencies, rope.attention_factor));

@@ -137,7 +137,7 @@ absl::StatusOr<StoredLayout> StoredLayout::Create(const ModelSpec& spec,
   for (size_t i = 0; i < layout.parameters_.size(); ++i) {
     const LogicalParameter& parameter = layout.parameters_[i];
     ASSIGN_OR_RETURN(std::vector<StoredPlacement> placements,
-                     PlaceParameter(spec, parameter.name, parameter.shape, shape_of));
+                     PlaceParameter(spec, parameter.name, parameter.shape, shape_of, folder));
     std::vector<StoredView>& views = layout.views_.emplace_back();
     for (StoredPlacement& placement : placements) {
       const auto [it, is_new] = tensors.emplace(placement.view.tensor, layout.tensors_.size());
@@ -161,7 +161,7 @@ absl::StatusOr<StoredLayout> StoredLayout::Create(const ModelSpec& spec,
     layout.tied_parameter_ = static_cast<int>(embedding->second);
     const std::vector<int64_t>& shape = layout.parameters_[embedding->second].shape;
     ASSIGN_OR_RETURN(std::vector<StoredPlacement> placements,
-                     PlaceParameter(spec, kHead, shape, shape_of));
+                     PlaceParameter(spec, kHead, shape, shape_of, folder));
     for (StoredPlacement& placement : placements) {
       layout.tied_views_.push_back(std::move(placement.view));
     }
@@ -176,7 +176,7 @@ absl::StatusOr<StoredLayout> StoredLayout::Create(const ModelSpec& spec,
     // Only their names count.
     for (const char* head : {kHead, kHeadBias}) {
       ASSIGN_OR_RETURN(const std::vector<StoredPlacement> placements,
-                       PlaceParameter(spec, head, {1}, shape_of));
+                       PlaceParameter(spec, head, {1}, shape_of, folder));
       for (const StoredPlacement& placement : placements) {
         layout.ignored_.push_back(placement.view.tensor);
       }

@@ -73,7 +73,7 @@ FolderPrefix FolderPrefix::Find(const std::vector<std::string>& optional_prefixe
                                 const io::ModelFolder& folder) {
   const auto found = [&](const FolderPrefix& variant) {
     return std::count_if(names.begin(), names.end(), [&](const std::string& name) {
-      return folder.Contains(variant.Changed(name));
+      return folder.Contains(variant.Changed(name)) || folder.Contains(name);
     });
   };
   FolderPrefix best;

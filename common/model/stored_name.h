@@ -35,7 +35,8 @@ class FolderPrefix {
   // No difference.
   FolderPrefix() = default;
 
-  // Takes the variant under which the folder has most of `names`, the rules' names.
+  // Takes the variant under which the folder has most of `names`, the rules' names, each with the
+  // difference or as it is.
   static FolderPrefix Find(const std::vector<std::string>& optional_prefixes,
                            const std::vector<std::string>& names, const io::ModelFolder& folder);
 

@@ -174,6 +174,27 @@ absl::StatusOr<StoredPlacement> PlaceInTensor(const ModelSpec& spec, const Match
   return placement;
 }
 
+// Whether the folder has the tensor, and in another shape than the placement's.
+bool DiffersFrom(const StoredPlacement& placement, const io::ModelFolder& folder) {
+  const absl::StatusOr<io::TensorView> stored = folder.Find(placement.view.tensor);
+  return stored.ok() && stored->shape != placement.view.tensor_shape;
+}
+
+// The placement by the rule, or by the rule with `transposed` turned over if the folder has the tensor so.
+absl::StatusOr<StoredPlacement> PlaceEitherWay(const ModelSpec& spec, const Match& match,
+                                               const ShapeOf& shape_of,
+                                               const io::ModelFolder* folder) {
+  ASSIGN_OR_RETURN(StoredPlacement placement, PlaceInTensor(spec, match, shape_of));
+  if (!match.rule.either_way || folder == nullptr || !DiffersFrom(placement, *folder)) {
+    return placement;
+  }
+  StoredRule turned = match.rule;
+  turned.transposed = !turned.transposed;
+  ASSIGN_OR_RETURN(StoredPlacement other,
+                   PlaceInTensor(spec, {turned, match.numbers, match.name, match.shape}, shape_of));
+  return DiffersFrom(other, *folder) ? placement : other;
+}
+
 // A tensor for each row of the parameter.
 absl::StatusOr<std::vector<StoredPlacement>> PlaceHeads(const ModelSpec& spec, Match match) {
   const StoredRule& rule = match.rule;
@@ -212,13 +233,18 @@ absl::StatusOr<std::vector<StoredPlacement>> PlaceHeads(const ModelSpec& spec, M
 absl::StatusOr<std::vector<StoredPlacement>> PlaceParameter(const ModelSpec& spec,
                                                             const std::string& name,
                                                             const std::vector<int64_t>& shape,
-                                                            const ShapeOf& shape_of) {
+                                                            const ShapeOf& shape_of,
+                                                            const io::ModelFolder* folder) {
   for (const StoredRule& rule : spec.stored_rules) {
     const std::optional<StoredNumbers> numbers = MatchStoredName(rule.name, name);
     if (!numbers.has_value()) continue;
+    if (rule.either_way && folder != nullptr &&
+        !folder->Contains(FillStoredName(rule.tensor, *numbers))) {
+      continue;  // this folder has it elsewhere
+    }
     const Match match{rule, *numbers, name, shape};
     if (absl::StrContains(rule.tensor, "{head}")) return PlaceHeads(spec, match);
-    ASSIGN_OR_RETURN(StoredPlacement placement, PlaceInTensor(spec, match, shape_of));
+    ASSIGN_OR_RETURN(StoredPlacement placement, PlaceEitherWay(spec, match, shape_of, folder));
     return std::vector<StoredPlacement>{std::move(placement)};
   }
   StoredPlacement whole;

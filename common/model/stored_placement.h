@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/io/model_folder.h"
 #include "common/model/model_spec.h"
 #include "common/model/stored_name.h"
 #include "common/model/stored_view.h"
@@ -36,12 +37,14 @@ struct StoredPlacement {
 using ShapeOf = std::function<const std::vector<int64_t>*(const std::string& name)>;
 
 // Places the parameter `name` of `shape` according to the first rule that matches; without one, it
-// is the whole tensor of its name. One placement, or one per head. Errors are those of
-// StoredLayout::Create().
+// is the whole tensor of its name. One placement, or one per head. `folder`: decides what
+// StoredRule::either_way leaves open, and such a rule does not count if it lacks the tensor; null: the
+// rule counts as it is. Errors are those of StoredLayout::Create().
 absl::StatusOr<std::vector<StoredPlacement>> PlaceParameter(const ModelSpec& spec,
                                                             const std::string& name,
                                                             const std::vector<int64_t>& shape,
-                                                            const ShapeOf& shape_of);
+                                                            const ShapeOf& shape_of,
+                                                            const io::ModelFolder* folder);
 
 }  // namespace tandem::model
 

@@ -31,6 +31,7 @@ struct StoredRule {
   // The names that share the tensor, in order, this one among them; empty for kNone.
   std::vector<std::string> parts;
   bool transposed = false;   // the folder has [in, out]; a bias is as it is
+  bool either_way = false;   // or the other way, if its tensor has the shape of that
   int skip_rows = 0;         // rows of the tensor before the parameter's, which belong to none
   bool leading_one = false;  // the tensor has a first dimension of 1 before the parameter's
   // Sizes of the tensor after its first dimension, whose product is the number of the parameter's

@@ -1,13 +1,18 @@
 #include "common/model/vision_tower.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/argsort.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/index_add.h>
 #include <ATen/ops/index_copy.h>
 #include <ATen/ops/tensor.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <utility>
@@ -30,29 +35,91 @@ at::Tensor Product(const at::Tensor& x, const ParameterProvider& params, int wei
 
 at::Tensor LongTensor(const std::vector<int64_t>& values) { return at::tensor(values, at::kLong); }
 
-// Cosines and sines of the patches, in the order of pixel_values: half of the pairs turn by a patch's
-// row, half by its column.
-RotaryAngles AnglesOfPatches(const VisionSpec& spec, const std::vector<ImageGrid>& grids,
-                             const at::Device& device) {
+// Two neighbours among the learned positions of an axis, and the share of each in a patch's.
+struct GridPoint {
+  std::array<int64_t, 2> vectors;
+  std::array<float, 2> shares;
+};
+
+// The points of `size` patches in a row that stretch over `side` positions, end on end, with the
+// roundings of transformers (get_vision_interpolation_indices_and_weights(), align_corners).
+std::vector<GridPoint> PointsBetween(int64_t size, int64_t side) {
+  std::vector<GridPoint> points;
+  const auto steps = static_cast<float>(std::max<int64_t>(size - 1, 1));
+  for (int64_t i = 0; i < size; ++i) {
+    const float at = static_cast<float>(i) * static_cast<float>(side - 1) / steps;
+    const float before = std::floor(at);
+    const auto first = static_cast<int64_t>(before);
+    const float beyond = at - before;
+    points.push_back({{std::min(first, side - 1), std::min(first + 1, side - 1)},
+                      {1.0F - beyond, std::max(1.0F - std::abs(beyond - 1.0F), 0.0F)}});
+  }
+  return points;
+}
+
+// The row and the column of each patch in its image, in the order of pixel_values.
+struct PatchPlaces {
   std::vector<int64_t> rows;
   std::vector<int64_t> columns;
+};
+
+PatchPlaces PlacesOf(const VisionSpec& spec, const std::vector<ImageGrid>& grids) {
+  PatchPlaces places;
   const int64_t merge = spec.merge_size;
   for (const ImageGrid& grid : grids) {
     for (int64_t row = 0; row < grid.rows; row += merge) {
       for (int64_t column = 0; column < grid.columns; column += merge) {
         for (int64_t i = 0; i < merge * merge; ++i) {
-          rows.push_back(row + i / merge);
-          columns.push_back(column + i % merge);
+          places.rows.push_back(row + i / merge);
+          places.columns.push_back(column + i % merge);
         }
       }
     }
   }
+  return places;
+}
+
+// Cosines and sines of the patches: half of the pairs turn by a patch's row, half by its column.
+RotaryAngles AnglesOfPatches(const VisionSpec& spec, const PatchPlaces& places,
+                             const at::Device& device) {
   const int64_t head_dim = spec.layers.front().attention.head_dim;
   const RotaryFrequencies frequencies = FrequenciesOf(spec.rope, head_dim / 2, /*length=*/0);
   const at::Tensor inverse = at::tensor(frequencies.inverse, at::kFloat);
-  const RotaryAngles by_row = AnglesOf(LongTensor(rows).to(device), inverse);
-  const RotaryAngles by_column = AnglesOf(LongTensor(columns).to(device), inverse);
+  const RotaryAngles by_row = AnglesOf(LongTensor(places.rows).to(device), inverse);
+  const RotaryAngles by_column = AnglesOf(LongTensor(places.columns).to(device), inverse);
   return {at::cat({by_row.cos, by_column.cos}, 1), at::cat({by_row.sin, by_column.sin}, 1)};
+}
+
+// Adds the learned positions to the patches, x [num_patches, tower's hidden]: those of the square
+// `table` [position_grid^2, tower's hidden] between whose vectors a patch lies. In float32, the four
+// in one order, so that the bits are the same wherever it is computed.
+at::Tensor AddPositions(const VisionSpec& spec, const std::vector<ImageGrid>& grids,
+                        const PatchPlaces& places, const at::Tensor& table, const at::Tensor& x) {
+  std::array<std::vector<int64_t>, 4> vectors;
+  std::array<std::vector<float>, 4> shares;
+  size_t patch = 0;
+  for (const ImageGrid& grid : grids) {
+    const std::vector<GridPoint> rows = PointsBetween(grid.rows, spec.position_grid);
+    const std::vector<GridPoint> columns = PointsBetween(grid.columns, spec.position_grid);
+    for (int64_t i = 0; i < grid.num_patches(); ++i, ++patch) {
+      const GridPoint& row = rows[static_cast<size_t>(places.rows[patch])];
+      const GridPoint& column = columns[static_cast<size_t>(places.columns[patch])];
+      for (size_t corner = 0; corner < vectors.size(); ++corner) {
+        const size_t below = corner / 2;
+        const size_t right = corner % 2;
+        vectors[corner].push_back(row.vectors[below] * spec.position_grid + column.vectors[right]);
+        shares[corner].push_back(row.shares[below] * column.shares[right]);
+      }
+    }
+  }
+  at::Tensor sum;
+  for (size_t corner = 0; corner < vectors.size(); ++corner) {
+    const at::Tensor share = at::tensor(shares[corner], at::kFloat).to(x.device()).unsqueeze(1);
+    const at::Tensor of_corner =
+        at::embedding(table, LongTensor(vectors[corner]).to(x.device())).to(at::kFloat) * share;
+    sum = sum.defined() ? sum + of_corner : of_corner;
+  }
+  return x + sum.to(x.scalar_type());
 }
 
 // Numbers of merged rows, window by window, and where each window ends, in patches.
@@ -94,14 +161,16 @@ at::Tensor Ordered(const at::Tensor& x, const at::Tensor& order, int64_t patches
   return x.unflatten(0, {-1, patches_per_row}).index_select(0, order).flatten(0, 1);
 }
 
-// x: [num_patches, tower's hidden]. Returns [num_rows, hidden].
-at::Tensor Merge(const VisionSpec& spec, const VisionParameters& at,
-                 const ParameterProvider& params, const at::Tensor& x) {
-  const at::Tensor normed = Normalize(x, NormOf(params, spec.merger_norm, at.merger_norm));
+// x: [num_patches, tower's hidden]; `norm_size`: elements that the norm sees at once. Returns
+// [num_rows, hidden].
+at::Tensor Merge(const VisionSpec& spec, const MergerParameters& at,
+                 const ParameterProvider& params, const at::Tensor& x, int64_t norm_size) {
+  const at::Tensor normed =
+      Normalize(x.contiguous().view({-1, norm_size}), NormOf(params, spec.merger_norm, at.norm));
   const at::Tensor merged = normed.contiguous().view({-1, spec.merged_size()});
-  const at::Tensor up = Product(merged, params, at.merger_up_weight, at.merger_up_bias);
+  const at::Tensor up = Product(merged, params, at.up_weight, at.up_bias);
   const ActivationFunction gelu{Activation::kGelu, /*gated=*/false, {}};
-  return Product(Activate(up, gelu), params, at.merger_down_weight, at.merger_down_bias);
+  return Product(Activate(up, gelu), params, at.down_weight, at.down_bias);
 }
 
 }  // namespace
@@ -117,10 +186,15 @@ at::Tensor EncodeImages(const Transformer& model, const ParameterProvider& param
               "pixel_values: expected [", ends.back(), ", ", spec.patch_elements(), "], found ",
               images.pixel_values.sizes());
   const at::Tensor& patches = params.Get(at.patch_weight);
-  at::Tensor x = Product(images.pixel_values.to(patches.options()), params, at.patch_weight, -1);
+  at::Tensor x =
+      Product(images.pixel_values.to(patches.options()), params, at.patch_weight, at.patch_bias);
+  const PatchPlaces places = PlacesOf(spec, images.grids);
+  if (at.positions >= 0) {
+    x = AddPositions(spec, images.grids, places, params.Get(at.positions), x);
+  }
 
   Rotary rotary;
-  rotary.ropes.push_back(AnglesOfPatches(spec, images.grids, x.device()));
+  rotary.ropes.push_back(AnglesOfPatches(spec, places, x.device()));
   ImageAttention whole(ends);
   std::optional<ImageAttention> windowed;
   at::Tensor order;
@@ -137,6 +211,7 @@ at::Tensor EncodeImages(const Transformer& model, const ParameterProvider& param
 
   const OpContext context{params};
   Residual stream{x, {}};
+  std::vector<at::Tensor> parts(1);  // the first, of the embedding, is the last to be made
   for (int64_t i = 0; i < spec.num_layers(); ++i) {
     const LayerSpec& layer = spec.layers[static_cast<size_t>(i)];
     const AttentionSpec& attention = layer.attention;
@@ -145,13 +220,32 @@ at::Tensor EncodeImages(const Transformer& model, const ParameterProvider& param
                                   spec.HasWindow(i) ? *windowed : whole};
     TensorOps ops(context, of_layer);
     stream = LayerForward(ops, layer, at.layers[static_cast<size_t>(i)], stream);
+    const size_t next = parts.size() - 1;
+    if (next == at.deepstack.size() || spec.deepstack_layers[next] != i) continue;
+    stream = {Sum(stream), {}};
+    parts.push_back(Merge(spec, at.deepstack[next], params, stream.x, spec.merged_size()));
   }
-  const at::Tensor rows = Merge(spec, at, params, Sum(stream));
+  parts.front() = Merge(spec, at.merger, params, Sum(stream), spec.hidden_size);
+  const at::Tensor rows = parts.size() == 1 ? parts.front() : at::cat(parts, 1);
   return order.defined() ? rows.index_select(0, at::argsort(order)) : rows;
 }
 
 at::Tensor PutImages(const at::Tensor& x, const at::Tensor& tokens, const at::Tensor& rows) {
-  return at::index_copy(x, 0, tokens, rows.to(x.scalar_type()));
+  return at::index_copy(x, 0, tokens, rows.narrow(1, 0, x.size(1)).to(x.scalar_type()));
+}
+
+bool HasPartFor(const at::Tensor& rows, int64_t layer, int64_t hidden_size) {
+  return rows.defined() && (layer + 2) * hidden_size <= rows.size(1);
+}
+
+at::Tensor AddImages(const at::Tensor& x, const at::Tensor& tokens, const at::Tensor& rows,
+                     int64_t layer) {
+  if (!HasPartFor(rows, layer, x.size(1))) return x;
+  return AddRows(x, tokens, rows.narrow(1, (layer + 1) * x.size(1), x.size(1)));
+}
+
+at::Tensor AddRows(const at::Tensor& x, const at::Tensor& tokens, const at::Tensor& rows) {
+  return at::index_add(x, 0, tokens, rows.to(x.scalar_type()));
 }
 
 }  // namespace tandem::model

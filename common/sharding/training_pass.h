@@ -12,7 +12,8 @@
 //     wait for it;
 //   - EnterForward(stage), EnterBackward(stage): gather units;
 //   - TimeForward(stage), TimeBackward(stage): objects that live while a stage computes;
-//   - RunStage(stage, input, saves, graph): [num_tokens, hidden];
+//   - RunStage(stage, input, saves, graph): [num_tokens, hidden], or more rows, what later stages read
+//     beside the tokens;
 //   - Detach(x, needs_gradient): the same values outside of their graph;
 //   - Head(x): the head, the loss and the head's backward pass. Returns the gradient of x,
 //     undefined if nothing depends on it;

@@ -30,13 +30,40 @@ TEXT = dict(hidden_size=16, intermediate_size=20, num_hidden_layers=2, num_atten
             eos_token_id=2, pad_token_id=0,
             rope_parameters=dict(rope_type="default", rope_theta=1000000.0, mrope_section=[1, 1, 2]))
 IDS = dict(image_token_id=36, video_token_id=37, vision_start_token_id=38, vision_end_token_id=39)
+# Of Qwen3-VL: heads that are not hidden / num_heads wide, and sections that take turns.
+TEXT3 = dict(TEXT, num_hidden_layers=3, head_dim=12,
+             rope_parameters=dict(rope_type="default", rope_theta=5000000.0, mrope_section=[3, 2, 1],
+                                  mrope_interleaved=True))
+TOWER3 = dict(depth=3, hidden_size=16, out_hidden_size=16, intermediate_size=20, num_heads=2,
+              num_position_embeddings=25, deepstack_visual_indexes=[0, 2], patch_size=PATCH)
+# Of Qwen3.5: linear attention, and full attention in the last layer, where a part of a head rotates. The
+# epsilon keeps the norm behind linear attention, whose results are small, from making gradients huge.
+TEXT35 = dict(TEXT, num_hidden_layers=3, head_dim=12, rms_norm_eps=1e-2,
+              layer_types=["linear_attention", "linear_attention", "full_attention"],
+              linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=4,
+              linear_value_head_dim=6, linear_conv_kernel_dim=4,
+              rope_parameters=dict(rope_type="default", rope_theta=10000000.0,
+                                   partial_rotary_factor=0.7, mrope_section=[2, 1, 1],
+                                   mrope_interleaved=True))
+TOWER35 = {key: value for key, value in TOWER3.items() if key != "deepstack_visual_indexes"}
+EXPERTS = dict(experts_implementation="eager")
+# A model type, its tower and its language model.
 CASES = {
     "qwen2-vl": ("qwen2_vl", dict(depth=2, embed_dim=16, hidden_size=16, num_heads=2, mlp_ratio=2,
-                                  patch_size=PATCH)),
+                                  patch_size=PATCH), TEXT),
     # Windows of 2 x 2 merged patches; the second of three layers sees the whole image.
     "qwen2-5-vl": ("qwen2_5_vl", dict(depth=3, hidden_size=16, out_hidden_size=16,
                                       intermediate_size=20, num_heads=2, window_size=16,
-                                      fullatt_block_indexes=[1], patch_size=PATCH)),
+                                      fullatt_block_indexes=[1], patch_size=PATCH), TEXT),
+    "qwen3-vl": ("qwen3_vl", TOWER3, TEXT3),
+    # The tower adds to every layer of the language model; the second is dense.
+    "qwen3-vl-moe": ("qwen3_vl_moe", dict(TOWER3, deepstack_visual_indexes=[0, 1]),
+                     dict(TEXT3, num_hidden_layers=2, num_experts=4, num_experts_per_tok=2,
+                          moe_intermediate_size=6, mlp_only_layers=[1])),
+    "qwen3-5": ("qwen3_5", TOWER35, TEXT35),
+    "qwen3-5-moe": ("qwen3_5_moe", TOWER35,
+                    dict(TEXT35, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=6,
+                         shared_expert_intermediate_size=10)),
 }
 # Height, width, mode. The processor shrinks the first, rounds the second, and enlarges the third.
 IMAGES = {"a.png": (45, 61, "RGB"), "b.png": (23, 30, "L"), "c.png": (9, 11, "RGB")}
@@ -107,23 +134,36 @@ def compute(model, processor, folder, row, seed):
 
 
 def write(folder, case):
-    model_type, tower = CASES[case]
+    model_type, tower, text = CASES[case]
     os.makedirs(folder, exist_ok=True)
-    config = AutoConfig.for_model(model_type, text_config=TEXT, vision_config=tower, **IDS)
+    config = AutoConfig.for_model(model_type, text_config=text, vision_config=tower, **IDS)
     torch.manual_seed(1)
-    model = AutoModelForImageTextToText.from_config(config, dtype=torch.float32,
-                                                    attn_implementation="eager").eval()
+    model = AutoModelForImageTextToText.from_config(
+        config, dtype=torch.float32, attn_implementation="eager", **EXPERTS).eval()
     randomize(model, 2)
     model.save_pretrained(folder)
     path = os.path.join(folder, "model.safetensors")
     weights = {name: tensor.bfloat16() for name, tensor in load_file(path).items()}
+    for name in weights:  # the Hub has Qwen3-VL's experts as [in, out], transformers 5 writes [out, in]
+        if name.endswith((".experts.gate_up_proj", ".experts.down_proj")):
+            weights[name] = weights[name].transpose(1, 2).contiguous()
     save_file(weights, path, metadata={"format": "pt"})
     os.chmod(path, 0o644)
     os.remove(os.path.join(folder, "generation_config.json"))
     side = PATCH * 2
+    is_qwen3 = model_type.startswith("qwen3")  # also Qwen3.5
+    halves = dict(image_mean=[0.5] * 3, image_std=[0.5] * 3) if is_qwen3 else {}
     processor = Qwen2VLImageProcessor(
-        patch_size=PATCH, size=dict(shortest_edge=4 * side**2, longest_edge=30 * side**2))
+        patch_size=PATCH, size=dict(shortest_edge=4 * side**2, longest_edge=30 * side**2), **halves)
     processor.save_pretrained(folder)
+    if is_qwen3:  # as on the Hub
+        path = os.path.join(folder, "preprocessor_config.json")
+        with open(path) as file:
+            names = dict(json.load(file), image_processor_type="Qwen2VLImageProcessorFast",
+                         processor_class="Qwen3VLProcessor")
+        with open(path, "w") as file:
+            json.dump(names, file, indent=2, sort_keys=True)
+            file.write("\n")
     for seed, (name, (height, width, mode)) in enumerate(IMAGES.items()):
         picture(height, width, mode, seed).save(os.path.join(folder, name))
     rows = [compute(model, processor, folder, row, seed) for seed, row in enumerate(ROWS)]

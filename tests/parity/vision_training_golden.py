@@ -31,7 +31,7 @@ def inputs(model, processor, folder, row):
 
 def train(folder, rows, trains_tower):
     model = AutoModelForImageTextToText.from_pretrained(
-        folder, dtype=torch.float32, attn_implementation="eager").eval()
+        folder, dtype=torch.float32, attn_implementation="eager", experts_implementation="eager").eval()
     processor = Qwen2VLImageProcessor.from_pretrained(folder)
     tower = [p for name, p in model.named_parameters() if "visual" in name]
     text = [p for name, p in model.named_parameters() if "visual" not in name]

@@ -16,6 +16,28 @@
 
 namespace tandem::testing {
 
+// The config.json of a Qwen3-VL with experts that takes the same tokens and pictures as the model below.
+inline nlohmann::json Qwen3PictureConfig() {
+  return nlohmann::json::parse(R"({
+    "architectures": ["Qwen3VLMoeForConditionalGeneration"], "model_type": "qwen3_vl_moe",
+    "image_token_id": 16, "video_token_id": 17, "vision_start_token_id": 18,
+    "vision_end_token_id": 19, "tie_word_embeddings": true,
+    "text_config": {
+      "bos_token_id": 1, "eos_token_id": 2, "head_dim": 16, "hidden_act": "silu",
+      "hidden_size": 32, "initializer_range": 0.1, "intermediate_size": 48,
+      "max_position_embeddings": 96, "mlp_only_layers": [1], "moe_intermediate_size": 24,
+      "num_attention_heads": 4, "num_experts": 4, "num_experts_per_tok": 2,
+      "num_hidden_layers": 3, "num_key_value_heads": 2, "rms_norm_eps": 1e-06,
+      "rope_scaling": {"mrope_interleaved": true, "mrope_section": [4, 2, 2],
+                       "rope_type": "default"},
+      "rope_theta": 10000, "vocab_size": 22},
+    "vision_config": {
+      "deepstack_visual_indexes": [0, 1], "depth": 2, "hidden_act": "gelu_pytorch_tanh",
+      "hidden_size": 32, "in_channels": 3, "intermediate_size": 48, "num_heads": 2,
+      "num_position_embeddings": 16, "out_hidden_size": 32, "patch_size": 4,
+      "spatial_merge_size": 2, "temporal_patch_size": 2}})");
+}
+
 // Writes a Qwen2-VL without weights (for model.random_init) into `folder`/model and returns that path. A
 // picture of 16 x 16 pixels becomes 4 tokens.
 inline std::string WritePictureModel(const TempFolder& folder) {

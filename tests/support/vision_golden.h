@@ -2,8 +2,10 @@
 #ifndef TANDEM_TESTS_SUPPORT_VISION_GOLDEN_H_
 #define TANDEM_TESTS_SUPPORT_VISION_GOLDEN_H_
 
+#include <algorithm>
 #include <cstdlib>
 #include <string>
+#include <vector>
 
 namespace tandem::testing {
 
@@ -13,6 +15,16 @@ inline std::string VisionGolden(const std::string& name = "") {
   const char* source = std::getenv("TANDEM_SOURCE");
   return std::string(source == nullptr ? "." : source) + "/tests/common/model/vision_golden/" +
          name;
+}
+
+inline std::vector<std::string> VisionGoldenCases() {
+  return {"qwen2-vl", "qwen2-5-vl", "qwen3-vl", "qwen3-vl-moe", "qwen3-5", "qwen3-5-moe"};
+}
+
+// A case as the name of a test.
+inline std::string VisionGoldenName(std::string name) {
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
 }
 
 }  // namespace tandem::testing

@@ -17,10 +17,7 @@ constexpr int64_t kMaxKernelSize = 64;
 
 // Refuses what has not been computed together with linear attention.
 absl::Status CheckRow(const v1::FamilyRow& row, const RowValues& values, const ModelSpec& spec) {
-  const char* const extra = row.has_latent()                                     ? "latent"
-                            : row.has_windows()                                  ? "windows"
-                            : row.vision_tower() != v1::VISION_TOWER_UNSPECIFIED ? "vision_tower"
-                                                                                 : nullptr;
+  const char* const extra = row.has_latent() ? "latent" : row.has_windows() ? "windows" : nullptr;
   if (extra != nullptr) {
     return absl::UnimplementedError(
         absl::StrCat(values.config().place(), ": the row of ", row.architecture(),

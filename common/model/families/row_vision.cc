@@ -1,7 +1,9 @@
 #include "common/model/families/row_vision.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
-#include <numeric>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +22,7 @@ constexpr int64_t kMaxPatchSize = 1024;
 constexpr int64_t kMaxFrames = 64;
 constexpr int64_t kMaxMergeSize = 16;
 constexpr int64_t kMaxWindowSize = int64_t{1} << 20;
+constexpr int64_t kMaxPositionEmbeddings = int64_t{1} << 20;
 constexpr int64_t kNumColors = 3;
 
 // Keys of the language model that keep their outer values.
@@ -35,16 +38,27 @@ absl::Status RequireText(const ConfigReader& config, const char* key, const std:
   return text == value ? absl::OkStatus() : config.Unsupported(key, value);
 }
 
+// The rotation of patches, of which transformers 5 writes the keys.
+absl::Status ParseTowerRope(const ConfigReader& config, VisionSpec& vision) {
+  constexpr const char* kKey = "rope_parameters";
+  if (!config.Has(kKey)) return absl::OkStatus();
+  if (!config.At(kKey).is_object()) return config.Invalid(kKey, "an object or null");
+  const ConfigReader parameters(config.At(kKey), absl::StrCat(config.place(), ": ", kKey));
+  RETURN_IF_ERROR(RequireText(parameters, "rope_type", "axial"));
+  ASSIGN_OR_RETURN(vision.rope.theta, parameters.Positive("rope_theta", vision.rope.theta));
+  return absl::OkStatus();
+}
+
 absl::Status ParsePatches(const ConfigReader& config, VisionSpec& vision) {
   RETURN_IF_ERROR(Require(config, "in_channels", kNumColors));
   RETURN_IF_ERROR(Require(config, "in_chans", kNumColors));
   ASSIGN_OR_RETURN(vision.patch_size, config.Size("patch_size", kMaxPatchSize, 14));
   ASSIGN_OR_RETURN(vision.temporal_patch_size, config.Size("temporal_patch_size", kMaxFrames, 2));
   ASSIGN_OR_RETURN(vision.merge_size, config.Size("spatial_merge_size", kMaxMergeSize, 2));
-  return absl::OkStatus();
+  return ParseTowerRope(config, vision);
 }
 
-// What the layers of both towers have.
+// What the layers of all towers have.
 absl::StatusOr<LayerSpec> ParseLayer(const ConfigReader& config, const char* width_key,
                                      VisionSpec& vision) {
   LayerSpec layer;
@@ -66,6 +80,14 @@ absl::StatusOr<LayerSpec> ParseLayer(const ConfigReader& config, const char* wid
   layer.feed_forward.bias = true;
   layer.norm = {.eps = 1e-6};
   return layer;
+}
+
+// `width`: of the rows that the language model takes.
+absl::Status CheckWidth(const ConfigReader& config, int64_t width) {
+  constexpr const char* kKey = "out_hidden_size";
+  ASSIGN_OR_RETURN(const int64_t out, config.Size(kKey, kMaxWidth, 3584));
+  if (out == width) return absl::OkStatus();
+  return config.Invalid(kKey, absl::StrCat("the language model's, ", width));
 }
 
 absl::Status ParseQwen2Vl(const ConfigReader& config, int64_t width, VisionSpec& vision) {
@@ -91,6 +113,19 @@ absl::Status ParseQwen2Vl(const ConfigReader& config, int64_t width, VisionSpec&
   return absl::OkStatus();
 }
 
+// Reads a list of numbers of layers, or else `of_class`.
+absl::StatusOr<std::vector<int64_t>> Layers(const ConfigReader& config, const char* key,
+                                            const json& of_class) {
+  const json& list = config.Has(key) ? config.At(key) : of_class;
+  if (!list.is_array()) return config.Invalid(key, "a list of layers");
+  std::vector<int64_t> layers;
+  for (const json& layer : list) {
+    if (!layer.is_number_integer()) return config.Invalid(key, "a list of layers");
+    layers.push_back(layer.get<int64_t>());
+  }
+  return layers;
+}
+
 absl::Status ParseWindows(const ConfigReader& config, VisionSpec& vision) {
   ASSIGN_OR_RETURN(const int64_t pixels, config.Size("window_size", kMaxWindowSize, 112));
   vision.window_size = pixels / vision.merge_size / vision.patch_size;
@@ -99,14 +134,8 @@ absl::Status ParseWindows(const ConfigReader& config, VisionSpec& vision) {
                           absl::StrCat("at least ", vision.merge_size * vision.patch_size,
                                        " pixels, those of one merged row"));
   }
-  constexpr const char* kFull = "fullatt_block_indexes";
-  const json of_class = {7, 15, 23, 31};
-  const json& full = config.Has(kFull) ? config.At(kFull) : of_class;
-  if (!full.is_array()) return config.Invalid(kFull, "a list of layers");
-  for (const json& layer : full) {
-    if (!layer.is_number_integer()) return config.Invalid(kFull, "a list of layers");
-    vision.full_attention_layers.push_back(layer.get<int64_t>());
-  }
+  ASSIGN_OR_RETURN(vision.full_attention_layers,
+                   Layers(config, "fullatt_block_indexes", {7, 15, 23, 31}));
   return absl::OkStatus();
 }
 
@@ -115,17 +144,82 @@ absl::Status ParseQwen25Vl(const ConfigReader& config, int64_t width, VisionSpec
   RETURN_IF_ERROR(RequireText(config, "hidden_act", "silu"));
   ASSIGN_OR_RETURN(layer.feed_forward.intermediate_size,
                    config.Size("intermediate_size", kMaxWidth, 3420));
-  ASSIGN_OR_RETURN(const int64_t out, config.Size("out_hidden_size", kMaxWidth, 3584));
-  if (out != width) {
-    return config.Invalid("out_hidden_size", absl::StrCat("the language model's, ", width));
-  }
+  RETURN_IF_ERROR(CheckWidth(config, width));
   ASSIGN_OR_RETURN(const int64_t depth, config.Size("depth", kMaxLayers, 32));
   vision.layers.assign(static_cast<size_t>(depth), layer);
   return ParseWindows(config, vision);
 }
 
+// Whether the tower is Qwen3-VL's or like it.
+bool IsQwen3(const v1::FamilyRow& row) {
+  return row.vision_tower() == v1::VISION_TOWER_QWEN3_VL ||
+         row.vision_tower() == v1::VISION_TOWER_QWEN3_5;
+}
+
+absl::Status ParseDeepstack(const v1::FamilyRow& row, const ConfigReader& config,
+                            int64_t num_text_layers, VisionSpec& vision) {
+  constexpr const char* kKey = "deepstack_visual_indexes";
+  const bool has_deepstack = row.vision_tower() == v1::VISION_TOWER_QWEN3_VL;
+  const json of_class = has_deepstack ? json({8, 16, 24}) : json::array();
+  ASSIGN_OR_RETURN(vision.deepstack_layers, Layers(config, kKey, of_class));
+  if (!has_deepstack && !vision.deepstack_layers.empty()) return config.Unsupported(kKey, "[]");
+  const std::vector<int64_t>& layers = vision.deepstack_layers;
+  const bool ascends =
+      std::adjacent_find(layers.begin(), layers.end(), std::greater_equal<>()) == layers.end();
+  if (!ascends ||
+      (!layers.empty() && (layers.front() < 0 || layers.back() >= vision.num_layers()))) {
+    return config.Invalid(kKey, absl::StrCat("layers of the tower from 0 to ",
+                                             vision.num_layers() - 1, ", in ascending order"));
+  }
+  if (static_cast<int64_t>(layers.size()) > num_text_layers) {
+    return config.Invalid(kKey, absl::StrCat("at most ", num_text_layers,
+                                             " layers, one for each of the language model's"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ParseQwen3Vl(const v1::FamilyRow& row, const ConfigReader& config,
+                          const ModelSpec& spec, VisionSpec& vision) {
+  ASSIGN_OR_RETURN(LayerSpec layer, ParseLayer(config, "hidden_size", vision));
+  RETURN_IF_ERROR(RequireText(config, "hidden_act", "gelu_pytorch_tanh"));
+  ASSIGN_OR_RETURN(layer.feed_forward.intermediate_size,
+                   config.Size("intermediate_size", kMaxWidth, 4304));
+  layer.feed_forward.activation = Activation::kGeluTanh;
+  layer.feed_forward.gated = false;
+  layer.norm.kind = NormKind::kLayer;
+  layer.norm.bias = true;
+  RETURN_IF_ERROR(CheckWidth(config, spec.hidden_size));
+  ASSIGN_OR_RETURN(const int64_t depth, config.Size("depth", kMaxLayers, 27));
+  vision.layers.assign(static_cast<size_t>(depth), layer);
+  vision.patch_bias = true;
+  constexpr const char* kPositions = "num_position_embeddings";
+  ASSIGN_OR_RETURN(const int64_t positions, config.Size(kPositions, kMaxPositionEmbeddings, 2304));
+  vision.position_grid = std::llround(std::sqrt(static_cast<double>(positions)));
+  if (vision.position_grid * vision.position_grid != positions) {
+    return config.Invalid(kPositions, "a square number, the positions of a square");
+  }
+  return ParseDeepstack(row, config, spec.num_layers(), vision);
+}
+
+// Whether time, height and width can take turns in a head of so many pairs.
+absl::Status CheckAlternating(const ConfigReader& scaling, const char* key, const RopeSpec& rope,
+                              int64_t pairs) {
+  ASSIGN_OR_RETURN(const bool alternate, scaling.Flag("mrope_interleaved", true));
+  if (!alternate) return scaling.Unsupported("mrope_interleaved", "true, for this family");
+  // Of height and width, the frequencies 1, 4, ... and 2, 5, ...
+  for (const size_t axis : {size_t{1}, size_t{2}}) {
+    const int64_t size = rope.sections[axis];
+    if (size > 0 && 3 * (size - 1) + static_cast<int64_t>(axis) >= pairs) {
+      return scaling.Invalid(key, absl::StrCat("numbers such that each third of ", pairs,
+                                               " pairs suffices for height and for width"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 // Sets which frequencies turn by time, height and width.
-absl::Status ParseSections(const ConfigReader& config, ModelSpec& spec) {
+absl::Status ParseSections(const v1::FamilyRow& row, const ConfigReader& config, ModelSpec& spec) {
+  const bool alternate = IsQwen3(row);
   const char* const key = config.Has("rope_parameters") ? "rope_parameters" : "rope_scaling";
   constexpr const char* kSections = "mrope_section";
   const json none = json::object();
@@ -141,33 +235,39 @@ absl::Status ParseSections(const ConfigReader& config, ModelSpec& spec) {
       return scaling.Invalid(kSections, absl::StrCat("three numbers, which add up to the ", pairs,
                                                      " pairs of a head"));
     };
-    if (!scaling.Has(kSections) || !scaling.At(kSections).is_array() ||
-        scaling.At(kSections).size() != 3) {
-      return invalid();
-    }
+    const json of_class = !alternate                                       ? json()
+                          : row.vision_tower() == v1::VISION_TOWER_QWEN3_5 ? json({11, 11, 10})
+                                                                           : json({24, 20, 20});
+    const json& sections = scaling.Has(kSections) ? scaling.At(kSections) : of_class;
+    if (!sections.is_array() || sections.size() != 3) return invalid();
     int64_t sum = 0;
-    for (const json& section : scaling.At(kSections)) {
+    for (const json& section : sections) {
       if (!section.is_number_integer() || section < 0 || section > pairs) return invalid();
       rope.sections.push_back(section.get<int64_t>());
       sum += rope.sections.back();
     }
     if (sum != pairs) return invalid();
+    rope.sections_alternate = alternate;
+    if (!alternate) continue;
+    RETURN_IF_ERROR(CheckAlternating(scaling, kSections, rope, pairs));
   }
   return absl::OkStatus();
 }
 
 }  // namespace
 
-json WithTextConfig(const json& config) {
+json WithTextConfig(const v1::FamilyRow& row, const json& config) {
   json flat = config;
   if (!config.contains("text_config") || !config["text_config"].is_object()) return flat;
   const json& text = config["text_config"];
   for (const auto& [key, value] : text.items()) {
     if (!IsOuter(key)) flat[key] = value;
   }
-  // Either place says so, as in transformers.
+  // As in transformers, where later families read the outer value alone.
   constexpr const char* kTie = "tie_word_embeddings";
-  if (config.contains(kTie) && config[kTie] != false && !config[kTie].is_null()) {
+  const bool only_outer = IsQwen3(row);
+  if (only_outer) flat.erase(kTie);
+  if (config.contains(kTie) && (only_outer || (config[kTie] != false && !config[kTie].is_null()))) {
     flat[kTie] = config[kTie];
   }
   return flat;
@@ -180,19 +280,22 @@ absl::Status ParseVision(const v1::FamilyRow& row, const ConfigReader& config, M
   const ConfigReader tower(config.At(kKey), absl::StrCat(config.place(), ": ", kKey));
   VisionSpec& vision = spec.vision.emplace();
   RETURN_IF_ERROR(ParsePatches(tower, vision));
-  RETURN_IF_ERROR(row.vision_tower() == v1::VISION_TOWER_QWEN2_VL
+  RETURN_IF_ERROR(IsQwen3(row) ? ParseQwen3Vl(row, tower, spec, vision)
+                  : row.vision_tower() == v1::VISION_TOWER_QWEN2_VL
                       ? ParseQwen2Vl(tower, spec.hidden_size, vision)
                       : ParseQwen25Vl(tower, spec.hidden_size, vision));
   vision.merger_norm = vision.layers.front().norm;
   const int64_t most_ids = spec.vocab_size - 1;
-  ASSIGN_OR_RETURN(vision.image_token_id, config.Count("image_token_id", most_ids, 151655));
-  ASSIGN_OR_RETURN(vision.video_token_id, config.Count("video_token_id", most_ids, 151656));
+  const int64_t image_id = row.vision_tower() == v1::VISION_TOWER_QWEN3_5 ? 248056 : 151655;
+  ASSIGN_OR_RETURN(vision.image_token_id, config.Count("image_token_id", most_ids, image_id));
+  ASSIGN_OR_RETURN(vision.video_token_id, config.Count("video_token_id", most_ids, image_id + 1));
   // Its matrix is stored as the convolution that it is in transformers.
+  constexpr const char* kPatches = "visual.patch_embed.proj.weight";
   spec.stored_rules.push_back(
-      {.name = "visual.patch_embed.proj.weight",
-       .tensor = "visual.patch_embed.proj.weight",
+      {.name = kPatches,
+       .tensor = absl::StrCat(IsQwen3(row) ? "model." : "", kPatches),
        .columns = {kNumColors, vision.temporal_patch_size, vision.patch_size, vision.patch_size}});
-  return ParseSections(config, spec);
+  return ParseSections(row, config, spec);
 }
 
 }  // namespace tandem::model

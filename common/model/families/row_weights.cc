@@ -34,6 +34,7 @@ void AddRules(const v1::StoredWeight& stored, const std::string& name_prefix,
   StoredRule rule{.tensor = absl::StrCat(tensor_prefix, stored.tensor(), suffix),
                   .fusion = FusionOf(stored.fusion()),
                   .transposed = transposed,
+                  .either_way = stored.either_way(),
                   .leading_one = stored.leading_one()};
   std::vector<std::string> names;
   for (const std::string& name : stored.name()) {

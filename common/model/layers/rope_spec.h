@@ -61,6 +61,9 @@ struct RopeSpec {
   // Frequencies that turn by a token's time, by its height and by its width, in this order
   // (image_places.h); together rotary_dim / 2. Empty: a token has one position.
   std::vector<int64_t> sections;
+  // Time, height and width take turns frequency by frequency, as long as a section has any left, and the
+  // last frequencies are time's; otherwise a section's frequencies follow each other.
+  bool sections_alternate = false;
   // At most one of these.
   std::optional<Llama3RopeScaling> llama3;
   std::optional<DynamicRopeScaling> dynamic;

@@ -58,7 +58,7 @@ bool ImageEncoder::EncodeWanted(const model::ParameterProvider& params,
     const int64_t patches = image.num_rows * spec.vision->patches_per_row();
     if (any && num_patches + patches > options_.max_patches_per_step) break;
     const int64_t bytes =
-        image.num_rows * spec.hidden_size *
+        image.num_rows * spec.image_row_size() *
         static_cast<int64_t>(params.Get(model_.table().embedding()).element_size());
     if (!rows_.HasRoomFor(bytes)) break;
     any = true;

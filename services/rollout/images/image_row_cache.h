@@ -1,4 +1,4 @@
-// ImageRowCache: the rows of the embedding that images became, by the digest of their files.
+// ImageRowCache: the rows that images became (model::EncodeImages()), by the digest of their files.
 //
 //   ImageRowCache cache(max_bytes);
 //   cache.BeginStep();
@@ -29,7 +29,7 @@ class ImageRowCache {
   void BeginStep() { ++step_; }
 
   bool Contains(const std::string& digest) const { return places_.contains(digest); }
-  // The rows, [num_rows, hidden], or null. Valid until the next Put() or Clear().
+  // The rows, or null. Valid until the next Put() or Clear().
   const at::Tensor* Use(const std::string& digest);
   // Whether Put() of so many bytes keeps within max_bytes, or the cache would hold nothing else.
   bool HasRoomFor(int64_t bytes) const;

@@ -32,7 +32,7 @@ absl::StatusOr<std::unique_ptr<RankFollower>> RankFollower::Create(
 RankFollower::RankFollower(const model::Transformer& model, RankGroup* ranks,
                            std::unique_ptr<ModelRunner> runner, at::Device staged_on)
     : ranks_(ranks),
-      rows_{model.spec().hidden_size, runner->cache().options().dtype},
+      rows_{model.spec().image_row_size(), runner->cache().options().dtype},
       weights_(model.table(), runner->cache().options().dtype, runner->cache().options().device,
                staged_on),
       runner_(std::move(runner)) {}

@@ -25,7 +25,7 @@ struct CacheLayout {
 
 // The rows of images, as every rank has them.
 struct RowLayout {
-  int64_t width = 0;  // the model's
+  int64_t width = 0;  // ModelSpec::image_row_size()
   at::ScalarType dtype = at::kFloat;
 };
 

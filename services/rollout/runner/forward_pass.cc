@@ -37,6 +37,9 @@ at::Tensor RunStages(const model::Transformer& model, const model::ParameterProv
   if (image_rows.defined()) x.x = model::PutImages(x.x, image_tokens, image_rows);
   for (int64_t layer = 0; layer < model.spec().num_layers(); ++layer) {
     x = model.Block(params, layer, x, rotary, attention, /*recomputation=*/nullptr, routers);
+    if (model::HasPartFor(image_rows, layer, model.spec().hidden_size)) {
+      x = {model::AddImages(model::Sum(x), image_tokens, image_rows, layer), {}};
+    }
   }
   return model::Sum(x);
 }

@@ -28,8 +28,8 @@ struct ForwardBatch {
   at::Tensor positions;
   absl::Span<const model::PagedSequence> sequences;
   model::ExpertRecorder* recorder = nullptr;  // null: nothing is recorded; on the CPU only
-  // What stands in place of the embedding of image_tokens, int64 [num_rows] of the step's tokens:
-  // [num_rows, hidden]. Undefined: no images; on the CPU only.
+  // The rows of images at image_tokens, int64 [num_rows] of the step's tokens
+  // (model::EncodeImages()). Undefined: no images; on the CPU only.
   at::Tensor image_tokens;
   at::Tensor image_rows;
 };

@@ -37,7 +37,7 @@ struct RunItem {
   bool classifies = false;         // wants the logits of the classification head at its last token
   double score_temperature = 1.0;  // > 0
   int32_t num_top_logprobs = 0;    // per score; not with tensor parallelism
-  // Rows of the placeholders of images among its tokens, [num_placeholders, hidden]; undefined: none.
+  // Rows of the placeholders of images among its tokens (model::EncodeImages()); undefined: none.
   at::Tensor image_rows;
   bool records_experts = false;  // wants the experts of its tokens; needs a model that has a
                                  // model::RoutedLayout, on a CPU

@@ -22,6 +22,7 @@
 #include "common/weights/bfloat16_cast.h"
 #include "services/trainer/data/shared_prefix.h"
 #include "services/trainer/fsdp/guarded.h"
+#include "services/trainer/fsdp/image_boundary.h"
 #include "services/trainer/fsdp/sequence_slice.h"
 #include "services/trainer/fsdp/shard_init.h"
 #include "services/trainer/fsdp/tensor_memory.h"
@@ -567,7 +568,8 @@ at::Tensor ShardedTransformer::Embed(const Pass& pass) const {
   if (!pass.image_tokens.defined()) return x;
   // An image of several sequences is encoded once, and its gradient is the sum of theirs.
   const at::Tensor rows = model::EncodeImages(transformer_, *gatherer_, pass.images);
-  return model::PutImages(x, pass.image_tokens, rows.index_select(0, pass.image_rows));
+  const at::Tensor of_tokens = rows.index_select(0, pass.image_rows);
+  return WithLaterRows(model::PutImages(x, pass.image_tokens, of_tokens), of_tokens);
 }
 
 at::Tensor ShardedTransformer::SelectRows(const Pass& pass, const at::Tensor& x) const {
@@ -675,10 +677,15 @@ at::Tensor ShardedTransformer::PassOps::RunStage(int stage, const at::Tensor& in
     routers.use = model_.expert_use_.get();
     routers.is_recomputed = saves != model_.stages_.SavesOf(stage);
   }
-  at::Tensor x = transformer.Block(parameters, stage - 1, input, pass_.rotary, *pass_.attention,
-                                   selective ? &graph : nullptr, &routers);
+  const bool has_images = pass_.image_tokens.defined();
+  const ImageBoundary in =
+      has_images ? SplitBoundary(input, pass_.token_ids.numel(), pass_.image_tokens.numel())
+                 : ImageBoundary{input, {}, {}};
+  const at::Tensor x = transformer.Block(parameters, stage - 1, in.x, pass_.rotary,
+                                         *pass_.attention, selective ? &graph : nullptr, &routers);
+  at::Tensor output = JoinBoundary(x, pass_.image_tokens, in);
   if (selective) graph.Drop();
-  return x;
+  return output;
 }
 
 at::Tensor ShardedTransformer::PassOps::Detach(const at::Tensor& x, bool needs_gradient) {

@@ -132,7 +132,8 @@ class ShardedTransformer : public ShardedModel {
     at::Tensor loss_value_;
   };
 
-  // Stage 0: the embedding of the tokens, and of the images in their places.
+  // Stage 0: the embedding of the tokens, and of the images in their places, with what images add to
+  // later layers (image_boundary.h).
   at::Tensor Embed(const Pass& pass) const;
   // The stage's parameters; those that require grad are leaves of its graph.
   std::vector<at::Tensor> StageLeaves(int stage) const;

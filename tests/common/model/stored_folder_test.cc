@@ -201,6 +201,52 @@ Family ExpertsFamily() {
   return family;
 }
 
+enum class Experts { kTransposed, kUpright, kSingle };
+
+// Qwen3-VL's and Qwen3.5's experts, which folders have in one of these forms.
+Family EitherWayFamily(Experts form) {
+  constexpr int64_t kExperts = 2;
+  const std::string experts = std::string(kLayer) + "mlp.experts.{expert}.";
+  const std::vector<std::string> parts = {experts + "gate_proj.weight", experts + "up_proj.weight"};
+  const auto rule = [](const std::string& name, const std::string& tensor) {
+    return StoredRule{.name = name, .tensor = tensor, .transposed = true, .either_way = true};
+  };
+  std::vector<StoredRule> rules = {rule(experts + "down_proj.weight", "h.{layer}.down")};
+  for (const std::string& part : parts) {
+    rules.push_back(rule(part, "h.{layer}.gate_up"));
+    rules.back().fusion = StoredFusion::kStacked;
+    rules.back().parts = parts;
+  }
+  Family family{SmallSpec(kHeads, std::move(rules)), {}, {}};
+  for (LayerSpec& layer : family.spec.layers) {
+    layer.experts = {.num_experts = kExperts, .intermediate_size = 5, .routing = {.top_k = 1}};
+  }
+  family.logical = LogicalTensors(ParameterTable(family.spec));
+  family.stored = family.logical;
+  NamedTensors& stored = family.stored;
+  for (int64_t i = 0; i < 2 && form != Experts::kSingle; ++i) {
+    std::vector<at::Tensor> gate_up, down;
+    for (int64_t e = 0; e < kExperts; ++e) {
+      const std::string expert = "mlp.experts." + std::to_string(e) + ".";
+      const at::Tensor gate = Take(stored, Layer(i, expert + "gate_proj.weight"));
+      gate_up.push_back(at::cat({gate, Take(stored, Layer(i, expert + "up_proj.weight"))}));
+      down.push_back(Take(stored, Layer(i, expert + "down_proj.weight")));
+    }
+    const std::string block = "h." + std::to_string(i) + ".";
+    const auto as_stored = [&](const std::vector<at::Tensor>& of_experts) {
+      const at::Tensor all = at::stack(of_experts);
+      return form == Experts::kTransposed ? all.transpose(1, 2) : all;
+    };
+    stored[block + "gate_up"] = as_stored(gate_up);
+    stored[block + "down"] = as_stored(down);
+  }
+  return family;
+}
+
+Family TransposedExpertsFamily() { return EitherWayFamily(Experts::kTransposed); }
+Family UprightExpertsFamily() { return EitherWayFamily(Experts::kUpright); }
+Family SingleExpertsFamily() { return EitherWayFamily(Experts::kSingle); }
+
 io::ModelFolder WriteFolder(const TempFolder& folder, const NamedTensors& tensors) {
   folder.Write("config.json", "{}");
   EXPECT_OK(WriteTensors(folder.path(), tensors));
@@ -278,10 +324,13 @@ TEST_P(StoredFolder, IsWrittenByteForByte) {
   }
 }
 
-constexpr const char* kFamilyNames[] = {"Gpt2", "Falcon", "GptOss"};
+constexpr const char* kFamilyNames[] = {"Gpt2",       "Falcon",  "GptOss",
+                                        "HubQwen3Vl", "Qwen3Vl", "Qwen35"};
 
 INSTANTIATE_TEST_SUITE_P(Families, StoredFolder,
-                         ::testing::Values(&TransposedFamily, &GroupedFamily, &ExpertsFamily),
+                         ::testing::Values(&TransposedFamily, &GroupedFamily, &ExpertsFamily,
+                                           &TransposedExpertsFamily, &UprightExpertsFamily,
+                                           &SingleExpertsFamily),
                          [](const auto& info) { return kFamilyNames[info.index]; });
 
 // The Hub's GPT-2 has no "transformer.", but buffers of masks.
@@ -351,6 +400,20 @@ TEST(StoredFolderErrors, NameTheFilesTensorItsShapesAndTheParameters) {
                              HasSubstr("shape [24, 6] where [6, 24] was expected"),
                              HasSubstr("1 missing: transformer.h.1.mlp.c_proj.weight "
                                        "(model.layers.1.mlp.down_proj.weight)"))));
+}
+
+// Neither way: as the rule has it.
+TEST(StoredFolderErrors, NameTheShapeOfTheRuleForATensorThatFitsNeitherWay) {
+  const Family family = UprightExpertsFamily();
+  NamedTensors stored = family.stored;
+  stored["h.0.down"] = at::zeros({2, 6, 4});
+  const TempFolder temp;
+  const io::ModelFolder folder = WriteFolder(temp, stored);
+  Arena arena(ParameterTable(family.spec), at::kFloat);
+
+  EXPECT_THAT(LoadParameters(folder, arena),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("shape [2, 6, 4] where [2, 5, 6] was expected")));
 }
 
 TEST(StoredFolderConstants, MayBeMissingButNotDiffer) {

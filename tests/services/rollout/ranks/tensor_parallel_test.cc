@@ -196,8 +196,10 @@ TEST(ReplicaTest, SignsKeepIdleRanksTogether) {
   EXPECT_EQ(RunAll(replica.engine(), Requests(97)).size(), 12u);
 }
 
-TEST(ReplicaTest, SeveralRanksSeeTheImagesOfOne) {
-  const std::string path = testing::VisionGolden("qwen2-5-vl");
+class ReplicaImagesTest : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(ReplicaImagesTest, SeveralRanksSeeTheImagesOfOne) {
+  const std::string path = testing::VisionGolden(GetParam());
   ASSERT_OK_AND_ASSIGN(const io::ModelConfig config, io::ReadModelConfig(path));
   ASSERT_OK_AND_ASSIGN(const model::ModelSpec spec,
                        model::ParseModelSpec(config.json, config.path));
@@ -237,6 +239,10 @@ TEST(ReplicaTest, SeveralRanksSeeTheImagesOfOne) {
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Cases, ReplicaImagesTest,
+                         ::testing::ValuesIn(testing::VisionGoldenCases()),
+                         [](const auto& info) { return testing::VisionGoldenName(info.param); });
 
 class LostRankTest : public ::testing::TestWithParam<bool> {};
 

@@ -20,7 +20,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 class ServiceImagesTest : public RolloutServiceTest,
-                          public ::testing::WithParamInterface<const char*> {
+                          public ::testing::WithParamInterface<std::string> {
  protected:
   void SetUp() override {
     path_ = testing::VisionGolden(GetParam());
@@ -107,10 +107,9 @@ TEST_P(ServiceImagesTest, BadInputIsNamedAndHarmsNobody) {
   EXPECT_OK(Score(ScoreOf(row), &response));
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, ServiceImagesTest, ::testing::Values("qwen2-vl", "qwen2-5-vl"),
-                         [](const auto& info) {
-                           return std::string(info.param) == "qwen2-vl" ? "Qwen2" : "Qwen25";
-                         });
+INSTANTIATE_TEST_SUITE_P(Cases, ServiceImagesTest,
+                         ::testing::ValuesIn(testing::VisionGoldenCases()),
+                         [](const auto& info) { return testing::VisionGoldenName(info.param); });
 
 }  // namespace
 }  // namespace tandem::rollout

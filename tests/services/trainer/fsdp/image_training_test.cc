@@ -4,7 +4,6 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
@@ -172,17 +171,19 @@ class ImageTraining : public ::testing::TestWithParam<std::string> {
       const model::ImagePlaces places = model::PlaceImages(*spec_.vision, ids, grids).value();
       const at::Tensor positions = model::PositionsOf(places);
       at::Tensor x = model.Embed(arena, at::tensor(ids, at::kLong), positions[0]);
+      const at::Tensor tokens = at::tensor(places.tokens, at::kLong);
+      at::Tensor rows;
       if (!images.empty()) {
         std::vector<const model::PreparedImage*> pointers;
         for (const model::PreparedImage& image : images) pointers.push_back(&image);
-        x = model::PutImages(x, at::tensor(places.tokens, at::kLong),
-                             model::EncodeImages(model, arena, model::PatchesOf(pointers)));
+        rows = model::EncodeImages(model, arena, model::PatchesOf(pointers));
+        x = model::PutImages(x, tokens, rows);
       }
       const auto count = static_cast<int64_t>(ids.size());
       model::PackedAttention attention(at::tensor({int64_t{0}, count}));
       const model::Rotary rotary = model.MakeRotary(positions);
       for (int64_t i = 0; i < spec_.num_layers(); ++i) {
-        x = model.Block(arena, i, x, rotary, attention);
+        x = model::AddImages(model.Block(arena, i, x, rotary, attention), tokens, rows, i);
       }
       const at::Tensor targets = at::tensor(ids, at::kLong).narrow(0, 1, count - 1);
       out.push_back(model
@@ -288,12 +289,8 @@ TEST_P(ImageTraining, RefusesPicturesWithoutThreePositions) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, ImageTraining, ::testing::Values("qwen2-vl", "qwen2-5-vl"),
-                         [](const auto& info) {
-                           std::string name = info.param;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(Models, ImageTraining, ::testing::ValuesIn(testing::VisionGoldenCases()),
+                         [](const auto& info) { return testing::VisionGoldenName(info.param); });
 
 }  // namespace
 }  // namespace tandem::trainer

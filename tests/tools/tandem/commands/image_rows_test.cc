@@ -68,6 +68,32 @@ TEST_F(ImageRowsTest, ScoresAreThoseOfTransformers) {
   }
 }
 
+TEST_F(ImageRowsTest, BothSidesScoreQwen3VlAsTransformersDoes) {
+  const testing::TempFolder folder;
+  const std::string model = testing::WriteVisionChatModel(folder, "qwen3-vl-moe");
+  const json golden = json::parse(io::ReadFile(model + "/golden.json").value())["rows"];
+  std::string rows;
+  for (const json& row : golden) {
+    rows += json{{"ids", row["ids"]}, {"images", PathsOf(row["images"])}}.dump() + "\n";
+  }
+  const std::string input = folder.Write("in.jsonl", rows);
+  for (const char* side : {"rollout", "trainer"}) {
+    const ProgramResult result =
+        RunProgram("tandem", {"score", "--side", side, "--model", model, "--input", input});
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    const std::vector<json> lines = testing::JsonLines(result.out);
+    ASSERT_EQ(lines.size(), golden.size());
+    for (size_t i = 0; i < lines.size(); ++i) {
+      const auto found = lines[i]["logprobs"].get<std::vector<double>>();
+      const auto expected = golden[i]["logprobs"].get<std::vector<double>>();
+      ASSERT_EQ(found.size(), expected.size());
+      for (size_t t = 0; t < found.size(); ++t) {
+        EXPECT_NEAR(found[t], expected[t], 1e-4) << side << " " << i << " " << t;
+      }
+    }
+  }
+}
+
 TEST_F(ImageRowsTest, AChatIsThePromptOfItsExpandedIds) {
   const json text = {{"type", "text"}, {"text", "what is this?"}};
   const json content = {text, {{"type", "image"}, {"image", "model/a.png"}}};
