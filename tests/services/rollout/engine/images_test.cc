@@ -247,7 +247,7 @@ TEST_P(ImagesTest, SamplesOfAPromptShareItsImages) {
   Submit(request, outcome);
   ASSERT_TRUE(outcome.Wait());
   ASSERT_OK(outcome.status());
-  EXPECT_EQ(engine_->Info().num_encoded_images, 2);
+  EXPECT_EQ(engine_->Info().images->encoder.num_images, 2);
   EXPECT_EQ(engine_->Info().scheduler.num_prefilled_tokens,
             static_cast<int64_t>(request.prompt_ids.size()));
   for (int32_t i = 0; i < 4; ++i) {
@@ -296,11 +296,11 @@ TEST_P(ImagesTest, AnImageIsEncodedAgainWhenItsRowsWereGivenUp) {
     SCOPED_TRACE(i);
     ExpectSameBits(found[i], TrainerLogProbs(rows[i].ids, rows[i].files));
   }
-  const int64_t encoded = engine_->Info().num_encoded_images;
+  const int64_t encoded = engine_->Info().images->encoder.num_images;
   EXPECT_GE(encoded, 7);  // each at least once
   // Later pictures took the place of the first one.
   ExpectSameBits(ScoreOf(rows[0].ids, rows[0].files), found[0]);
-  EXPECT_EQ(engine_->Info().num_encoded_images, encoded + 2);
+  EXPECT_EQ(engine_->Info().images->encoder.num_images, encoded + 2);
 }
 
 TEST_P(ImagesTest, PreemptedSequencesGetTheirImagesAgain) {
@@ -366,7 +366,7 @@ TEST_P(ImagesTest, RowsStayWhereACommitLeavesTheTowerAlone) {
 
   const std::vector<float> after = ScoreOf(ids, {Picture(1)});
 
-  EXPECT_EQ(engine_->Info().num_encoded_images, 1);
+  EXPECT_EQ(engine_->Info().images->encoder.num_images, 1);
   EXPECT_NE(after, before);
   ExpectSameBits(after, TrainerLogProbs(ids, {Picture(1)}));
 }
