@@ -62,13 +62,14 @@ class ImageTraining : public ::testing::TestWithParam<std::string> {
     ASSERT_OK_AND_ASSIGN(spec_, model::ParseModelSpec(config, path_));
     ASSERT_OK_AND_ASSIGN(model::ImagePreparer preparer,
                          model::ImagePreparer::Load(path_, *spec_.vision));
-    preparer_ = std::make_unique<model::ImagePreparer>(std::move(preparer));
+    preparer_ = std::make_unique<model::ImagePreparer>(preparer);
+    pixels_ = std::make_unique<model::PixelCache>(std::move(preparer));
   }
 
   // The rows as a rank has them: with files of its own.
   TrainingBatch Batch() const {
     TrainingBatch batch;
-    batch.images = std::make_shared<BatchImages>(*preparer_, *spec_.vision);
+    batch.images = std::make_shared<BatchImages>(*pixels_, *spec_.vision);
     for (const json& row : golden_["rows"]) {
       Sequence& sequence = batch.sequences.emplace_back(MakeScoredSequence(row["ids"], 1.0));
       std::vector<int64_t> images;
@@ -197,6 +198,7 @@ class ImageTraining : public ::testing::TestWithParam<std::string> {
   json golden_;
   model::ModelSpec spec_;
   std::unique_ptr<model::ImagePreparer> preparer_;
+  std::unique_ptr<model::PixelCache> pixels_;
 };
 
 TEST_P(ImageTraining, LogProbsAreThoseOfTransformers) {
