@@ -19,9 +19,11 @@
 #include "common/model/load_parameters.h"
 #include "common/model/packed_attention.h"
 #include "services/trainer/data/micro_batch.h"
+#include "services/trainer/fsdp/sequence_slice.h"
 #include "services/trainer/optim/adamw.h"
 #include "tests/fakes/local_mesh.h"
 #include "tests/services/trainer/fsdp/sharded_test_support.h"
+#include "tests/support/temp_folder.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/vision_golden.h"
 
@@ -41,10 +43,11 @@ json TrainingGolden() {
 }
 
 struct Setting {
-  int ranks = 1;
+  comm::MeshShape mesh;
   bool trains_tower = false;
   ActivationCheckpointing checkpointing = ActivationCheckpointing::kNone;
   at::ScalarType dtype = at::kFloat;
+  bool offloads = false;  // to a file
 };
 
 // What training is, at every step.
@@ -88,6 +91,10 @@ class ImageTraining : public ::testing::TestWithParam<std::string> {
     options.unit_limits.trains_vision = setting.trains_tower;
     options.activation_checkpointing = setting.checkpointing;
     options.compute_dtype = setting.dtype;
+    if (setting.offloads) {
+      options.offload = Offload::kDisk;
+      options.offload_folder = scratch_.path();
+    }
     return options;
   }
 
@@ -113,7 +120,7 @@ class ImageTraining : public ::testing::TestWithParam<std::string> {
     const json golden = TrainingGolden();
     constexpr size_t kSteps = 4;
     Curve curve{std::vector<double>(kSteps), std::vector<double>(kSteps)};
-    testing::LocalMesh world({.dp_shard = setting.ranks});
+    testing::LocalMesh world(setting.mesh);
     absl::Mutex mu;
     world.Run([&](const comm::DeviceMesh& mesh) {
       const auto model = Load(Options(mesh, setting));
@@ -130,11 +137,13 @@ class ImageTraining : public ::testing::TestWithParam<std::string> {
         return -out.logprobs.sum() / predicted;
       };
       for (size_t step = 0; step < kSteps; ++step) {
-        ASSERT_OK_AND_ASSIGN(const double part,
-                             model->ForwardBackward(Part(batch, mesh.rank(), setting.ranks), loss));
+        ASSERT_OK_AND_ASSIGN(
+            const double part,
+            model->ForwardBackward(Part(batch, mesh.data_rank(), mesh.num_data_ranks()), loss));
         ASSERT_OK_AND_ASSIGN(const auto result, optimizer.Step(golden["lr"].get<double>()));
         absl::MutexLock lock(&mu);
-        curve.losses[step] += part;
+        // Ranks that share their sequences have the same loss.
+        if (mesh.sequence().rank() == 0 && mesh.tensor().rank() == 0) curve.losses[step] += part;
         if (mesh.rank() == 0) curve.grad_norms[step] = result.grad_norm;
       }
     });
@@ -142,8 +151,10 @@ class ImageTraining : public ::testing::TestWithParam<std::string> {
   }
 
   void ExpectGolden(const Setting& setting) const {
-    SCOPED_TRACE(
-        absl::StrCat(setting.ranks, " ranks, tower ", setting.trains_tower ? "trained" : "frozen"));
+    SCOPED_TRACE(::testing::Message()
+                 << "shard " << setting.mesh.dp_shard << ", sequence " << setting.mesh.sequence
+                 << ", tensor " << setting.mesh.tp << (setting.offloads ? ", offloaded" : "")
+                 << ", tower " << (setting.trains_tower ? "trained" : "frozen"));
     const json golden =
         TrainingGolden()["models"][GetParam()][setting.trains_tower ? "trained" : "frozen"];
     const Curve curve = Train(setting);
@@ -199,6 +210,7 @@ class ImageTraining : public ::testing::TestWithParam<std::string> {
   model::ModelSpec spec_;
   std::unique_ptr<model::ImagePreparer> preparer_;
   std::unique_ptr<model::PixelCache> pixels_;
+  testing::TempFolder scratch_;
 };
 
 TEST_P(ImageTraining, LogProbsAreThoseOfTransformers) {
@@ -221,7 +233,7 @@ TEST_P(ImageTraining, LogProbsHaveTheBitsOfTheModelLibrary) {
     const at::Tensor expected = at::cat(Expected(dtype));
     testing::LocalMesh world({.dp_shard = 2});
     world.Run([&](const comm::DeviceMesh& mesh) {
-      const auto model = Load(Options(mesh, {.ranks = 2, .dtype = dtype}));
+      const auto model = Load(Options(mesh, {.dtype = dtype}));
       ASSERT_OK_AND_ASSIGN(const model::LogProbs out, model->Forward(Part(Batch(), 0, 1)));
       EXPECT_TRUE(at::equal(out.logprobs, expected)) << c10::toString(dtype);
     });
@@ -250,17 +262,72 @@ TEST_P(ImageTraining, SequencesWithTheSamePicturesShareTheirPrefix) {
 }
 
 TEST_P(ImageTraining, FollowsPyTorchWithAFrozenTower) {
-  ExpectGolden({.ranks = 1});
-  ExpectGolden({.ranks = 2});
-  ExpectGolden({.ranks = 2, .checkpointing = ActivationCheckpointing::kFull});
+  ExpectGolden({});
+  ExpectGolden({.mesh = {.dp_shard = 2}});
+  ExpectGolden({.mesh = {.dp_shard = 2}, .checkpointing = ActivationCheckpointing::kFull});
 }
 
 TEST_P(ImageTraining, FollowsPyTorchWithATowerThatLearnsAtItsOwnRate) {
-  ExpectGolden({.ranks = 1, .trains_tower = true});
-  ExpectGolden({.ranks = 2, .trains_tower = true});
-  ExpectGolden(
-      {.ranks = 1, .trains_tower = true, .checkpointing = ActivationCheckpointing::kSelective});
-  ExpectGolden({.ranks = 2, .trains_tower = true, .checkpointing = ActivationCheckpointing::kFull});
+  ExpectGolden({.trains_tower = true});
+  ExpectGolden({.mesh = {.dp_shard = 2}, .trains_tower = true});
+  ExpectGolden({.trains_tower = true, .checkpointing = ActivationCheckpointing::kSelective});
+  ExpectGolden({.mesh = {.dp_shard = 2},
+                .trains_tower = true,
+                .checkpointing = ActivationCheckpointing::kFull});
+}
+
+// Each of the two ranks encodes the images that its part of the tokens shows.
+TEST_P(ImageTraining, FollowsPyTorchWhereRanksShareSequences) {
+  ExpectGolden({.mesh = {.dp_shard = 2, .sequence = 2}});
+  ExpectGolden({.mesh = {.dp_shard = 2, .sequence = 2}, .trains_tower = true});
+  ExpectGolden({.mesh = {.dp_shard = 2, .sequence = 2},
+                .trains_tower = true,
+                .checkpointing = ActivationCheckpointing::kFull});
+}
+
+TEST_P(ImageTraining, FollowsPyTorchWhereRanksShareLayers) {
+  ExpectGolden({.mesh = {.tp = 2}});
+  ExpectGolden({.mesh = {.tp = 2}, .trains_tower = true});
+}
+
+TEST_P(ImageTraining, FollowsPyTorchWithItsStateInAFile) {
+  ExpectGolden({.offloads = true});
+  ExpectGolden({.trains_tower = true, .offloads = true});
+  ExpectGolden({.mesh = {.dp_shard = 2}, .trains_tower = true, .offloads = true});
+}
+
+// Sequences are cut within images; padding follows the last token.
+TEST_P(ImageTraining, SlicesShowTheImagesOfTheirTokens) {
+  const PackedBatch batch = Part(Batch(), 0, 1);
+  for (const int size : {2, 3, 7}) {
+    std::vector<at::Tensor> rows, positions;
+    for (int rank = 0; rank < size; ++rank) {
+      const SequenceSlice slice = SliceOf(batch, rank, size);
+      positions.push_back(slice.positions);
+      // Rows in the slice's images, back among those of all images.
+      std::vector<int64_t> firsts;
+      for (const int64_t image : slice.image_indices) {
+        int64_t first = 0;
+        for (const int64_t before : batch.image_indices) {
+          if (before == image) break;
+          first += model::NumImageRows(*spec_.vision, batch.images->GridOf(before));
+        }
+        const int64_t count = model::NumImageRows(*spec_.vision, batch.images->GridOf(image));
+        for (int64_t row = 0; row < count; ++row) firsts.push_back(first + row);
+      }
+      at::Tensor own = slice.image_rows.clone();
+      for (int64_t i = 0; i < own.numel(); ++i) {
+        const int64_t row = own[i].item<int64_t>();
+        if (row >= 0) own[i] = firsts.at(static_cast<size_t>(row));
+      }
+      rows.push_back(own);
+    }
+    const int64_t tokens = batch.num_tokens();
+    EXPECT_TRUE(at::equal(at::cat(rows).narrow(0, 0, tokens), batch.image_rows)) << size;
+    EXPECT_TRUE(at::equal(at::cat(positions, 1).narrow(1, 0, tokens), batch.positions)) << size;
+  }
+  // The first of seven slices shows fewer images than the batch has.
+  EXPECT_LT(SliceOf(batch, 0, 7).image_indices.size(), batch.image_indices.size());
 }
 
 TEST_P(ImageTraining, AFrozenTowerHasNoGradientsAndNoMoments) {
