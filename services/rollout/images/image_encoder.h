@@ -18,6 +18,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "common/model/gpu_memory.h"
 #include "common/model/images/pixel_cache.h"
 #include "common/model/parameter_provider.h"
 #include "common/model/transformer.h"
@@ -28,8 +29,7 @@
 namespace tandem::rollout {
 
 struct ImageEncoderOptions {
-  // Rows that are kept. 4,096 rows of a width of 3,584 in bfloat16 take 29 MB.
-  int64_t max_row_bytes = int64_t{256} << 20;
+  int64_t max_row_bytes = model::kImageRowBytes;
   // Patches that a step encodes: decoding waits for no more, or for one image. 0: as many as the step
   // may have tokens.
   int64_t max_patches_per_step = 0;

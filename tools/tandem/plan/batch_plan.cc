@@ -41,6 +41,14 @@ RankWorkload WorkloadOf(const config::v1::RunConfig& config, const BatchPlan& ba
   const int64_t step_samples = CeilDivide(batch.samples, batch.data_ranks);
   work.step_tokens = step_samples * batch.longest_sequence;
   work.step_rows = step_samples * config::LongestCompletion(config);
+  // Samples of a group stay together where they share their prompt; else each may have another one's.
+  const int64_t n = std::max<int64_t>(1, config.rollout().n());
+  const bool together = config.trainer().ulysses_sequence_parallel_size() <= 1;
+  work.image_prompts =
+      std::min({work.sequences, together ? CeilDivide(work.sequences, n) + 1 : work.sequences,
+                std::max<int64_t>(1, batch.mini_batch_samples / n)});
+  work.step_image_prompts = std::min<int64_t>(step_samples, batch.prompts);
+  work.rows_per_prompt = config.data().max_prompt_length();
   const config::v1::RolloutCorrectionConfig& correction = config.algorithm().rollout_correction();
   const config::v1::AdvEstimator estimator = config.algorithm().adv_estimator();
   work.computes_old_logprobs = estimator == config::v1::ADV_ESTIMATOR_OPTIMAL_TOKEN_BASELINE ||
@@ -50,7 +58,8 @@ RankWorkload WorkloadOf(const config::v1::RunConfig& config, const BatchPlan& ba
   return work;
 }
 
-RankWorkload SupervisedWorkload(int64_t sequences, int64_t length, int64_t max_tokens) {
+RankWorkload SupervisedWorkload(int64_t sequences, int64_t length, int64_t max_tokens,
+                                int64_t rows_per_sequence) {
   RankWorkload work;
   work.sequences = std::clamp<int64_t>(max_tokens / length, 1, sequences);
   work.micro_batches = CeilDivide(sequences, work.sequences);
@@ -59,6 +68,11 @@ RankWorkload SupervisedWorkload(int64_t sequences, int64_t length, int64_t max_t
   work.tokens = work.rows = work.sequences * length;
   work.longest_sequence = length;
   work.step_tokens = work.step_rows = sequences * length;
+  if (rows_per_sequence > 0) {
+    work.image_prompts = work.sequences;
+    work.step_image_prompts = sequences;
+    work.rows_per_prompt = rows_per_sequence;
+  }
   return work;
 }
 

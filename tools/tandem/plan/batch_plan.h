@@ -27,12 +27,14 @@ struct BatchPlan {
 // Plans for samples that are all as long as data.max_prompt_length and rollout.max_tokens allow.
 BatchPlan PlanBatch(const config::v1::RunConfig& config, const comm::MeshShape& mesh);
 
-// Returns the fullest micro-batch of that batch.
+// Returns the fullest micro-batch of that batch. With images, which only count where the model has a
+// vision tower, prompts are placeholders from end to end.
 RankWorkload WorkloadOf(const config::v1::RunConfig& config, const BatchPlan& batch);
 
 // Returns the workload of `tandem bench train`: `sequences` of `length` tokens on each data rank,
-// all tokens trained on.
-RankWorkload SupervisedWorkload(int64_t sequences, int64_t length, int64_t max_tokens);
+// all tokens trained on. rows_per_sequence: placeholders of images in each.
+RankWorkload SupervisedWorkload(int64_t sequences, int64_t length, int64_t max_tokens,
+                                int64_t rows_per_sequence = 0);
 
 }  // namespace tandem::plan
 
