@@ -58,8 +58,7 @@ RankWorkload WorkloadOf(const config::v1::RunConfig& config, const BatchPlan& ba
   return work;
 }
 
-RankWorkload SupervisedWorkload(int64_t sequences, int64_t length, int64_t max_tokens,
-                                int64_t rows_per_sequence) {
+RankWorkload SupervisedWorkload(int64_t sequences, int64_t length, int64_t max_tokens) {
   RankWorkload work;
   work.sequences = std::clamp<int64_t>(max_tokens / length, 1, sequences);
   work.micro_batches = CeilDivide(sequences, work.sequences);
@@ -68,11 +67,6 @@ RankWorkload SupervisedWorkload(int64_t sequences, int64_t length, int64_t max_t
   work.tokens = work.rows = work.sequences * length;
   work.longest_sequence = length;
   work.step_tokens = work.step_rows = sequences * length;
-  if (rows_per_sequence > 0) {
-    work.image_prompts = work.sequences;
-    work.step_image_prompts = sequences;
-    work.rows_per_prompt = rows_per_sequence;
-  }
   return work;
 }
 

@@ -32,9 +32,8 @@ BatchPlan PlanBatch(const config::v1::RunConfig& config, const comm::MeshShape& 
 RankWorkload WorkloadOf(const config::v1::RunConfig& config, const BatchPlan& batch);
 
 // Returns the workload of `tandem bench train`: `sequences` of `length` tokens on each data rank,
-// all tokens trained on. rows_per_sequence: placeholders of images in each.
-RankWorkload SupervisedWorkload(int64_t sequences, int64_t length, int64_t max_tokens,
-                                int64_t rows_per_sequence = 0);
+// all tokens trained on.
+RankWorkload SupervisedWorkload(int64_t sequences, int64_t length, int64_t max_tokens);
 
 }  // namespace tandem::plan
 
