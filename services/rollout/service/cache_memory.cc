@@ -38,8 +38,7 @@ absl::Status DivideMemory(int64_t megabytes, const model::Transformer& model,
   if (stages) options.staged_on = options.device;
   options.kv_cache_bytes = stated;
   if (stated > 0) return absl::OkStatus();
-  const int64_t images = model.spec().vision.has_value() ? options.image_encoder.max_row_bytes : 0;
-  const int64_t share = model::DefaultCacheBytesOnGpu(free - (stages ? 2 : 1) * weights - images);
+  const int64_t share = model::DefaultCacheBytesOnGpu(free - (stages ? 2 : 1) * weights);
   ASSIGN_OR_RETURN(options.kv_cache_bytes, LeastOfAll(share, options.device, ranks));
   return absl::OkStatus();
 }

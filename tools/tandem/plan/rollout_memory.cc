@@ -88,17 +88,16 @@ int64_t StateBytes(const model::ModelSpec& spec, int64_t sequences, int64_t elem
   return bytes * sequences;
 }
 
-// What encoding a step's images takes, beside their pixels: as many patches as the step may have tokens,
-// or those of the largest image of a prompt.
+// What encoding a step's images takes on a CPU, the only device of rollouts with towers: as many patches
+// as the step may have tokens, or those of the largest image of a prompt.
 int64_t TowerBytes(const config::v1::RunConfig& config, const model::ParameterTable& table,
-                   int64_t element_bytes, bool on_gpu) {
+                   int64_t element_bytes) {
   const int64_t patches_per_row = table.spec().vision->patches_per_row();
   const int64_t rows =
       std::max<int64_t>(config.rollout().max_num_batched_tokens() / patches_per_row,
                         config.data().max_prompt_length());
   CountedBatch text;
   text.element_bytes = element_bytes;
-  text.kernels = on_gpu ? setup::Kernels::kPlain : setup::Kernels::kCpu;
   MemoryLedger ledger;
   TowerMemory tower(ledger, table, text, rows * patches_per_row);
   const Size pixels = ledger.Take(MemoryKind::kActivations, tower.pixel_bytes());
@@ -152,8 +151,8 @@ RolloutMemory PredictRolloutMemory(const config::v1::RunConfig& config,
   memory.temporaries = tokens * row * element + sequences * spec.vocab_size * 4;
   if (spec.vision.has_value()) {
     // Images are encoded after the step's tokens are computed.
-    memory.temporaries = std::max(memory.temporaries, TowerBytes(config, table, element, on_gpu));
-    memory.images = model::kImageRowBytes + (on_gpu ? 0 : model::PixelCache::kDefaultBytes);
+    memory.temporaries = std::max(memory.temporaries, TowerBytes(config, table, element));
+    memory.images = model::kImageRowBytes + model::PixelCache::kDefaultBytes;
   }
   memory.states = StateBytes(spec, rollout.max_num_seqs(), element) / tp;
   memory.kv_cache = CacheBytes(rollout, hardware, memory);
