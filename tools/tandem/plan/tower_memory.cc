@@ -7,7 +7,7 @@
 namespace tandem::plan {
 namespace {
 
-constexpr int64_t kFloat = 4;  // bytes
+constexpr int64_t kFloat32Bytes = 4;  // of an element
 
 CountedBatch BatchOf(const CountedBatch& text, int64_t tokens, int64_t hidden) {
   CountedBatch batch;
@@ -65,12 +65,13 @@ Size TowerMemory::Forward(bool has_graph) {
   const auto take = [this](int64_t bytes) { return ledger_.Take(MemoryKind::kActivations, bytes); };
   // In the tower's type, which in float32 the pixels are of already.
   const int64_t typed_bytes =
-      batch_.element_bytes == kFloat ? 0 : batch_.Bytes(vision_.patch_elements());
+      batch_.element_bytes == kFloat32Bytes ? 0 : batch_.Bytes(vision_.patch_elements());
   CountedTensor x = OpsOf(batch_, vision_.layers.front().attention, tape)
                         .Replicated(CountedTensor(take(typed_bytes), typed_bytes).Constant(),
                                     at.patch_weight, -1);
   // Cosines and sines of half a head's width each, made of those of rows and of columns.
-  const int64_t angle_bytes = batch_.tokens * vision_.layers.front().attention.head_dim * kFloat;
+  const int64_t angle_bytes =
+      batch_.tokens * vision_.layers.front().attention.head_dim * kFloat32Bytes;
   Size angles;
   {
     const Size parts = take(angle_bytes);
