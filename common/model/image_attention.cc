@@ -7,6 +7,8 @@
 
 #include <algorithm>
 
+#include "common/model/cpu_attention.h"
+#include "common/model/cpu_dispatch.h"
 #include "common/model/linear.h"
 
 namespace tandem::model {
@@ -31,13 +33,18 @@ at::Tensor AttendHead(const at::Tensor& q, const at::Tensor& k, const at::Tensor
 
 at::Tensor ImageAttention::Forward(int64_t layer, const at::Tensor& q, const at::Tensor& k,
                                    const at::Tensor& v, const AttentionParams& params) {
-  TORCH_CHECK(q.size(1) == k.size(1) && ends_.back() == q.size(0), "images' attention: expected ",
-              q.size(1), " heads of ", ends_.back(), " tokens, found ", k.size(1), " of ",
-              q.size(0));
+  const int64_t num_segments = cu_seqlens_.numel() - 1;
+  const int64_t* const ends = cu_seqlens_.const_data_ptr<int64_t>();
+  TORCH_CHECK(q.size(1) == k.size(1) && ends[num_segments] == q.size(0),
+              "images' attention: expected ", q.size(1), " heads of ", ends[num_segments],
+              " tokens, found ", k.size(1), " of ", q.size(0));
+  if (KernelsTake({q, k, v})) {
+    return CpuAttention(q, k, v, {.cu_seqlens = cu_seqlens_, .causal = false}, params);
+  }
   std::vector<at::Tensor> segments;
-  for (size_t s = 0; s + 1 < ends_.size(); ++s) {
-    const int64_t begin = ends_[s];
-    const int64_t size = ends_[s + 1] - begin;
+  for (int64_t s = 0; s < num_segments; ++s) {
+    const int64_t begin = ends[s];
+    const int64_t size = ends[s + 1] - begin;
     if (size == 0) continue;
     std::vector<at::Tensor> heads;
     for (int64_t head = 0; head < q.size(1); ++head) {

@@ -7,24 +7,26 @@
 #define TANDEM_COMMON_MODEL_IMAGE_ATTENTION_H_
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/tensor.h>
 
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 #include "common/model/attention.h"
 
 namespace tandem::model {
 
-// On the CPU a token's result depends on its segment alone, bit for bit: its products are those of
-// linear.h, and its softmax is a row's.
+// On the CPU a token's result depends on its segment alone, bit for bit: segments are the sequences
+// of kernels/attention.h. Elsewhere products and a softmax compute a head of a segment at a time.
 class ImageAttention : public Attention {
  public:
   // ends: 0, the end of the first segment, ..., the number of tokens; never decreasing.
-  explicit ImageAttention(std::vector<int64_t> ends) : ends_(std::move(ends)) {}
+  explicit ImageAttention(const std::vector<int64_t>& ends)
+      : cu_seqlens_(at::tensor(ends, at::kLong)) {}
 
-  // Differentiable. As many key-value heads as query heads; of `params` only the scale. The scores of
-  // at most kMaxScores elements exist at once when no graph is recorded.
+  // Differentiable. As many key-value heads as query heads; of `params` only the scale. On the CPU
+  // score memory is that of one block of queries; elsewhere the scores of at most kMaxScores elements
+  // exist at once when no graph is recorded.
   at::Tensor Forward(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                      const AttentionParams& params) override;
 
@@ -32,7 +34,7 @@ class ImageAttention : public Attention {
   static constexpr int64_t kMaxScores = int64_t{1} << 24;
 
  private:
-  std::vector<int64_t> ends_;
+  const at::Tensor cu_seqlens_;  // int64 [segments + 1], on the CPU
 };
 
 }  // namespace tandem::model

@@ -28,6 +28,8 @@ int ParameterTable::Add(Parameter parameter) {
   }
   if (declares_vision_) {
     parameter.group = "vision";
+    // Every tensor-parallel rank has the whole tower.
+    parameter.tensor_parallel = kReplicate;
     parameter.trainable = parameter.trainable && limits_.trains_vision;
   }
   const bool is_frozen = IsFrozen(parameter, limits_.frozen_parameters);

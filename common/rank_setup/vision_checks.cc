@@ -12,14 +12,6 @@ namespace {
 
 constexpr absl::string_view kRate = "actor.vision_lr";
 
-// The size of a mesh dimension that the configuration names; 1 without.
-int64_t SizeOf(const config::v1::TrainerConfig& trainer, absl::string_view dimension) {
-  for (int i = 0; i < trainer.mesh_dim_names_size() && i < trainer.mesh_shape_size(); ++i) {
-    if (trainer.mesh_dim_names(i) == dimension) return trainer.mesh_shape(i);
-  }
-  return 1;
-}
-
 absl::Status CheckRate(const config::v1::RunConfig& config, const model::ModelSpec& spec) {
   const config::v1::ActorConfig& actor = config.actor();
   if (actor.vision_lr() == 0) return absl::OkStatus();
@@ -56,24 +48,10 @@ absl::Status CheckVision(const config::v1::RunConfig& config, const model::Model
     return absl::InvalidArgumentError(
         absl::StrCat(kRate, ": the model has no vision tower; set it to 0"));
   }
-  const config::v1::TrainerConfig& trainer = config.trainer();
   const auto refuse = [](absl::string_view key, absl::string_view instead) {
     return absl::UnimplementedError(absl::StrCat(
         key, ": does not go together with a model that has a vision tower; ", instead));
   };
-  if (SizeOf(trainer, "tp") > 1) {
-    return refuse("trainer.mesh_shape (tp)", "use dp_shard in place of tp");
-  }
-  if (trainer.ulysses_sequence_parallel_size() > 1) {
-    return refuse("trainer.ulysses_sequence_parallel_size", "set it to 1");
-  }
-  if (trainer.mesh() == "auto") {
-    return refuse("trainer.mesh", "leave it empty: auto does not count what images take");
-  }
-  if (trainer.offload() == config::v1::OFFLOAD_CPU ||
-      trainer.offload() == config::v1::OFFLOAD_DISK) {
-    return refuse("trainer.offload", "set it to none");
-  }
   if (config.model().attn_implementation() == config::v1::ATTENTION_IMPLEMENTATION_EAGER) {
     return refuse("model.attn_implementation", "set it to auto");
   }

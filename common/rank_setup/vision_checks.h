@@ -9,8 +9,8 @@
 namespace tandem::setup {
 
 // OK for a policy without a tower, but if actor.vision_lr is set: INVALID_ARGUMENT. With a tower
-// UNIMPLEMENTED names the key that does not go together with it: tensor and sequence parallelism,
-// offload, mesh auto, plain attention, a critic; and for a tower that is trained, muon.
+// UNIMPLEMENTED names the key that does not go together with it: plain attention, a critic; and for a
+// tower that is trained, muon.
 // INVALID_ARGUMENT: actor.vision_lr without actor.optim.lr, whose schedule it follows, or with a tower
 // that trainer.frozen_parameters freezes.
 absl::Status CheckVision(const config::v1::RunConfig& config, const model::ModelSpec& spec);

@@ -6,6 +6,7 @@
 #include "nlohmann/json.hpp"
 #include "tests/support/program.h"
 #include "tests/support/tiny_model.h"
+#include "tests/support/vision_golden.h"
 
 namespace tandem {
 namespace {
@@ -23,6 +24,7 @@ struct Case {
   const char* dtype;
   std::vector<std::string> settings;
   nlohmann::json changes = nlohmann::json::object();  // of config.json
+  int images = 0;                                     // in each sequence
 };
 
 class MemoryPrediction : public ::testing::TestWithParam<Case> {};
@@ -58,9 +60,43 @@ nlohmann::json LinearAttention() {
           {"shared_expert_intermediate_size", 64}};
 }
 
+// A model with a tower, of the shape of the golden one `name`.
+std::string WriteVisionModel(const TempFolder& folder, const std::string& name) {
+  const std::string golden = testing::VisionGolden(name);
+  nlohmann::json config = nlohmann::json::parse(testing::ReadWhole(golden + "/config.json"));
+  nlohmann::json& text = config["text_config"];
+  text["hidden_size"] = 128;
+  text["intermediate_size"] = 384;
+  text["num_hidden_layers"] = 4;
+  text["num_attention_heads"] = 8;
+  text["num_key_value_heads"] = 4;
+  text["vocab_size"] = 2048;
+  text["max_position_embeddings"] = 4096;
+  text["rope_parameters"]["mrope_section"] = {2, 3, 3};
+  nlohmann::json& tower = config["vision_config"];
+  const bool has_windows = tower.contains("window_size");
+  tower["depth"] = 4;
+  tower["num_heads"] = 4;
+  tower["hidden_size"] = has_windows ? 96 : 128;
+  if (has_windows) {
+    tower["intermediate_size"] = 272;
+    tower["out_hidden_size"] = 128;
+  } else {
+    tower["embed_dim"] = 96;
+    tower["mlp_ratio"] = 4;
+  }
+  folder.Write("model/config.json", config.dump());
+  nlohmann::json processor =
+      nlohmann::json::parse(testing::ReadWhole(golden + "/preprocessor_config.json"));
+  processor["size"]["longest_edge"] = 1 << 20;
+  folder.Write("model/preprocessor_config.json", processor.dump());
+  return folder / "model";
+}
+
 // The test's model is too small for bytes to be told from bookkeeping; this one is not.
 std::string WriteModel(const TempFolder& folder, const Case& c) {
   const std::string architecture = c.architecture;
+  if (c.images > 0) return WriteVisionModel(folder, architecture);
   const std::string path = testing::WriteTinyModel(folder, architecture);
   nlohmann::json config = nlohmann::json::parse(testing::ReadWhole(path + "/config.json"));
   config["hidden_size"] = 128;
@@ -107,6 +143,9 @@ TEST_P(MemoryPrediction, IsWithinAHundredthOfWhatTheTrainerCounts) {
                                    c.dtype,
                                    "--set",
                                    "model.random_init=true"};
+  if (c.images > 0) {
+    args.insert(args.end(), {"--images", std::to_string(c.images), "--image-size", "96"});
+  }
   for (const std::string& setting : c.settings) args.insert(args.end(), {"--set", setting});
 
   const ProgramResult result = RunProgram("tandem", args);
@@ -272,6 +311,44 @@ INSTANTIATE_TEST_SUITE_P(
              "bfloat16",
              {"trainer.activation_checkpointing=selective"},
              LinearAttention()},
+        // 144 placeholders, of 576 patches, for a picture.
+        Case{"PicturesForAFrozenTower", "qwen2-vl", 1, 4, 256, "float32", {}, {}, 1},
+        Case{"PicturesForAFrozenTowerInBfloat16OnTwoRanks",
+             "qwen2-5-vl",
+             2,
+             2,
+             512,
+             "bfloat16",
+             {},
+             {},
+             2},
+        Case{"PicturesForATowerThatLearns",
+             "qwen2-vl",
+             1,
+             4,
+             256,
+             "float32",
+             {"actor.vision_lr=1e-4"},
+             {},
+             1},
+        Case{"PicturesForATowerThatLearnsInBfloat16OnTwoRanks",
+             "qwen2-5-vl",
+             2,
+             2,
+             512,
+             "bfloat16",
+             {"actor.vision_lr=1e-4"},
+             {},
+             2},
+        Case{"PicturesForACheckpointedTower",
+             "qwen2-5-vl",
+             1,
+             2,
+             512,
+             "float32",
+             {"actor.vision_lr=1e-4", "trainer.activation_checkpointing=full"},
+             {},
+             2},
         Case{"LargeUnits",
              "LlamaForCausalLM",
              2,

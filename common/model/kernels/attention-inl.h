@@ -61,6 +61,16 @@ inline int64_t RowOf(const Extent& e, int64_t t) {
   return t < e.prefix ? e.prefix_first + t : e.first + t;
 }
 
+// Returns the end of the keys that the queries before `end` see.
+inline int64_t KeysOf(const AttentionShape& shape, const Extent& e, int64_t end) {
+  return shape.causal ? end : e.length;
+}
+
+// The keys of a block of `num_keys` (from `key` on) that token `t` sees.
+inline Visible VisibleTo(const AttentionShape& shape, int64_t t, int64_t key, int64_t num_keys) {
+  return shape.causal ? VisibleOf(t, key, num_keys, shape.window) : Visible{0, num_keys};
+}
+
 // Copies rows of a sequence's k or v, of `dim` elements: to[t * width + j], with zeros beyond dim.
 // `from` is row 0 of the batch.
 template <typename T>

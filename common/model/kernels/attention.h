@@ -1,10 +1,11 @@
-// Causal attention over packed sequences on the CPU, forward and backward.
+// Attention over packed sequences on the CPU, forward and backward: causal, or of every token to all
+// tokens of its sequence.
 //
 // A task is a sequence and one of its key-value heads. A backward task also covers the sequences
 // that begin with its tokens, and sums their gradients in their order. Queries are processed in
-// small blocks, with all query heads of the group, against larger blocks of keys up to the
-// diagonal, with a running softmax. Nothing above the diagonal is computed, and score memory is
-// that of one block. Keys and values are converted and transposed once per task. The backward pass
+// small blocks, with all query heads of the group, against larger blocks of keys, in causal
+// attention up to the diagonal, with a running softmax. Nothing above the diagonal is computed then,
+// and score memory is that of one block. Keys and values are converted and transposed once per task. The backward pass
 // recomputes the probabilities from the log-sum-exp. Arithmetic is float32.
 #ifndef TANDEM_COMMON_MODEL_KERNELS_ATTENTION_H_
 #define TANDEM_COMMON_MODEL_KERNELS_ATTENTION_H_
@@ -28,6 +29,8 @@ struct AttentionShape {
   Alibi alibi;                   // added after that
   const float* sinks = nullptr;  // [num_heads]: scores without a key and a value; or null
   int64_t window = 0;            // tokens that each token sees, itself included; 0: all
+  // false: a token also sees those behind it. Then without a window, ALiBi and prefixes.
+  bool causal = true;
   int64_t num_sequences = 0;
   const int64_t* cu_seqlens = nullptr;  // [num_sequences + 1]
   // [num_sequences, 2], or null: a sequence shares a prefix with another, computed once: the

@@ -155,14 +155,15 @@ void BackwardSequence(const AttentionShape& shape, int64_t sequence, int64_t kv_
     }
     std::fill(grad_queries, grad_queries + rows * e.width, 0.0f);
     const int64_t oldest = shape.window > 0 ? std::max<int64_t>(0, token + 1 - shape.window) : 0;
-    for (int64_t key = oldest / kKeyBlock * kKeyBlock; key < token + tokens; key += kKeyBlock) {
-      const int64_t num_keys = std::min(kKeyBlock, token + tokens - key);
+    const int64_t end = KeysOf(shape, e, token + tokens);
+    for (int64_t key = oldest / kKeyBlock * kKeyBlock; key < end; key += kKeyBlock) {
+      const int64_t num_keys = std::min(kKeyBlock, end - key);
       const int64_t cols = RoundUp(num_keys, kWidth);
       MultiplyPanels(queries, rows, e.dim, key_panels + key * e.dim, cols, scores, kKeyBlock);
       MultiplyPanels(grad_outs, rows, e.v_dim, value_panels + key * e.v_dim, cols, grad_scores,
                      kKeyBlock);
       for (int64_t i = 0; i < rows; ++i) {
-        const Visible visible = VisibleOf(token + i / e.group, key, num_keys, shape.window);
+        const Visible visible = VisibleTo(shape, token + i / e.group, key, num_keys);
         const ScoreRule rule{shape.softcap, slopes[i % e.group]};
         const auto backward = rule.IsPlain() ? SoftmaxRowBackward<true> : SoftmaxRowBackward<false>;
         backward(scores + i * kKeyBlock, grad_scores + i * kKeyBlock, cols, visible, log_sums[i],

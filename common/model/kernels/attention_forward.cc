@@ -47,7 +47,7 @@ void ForwardTask(const AttentionShape& shape, const AttentionTask& task, T* out,
 
   const T* const q = static_cast<const T*>(shape.q);
   Extent seen = e;  // the keys that the task's last query sees
-  seen.length = task.end;
+  seen.length = KeysOf(shape, e, task.end);
   UnpackTransposed(static_cast<const T*>(shape.k) + task.kv_head * e.dim, shape.k_stride, seen,
                    e.dim, keys);
   UnpackRows(static_cast<const T*>(shape.v) + task.kv_head * e.v_dim, shape.v_stride, seen, e.v_dim,
@@ -63,14 +63,15 @@ void ForwardTask(const AttentionShape& shape, const AttentionTask& task, T* out,
     for (int64_t i = 0; i < rows; ++i) running[i] = InitialOf(sinks, i % e.group);
     std::fill(sums, sums + rows * e.v_width, 0.0f);
     const int64_t oldest = shape.window > 0 ? std::max<int64_t>(0, token + 1 - shape.window) : 0;
+    const int64_t end = KeysOf(shape, e, token + tokens);
     // Blocks count from the sequence's start, also with a window: where they are cut decides the
     // bits.
-    for (int64_t key = oldest / kKeyBlock * kKeyBlock; key < token + tokens; key += kKeyBlock) {
-      const int64_t num_keys = std::min(kKeyBlock, token + tokens - key);
+    for (int64_t key = oldest / kKeyBlock * kKeyBlock; key < end; key += kKeyBlock) {
+      const int64_t num_keys = std::min(kKeyBlock, end - key);
       const int64_t cols = RoundUp(num_keys, kWidth);
       MultiplyPanels(queries, rows, e.dim, keys + key * e.dim, cols, scores, kKeyBlock);
       for (int64_t i = 0; i < rows; ++i) {
-        const Visible visible = VisibleOf(token + i / e.group, key, num_keys, shape.window);
+        const Visible visible = VisibleTo(shape, token + i / e.group, key, num_keys);
         const ScoreRule rule{shape.softcap, slopes[i % e.group]};
         if (!rule.IsPlain()) {
           AdjustScores(scores + i * kKeyBlock, 0, cols, rule, key - (token + i / e.group));

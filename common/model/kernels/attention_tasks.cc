@@ -12,9 +12,11 @@ namespace {
 // Below this many multiplications a second thread costs more than it saves.
 constexpr int64_t kParallelWork = int64_t{1} << 18;
 
-// Number of pairs of a query and a key.
-int64_t Pairs(const AttentionTask& task) {
-  return (task.end - task.begin) * (task.begin + task.end + 1) / 2;
+// Number of pairs of a query and a key that it sees, without a window.
+int64_t Pairs(const AttentionShape& shape, const AttentionTask& task) {
+  const int64_t queries = task.end - task.begin;
+  if (shape.causal) return queries * (task.begin + task.end + 1) / 2;
+  return queries * (shape.cu_seqlens[task.sequence + 1] - shape.cu_seqlens[task.sequence]);
 }
 
 }  // namespace
@@ -34,7 +36,7 @@ void RunAttentionTasks(const AttentionShape& shape, int64_t max_queries, int num
     for (int64_t begin = prefix; begin < length; begin += step) {
       for (int64_t head = 0; head < shape.num_kv_heads; ++head) {
         const AttentionTask task{s, head, begin, std::min(length, begin + step)};
-        pairs += Pairs(task);
+        pairs += Pairs(shape, task);
         // Unsplit, the owner of the prefix covers this sequence in its own task.
         if (max_queries > 0 || prefix == 0) tasks.push_back(task);
       }
@@ -44,9 +46,10 @@ void RunAttentionTasks(const AttentionShape& shape, int64_t max_queries, int num
   const bool small = pairs * group * shape.head_dim < kParallelWork;
   if (num_threads > 1 && !small) {
     // A long task that is taken last would leave the other threads idle.
-    std::stable_sort(
-        tasks.begin(), tasks.end(),
-        [](const AttentionTask& a, const AttentionTask& b) { return Pairs(a) > Pairs(b); });
+    std::stable_sort(tasks.begin(), tasks.end(),
+                     [&shape](const AttentionTask& a, const AttentionTask& b) {
+                       return Pairs(shape, a) > Pairs(shape, b);
+                     });
   }
   const int64_t floats = scratch_floats(longest);
   std::atomic<size_t> next{0};

@@ -25,13 +25,13 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "common/model/images/pixel_cache.h"
 #include "common/model/transformer.h"
 #include "common/tokenizer/tokenizer.h"
 #include "services/rollout/engine/generation.h"
 #include "services/rollout/engine/limits.h"
 #include "services/rollout/engine/sample_state.h"
 #include "services/rollout/images/image_encoder.h"
-#include "services/rollout/images/pixel_cache.h"
 #include "services/rollout/images/request_images.h"
 #include "services/rollout/kv_cache/block_manager.h"
 #include "services/rollout/ranks/rank_leader.h"
@@ -102,7 +102,12 @@ struct EngineInfo {
   int64_t num_kv_blocks = 0;
   int64_t num_free_kv_blocks = 0;
   int64_t num_generated_tokens = 0;
-  int64_t num_encoded_images = 0;
+  // Nullopt if the model takes no images.
+  struct Images {
+    ImageEncoderStats encoder;
+    model::PixelCacheStats pixels;
+  };
+  std::optional<Images> images;
   SchedulerStats scheduler;
 };
 
@@ -250,7 +255,7 @@ class Engine {
   RequestLimits limits_;
   const int64_t routed_values_per_token_;  // model::RoutedLayout; 0 without
   ArenaPair weights_;
-  std::optional<PixelCache> pixels_;            // if the model takes images
+  std::optional<model::PixelCache> pixels_;     // if the model takes images
   const std::vector<int32_t> placeholder_ids_;  // which are never sampled; empty without a tower
   const std::vector<int> tower_;                // its parameters
 

@@ -123,7 +123,7 @@ absl::Status Engine::FlipWeights(int64_t version, int64_t incarnation, CommitRes
   num_repairs_ = version == version_ ? num_repairs_ + 1 : 0;
   // Rows of images stay if the same tower would make them: a frozen one. A comparison reads the tower
   // twice; encoding the images of the requests in flight again costs many times that.
-  const bool has_rows = encoder_.has_value() && encoder_->row_bytes() > 0;
+  const bool has_rows = encoder_.has_value() && encoder_->stats().row_bytes > 0;
   if (has_rows && !weights_.StagedEqualsLive(tower_)) encoder_->Clear();
   weights_.Flip(version);
   live_ = weights_.live_parameters();

@@ -393,7 +393,7 @@ void Engine::UpdateInfo() {
   info.num_kv_blocks = blocks_.num_blocks();
   info.num_free_kv_blocks = blocks_.num_free();
   info.num_generated_tokens = num_generated_tokens_;
-  if (encoder_.has_value()) info.num_encoded_images = encoder_->num_encoded();
+  if (encoder_.has_value()) info.images = {encoder_->stats(), pixels_->stats()};
   info.scheduler = scheduler_.stats();
   absl::MutexLock lock(&mu_);
   info_ = info;

@@ -5,32 +5,43 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <exception>
+#include <utility>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "common/model/images/prompt_images.h"
 #include "common/model/vision_tower.h"
 #include "common/status/exceptions.h"
-#include "common/status/status_macros.h"
 #include "common/telemetry/trace.h"
 
 namespace tandem::rollout {
 
+int64_t ImageEncoder::PatchesOf(const RequestImage& image) const {
+  return image.num_rows * model_.spec().vision->patches_per_row();
+}
+
 void ImageEncoder::BeginStep() {
   rows_.BeginStep();
   wanted_.clear();
+  wanted_patches_ = 0;
 }
 
 int64_t ImageEncoder::NumReady(const Sequence& sequence, const RequestImages& images) {
+  int64_t num_ready = sequence.num_tokens();
   for (const RequestImage& image : images.images) {
     if (image.end() <= sequence.num_computed || rows_.Contains(image.digest)) continue;
+    num_ready = std::min(num_ready, image.first_token);
+    // More than the step's share would not be encoded, and the list stays short.
+    if (wanted_patches_ >= options_.max_patches_per_step) break;
     const bool is_wanted = std::any_of(wanted_.begin(), wanted_.end(), [&](const Wanted& wanted) {
       return wanted.image->digest == image.digest;
     });
-    if (!is_wanted) wanted_.push_back({&sequence, &image});
-    return image.first_token;
+    if (is_wanted) continue;
+    wanted_.push_back({&sequence, &image});
+    wanted_patches_ += PatchesOf(image);
   }
-  return sequence.num_tokens();
+  return num_ready;
 }
 
 at::Tensor ImageEncoder::RowsOf(const RequestImages& images, int64_t first, int64_t end) {
@@ -40,7 +51,8 @@ at::Tensor ImageEncoder::RowsOf(const RequestImages& images, int64_t first, int6
     const int64_t from = std::max(first, image.first_token);
     const int64_t to = std::min(end, image.end());
     if (from >= to) continue;
-    const at::Tensor* const rows = rows_.Use(image.digest);
+    const at::Tensor* const rows =
+        rows_.Use(image.digest, /*is_new_run=*/from == image.first_token);
     TORCH_CHECK(rows != nullptr, "an image was planned before it was encoded");
     parts.push_back(rows->narrow(0, from - image.first_token, to - from));
   }
@@ -48,46 +60,91 @@ at::Tensor ImageEncoder::RowsOf(const RequestImages& images, int64_t first, int6
   return parts.size() == 1 ? parts.front() : at::cat(parts);
 }
 
-bool ImageEncoder::EncodeWanted(const model::ParameterProvider& params,
-                                absl::FunctionRef<void(const Sequence&, absl::Status)> fail) {
-  const model::ModelSpec& spec = model_.spec();
+std::vector<ImageEncoder::Wanted> ImageEncoder::TakeShare(int64_t element_bytes) {
+  const int64_t row_bytes = model_.spec().image_row_size() * element_bytes;
   int64_t num_patches = 0;
-  bool any = false;
+  int64_t num_bytes = 0;
+  size_t count = 0;
   for (const Wanted& wanted : wanted_) {
-    const RequestImage& image = *wanted.image;
-    const int64_t patches = image.num_rows * spec.vision->patches_per_row();
-    if (any && num_patches + patches > options_.max_patches_per_step) break;
-    const int64_t bytes =
-        image.num_rows * spec.image_row_size() *
-        static_cast<int64_t>(params.Get(model_.table().embedding()).element_size());
-    if (!rows_.HasRoomFor(bytes)) break;
-    any = true;
-    absl::StatusOr<at::Tensor> rows = Encode(params, image);
-    if (rows.ok()) {
-      rows_.Put(image.digest, *std::move(rows));
-      num_patches += patches;
-      ++num_encoded_;
-    } else {
-      fail(*wanted.sequence, rows.status());
-    }
+    const int64_t patches = PatchesOf(*wanted.image);
+    const int64_t bytes = wanted.image->num_rows * row_bytes;
+    if (count > 0 && num_patches + patches > options_.max_patches_per_step) break;
+    if (!rows_.HasRoomFor(bytes, num_bytes)) break;
+    num_patches += patches;
+    num_bytes += bytes;
+    ++count;
   }
-  wanted_.clear();
-  return any;
+  stats_.num_waiting = static_cast<int64_t>(wanted_.size() - count);
+  wanted_.resize(count);
+  return std::exchange(wanted_, {});
 }
 
-absl::StatusOr<at::Tensor> ImageEncoder::Encode(const model::ParameterProvider& params,
-                                                const RequestImage& image) const {
-  const telemetry::ScopedSpan span("encode image", {{"rows", image.num_rows}});
-  ASSIGN_OR_RETURN(const auto prepared,
-                   pixels_.Get(image.digest, *image.file, "image", PixelCache::Turn::kTake));
-  try {
-    const c10::InferenceMode inference;
-    return model::EncodeImages(model_, params, model::PatchesOf({prepared.get()}));
-  } catch (const std::exception& error) {
-    const absl::Status thrown = StatusOf(error);
-    return absl::Status(thrown.code(), absl::StrCat("the vision tower failed on an image of ",
-                                                    image.num_rows, " rows: ", thrown.message()));
+bool ImageEncoder::EncodeWanted(const model::ParameterProvider& params, Fail fail) {
+  const auto element_bytes =
+      static_cast<int64_t>(params.Get(model_.table().embedding()).element_size());
+  const std::vector<Wanted> share = TakeShare(element_bytes);
+  if (share.empty()) return false;
+  const absl::Time start = absl::Now();
+  std::vector<Prepared> images;
+  for (const Wanted& wanted : share) {
+    auto pixels = pixels_.Get(wanted.image->digest, *wanted.image->file, "image",
+                              model::PixelCache::Turn::kTake);
+    if (pixels.ok()) {
+      images.push_back({wanted, *std::move(pixels)});
+    } else {
+      fail(*wanted.sequence, pixels.status());
+    }
   }
+  Encode(params, images, fail);
+  stats_.seconds += absl::ToDoubleSeconds(absl::Now() - start);
+  return true;
+}
+
+void ImageEncoder::Encode(const model::ParameterProvider& params, absl::Span<const Prepared> images,
+                          Fail fail) {
+  if (images.empty()) return;
+  std::vector<const model::PreparedImage*> pixels;
+  int64_t num_rows = 0;
+  for (const Prepared& image : images) {
+    pixels.push_back(image.image.get());
+    num_rows += image.wanted.image->num_rows;
+  }
+  const telemetry::ScopedSpan span("encode images",
+                                   {{"images", images.size()}, {"rows", num_rows}});
+  const c10::InferenceMode inference;
+  const absl::StatusOr<at::Tensor> encoded = Catch([&]() -> absl::StatusOr<at::Tensor> {
+    return model::EncodeImages(model_, params, model::PatchesOf(pixels));
+  });
+  if (!encoded.ok() && images.size() > 1) {
+    for (const Prepared& image : images) Encode(params, {&image, 1}, fail);
+    return;
+  }
+  if (!encoded.ok()) {
+    fail(*images.front().wanted.sequence,
+         absl::Status(encoded.status().code(),
+                      absl::StrCat("the vision tower failed on an image of ", num_rows,
+                                   " rows: ", encoded.status().message())));
+    return;
+  }
+  int64_t first = 0;
+  for (const Prepared& prepared : images) {
+    const RequestImage& image = *prepared.wanted.image;
+    at::Tensor rows = encoded->narrow(0, first, image.num_rows);
+    // A view would keep the rows of all images until the last of them is given up.
+    rows_.Put(image.digest, images.size() == 1 ? rows : rows.clone());
+    first += image.num_rows;
+    ++stats_.num_images;
+    stats_.num_patches += PatchesOf(image);
+  }
+}
+
+ImageEncoderStats ImageEncoder::stats() const {
+  ImageEncoderStats stats = stats_;
+  stats.num_row_queries = rows_.num_queries();
+  stats.num_row_hits = rows_.num_hits();
+  stats.num_rows_evicted = rows_.num_evicted();
+  stats.row_bytes = rows_.num_bytes();
+  return stats;
 }
 
 }  // namespace tandem::rollout

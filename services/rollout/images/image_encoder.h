@@ -1,4 +1,5 @@
-// ImageEncoder: makes the rows of images that the scheduler asks for, a few each step, and keeps them.
+// ImageEncoder: makes the rows of images that the scheduler asks for, within a step's share of patches,
+// and keeps them.
 //
 //   scheduler.SetNumReady([&](const Sequence& sequence) { return encoder.NumReady(sequence, images); });
 //   encoder.BeginStep();
@@ -11,11 +12,14 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/model/gpu_memory.h"
+#include "common/model/images/pixel_cache.h"
 #include "common/model/parameter_provider.h"
 #include "common/model/transformer.h"
 #include "services/rollout/images/image_row_cache.h"
@@ -25,17 +29,29 @@
 namespace tandem::rollout {
 
 struct ImageEncoderOptions {
-  // Rows that are kept. 4,096 rows of a width of 3,584 in bfloat16 take 29 MB.
-  int64_t max_row_bytes = int64_t{256} << 20;
+  int64_t max_row_bytes = model::kImageRowBytes;
   // Patches that a step encodes: decoding waits for no more, or for one image. 0: as many as the step
   // may have tokens.
   int64_t max_patches_per_step = 0;
 };
 
+// Counters since the start, but for num_waiting and row_bytes.
+struct ImageEncoderStats {
+  int64_t num_images = 0;  // encoded
+  int64_t num_patches = 0;
+  double seconds = 0;  // that decoding waited for them
+  // Prompts' images whose rows were read, and those of them that an earlier prompt had read.
+  int64_t num_row_queries = 0;
+  int64_t num_row_hits = 0;
+  int64_t num_rows_evicted = 0;  // images whose rows made room for others'
+  int64_t num_waiting = 0;       // images that the last step asked for and did not encode
+  int64_t row_bytes = 0;         // kept now
+};
+
 // One thread, the engine's. The arguments of the constructor must outlive the encoder.
 class ImageEncoder {
  public:
-  ImageEncoder(const model::Transformer& model, PixelCache& pixels,
+  ImageEncoder(const model::Transformer& model, model::PixelCache& pixels,
                const ImageEncoderOptions& options)
       : model_(model), pixels_(pixels), options_(options), rows_(options.max_row_bytes) {}
 
@@ -43,8 +59,8 @@ class ImageEncoder {
   void BeginStep();
 
   // Returns the number of leading tokens of `sequence`, whose prompt has these images, that may be
-  // computed: those before the first image without rows that it has yet to compute, which is wanted
-  // from now on.
+  // computed: those before the first image without rows that it has yet to compute. This image and
+  // those behind it are wanted from now on, up to the step's share.
   int64_t NumReady(const Sequence& sequence, const RequestImages& images);
 
   // The rows of the placeholders among the tokens [first, end), which NumReady() found ready in this
@@ -52,8 +68,9 @@ class ImageEncoder {
   at::Tensor RowsOf(const RequestImages& images, int64_t first, int64_t end);
 
   // Encodes what was asked for since BeginStep(), in that order, up to the step's share and at least
-  // one image, unless the rows of this step's images leave no room. Calls `fail` for the sequence of
-  // an image that cannot be encoded. Returns whether it encoded or failed any.
+  // one image, unless the rows of this step's images leave no room. Images are encoded together: their
+  // rows depend on themselves alone. Calls `fail` for the sequence of an image that cannot be encoded.
+  // Returns whether it encoded or failed any.
   bool EncodeWanted(const model::ParameterProvider& params,
                     absl::FunctionRef<void(const Sequence&, absl::Status)> fail);
 
@@ -61,9 +78,7 @@ class ImageEncoder {
   // again.
   void Clear() { rows_.Clear(); }
 
-  int64_t row_bytes() const { return rows_.num_bytes(); }
-  // Images encoded since the start.
-  int64_t num_encoded() const { return num_encoded_; }
+  ImageEncoderStats stats() const;
 
  private:
   struct Wanted {
@@ -71,15 +86,26 @@ class ImageEncoder {
     const RequestImage* image;
   };
 
-  absl::StatusOr<at::Tensor> Encode(const model::ParameterProvider& params,
-                                    const RequestImage& image) const;
+  // An image of this step, with its pixels.
+  struct Prepared {
+    Wanted wanted;
+    std::shared_ptr<const model::PreparedImage> image;
+  };
+  using Fail = absl::FunctionRef<void(const Sequence&, absl::Status)>;
+
+  int64_t PatchesOf(const RequestImage& image) const;
+  // The wanted images of this step, taken from the front of `wanted_`.
+  std::vector<Wanted> TakeShare(int64_t element_bytes);
+  // Encodes them in one pass and keeps their rows. Images that fail together are tried one by one.
+  void Encode(const model::ParameterProvider& params, absl::Span<const Prepared> images, Fail fail);
 
   const model::Transformer& model_;
-  PixelCache& pixels_;
+  model::PixelCache& pixels_;
   const ImageEncoderOptions options_;
   ImageRowCache rows_;
   std::vector<Wanted> wanted_;
-  int64_t num_encoded_ = 0;
+  int64_t wanted_patches_ = 0;
+  ImageEncoderStats stats_;  // without those of rows_
 };
 
 }  // namespace tandem::rollout

@@ -7,16 +7,20 @@ int64_t BytesOf(const at::Tensor& rows) { return static_cast<int64_t>(rows.nbyte
 
 }  // namespace
 
-const at::Tensor* ImageRowCache::Use(const std::string& digest) {
+const at::Tensor* ImageRowCache::Use(const std::string& digest, bool is_new_run) {
   const auto found = places_.find(digest);
   if (found == places_.end()) return nullptr;
   found->second->step = step_;
+  if (is_new_run) {
+    ++num_queries_;
+    if (std::exchange(found->second->is_read, true)) ++num_hits_;
+  }
   entries_.splice(entries_.end(), entries_, found->second);
   return &found->second->rows;
 }
 
-bool ImageRowCache::HasRoomFor(int64_t bytes) const {
-  int64_t held = 0;  // by this step
+bool ImageRowCache::HasRoomFor(int64_t bytes, int64_t promised) const {
+  int64_t held = promised;  // by this step
   for (auto entry = entries_.rbegin(); entry != entries_.rend() && entry->step == step_; ++entry) {
     held += BytesOf(entry->rows);
   }
@@ -27,6 +31,7 @@ void ImageRowCache::Put(const std::string& digest, at::Tensor rows) {
   const int64_t bytes = BytesOf(rows);
   while (!entries_.empty() && entries_.front().step != step_ && num_bytes_ + bytes > max_bytes_) {
     num_bytes_ -= BytesOf(entries_.front().rows);
+    ++num_evicted_;
     places_.erase(entries_.front().digest);
     entries_.pop_front();
   }

@@ -31,7 +31,7 @@ std::vector<TokenDigest> RequestImages::TokenDigests() const {
 }
 
 absl::StatusOr<std::shared_ptr<const RequestImages>> ReadRequestImages(
-    const model::VisionSpec& spec, PixelCache& pixels, std::vector<ImageFile> files,
+    const model::VisionSpec& spec, model::PixelCache& pixels, std::vector<ImageFile> files,
     absl::Span<const int32_t> prompt_ids) {
   // Before anything is decoded: a picture of few bytes may have many pixels.
   const auto num_placeholders =

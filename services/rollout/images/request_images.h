@@ -1,6 +1,6 @@
 // RequestImages: the images of a request, read and checked before it is queued.
 //
-//   PixelCache pixels(preparer);
+//   model::PixelCache pixels(preparer);
 //   ASSIGN_OR_RETURN(const auto images,
 //                    ReadRequestImages(*spec.vision, pixels, std::move(files), prompt_ids));
 #ifndef TANDEM_SERVICES_ROLLOUT_IMAGES_REQUEST_IMAGES_H_
@@ -14,10 +14,13 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/model/image_places.h"
-#include "services/rollout/images/pixel_cache.h"
+#include "common/model/images/pixel_cache.h"
 #include "services/rollout/kv_cache/block_manager.h"
 
 namespace tandem::rollout {
+
+// A file as it came, shared by what still needs it.
+using ImageFile = std::shared_ptr<const std::string>;
 
 // An image and its run of placeholders.
 struct RequestImage {
@@ -44,7 +47,7 @@ struct RequestImages {
 // that cannot be read, an image without a run of as many placeholders as it has rows, a placeholder
 // without an image. Ids beyond the vocabulary are the engine's to refuse.
 absl::StatusOr<std::shared_ptr<const RequestImages>> ReadRequestImages(
-    const model::VisionSpec& spec, PixelCache& pixels, std::vector<ImageFile> files,
+    const model::VisionSpec& spec, model::PixelCache& pixels, std::vector<ImageFile> files,
     absl::Span<const int32_t> prompt_ids);
 
 }  // namespace tandem::rollout

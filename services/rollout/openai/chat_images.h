@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "common/images/chat/chat_images.h"
 #include "common/tokenizer/tokenizer.h"
-#include "services/rollout/images/pixel_cache.h"
+#include "services/rollout/images/request_images.h"
 
 namespace tandem::rollout::openai {
 

@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "common/tokenizer/tokenizer.h"
 #include "services/rollout/engine/generation.h"
-#include "services/rollout/images/pixel_cache.h"
+#include "services/rollout/images/request_images.h"
 #include "tandem/rollout/v1/rollout_service.pb.h"
 
 namespace tandem::rollout {

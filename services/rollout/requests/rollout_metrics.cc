@@ -25,6 +25,46 @@ prometheus::Histogram& AddHistogram(prometheus::Registry& registry, const std::s
   return prometheus::BuildHistogram().Name(name).Help(help).Register(registry).Add({}, boundaries);
 }
 
+// Metrics of a model that takes images.
+void AddImages(const EngineInfo::Images& images, std::vector<prometheus::MetricFamily>& out) {
+  const auto gauge = [&](const char* name, const char* help, int64_t value) {
+    out.push_back(GaugeFamily(name, help, static_cast<double>(value)));
+  };
+  const auto counter = [&](const char* name, const char* help, double value) {
+    out.push_back(CounterFamily(name, help, value));
+  };
+  const auto count = [&](const char* name, const char* help, int64_t value) {
+    counter(name, help, static_cast<double>(value));
+  };
+  count("tandem_images_encoded_total", "Images that the vision tower encoded.",
+        images.encoder.num_images);
+  count("tandem_image_patches_encoded_total", "Patches of the encoded images.",
+        images.encoder.num_patches);
+  counter("tandem_image_encode_seconds_total", "Time for which decoding waited for the tower.",
+          images.encoder.seconds);
+  gauge("tandem_num_images_waiting",
+        "Images that the last step asked for and that later ones encode.",
+        images.encoder.num_waiting);
+  gauge("tandem_num_images_decoding", "Images that are decoded, or wait for it.",
+        images.pixels.num_waiting);
+  count("tandem_encoder_cache_queries_total", "Images of prompts whose rows were read.",
+        images.encoder.num_row_queries);
+  count("tandem_encoder_cache_hits_total", "Those of them that an earlier prompt had read.",
+        images.encoder.num_row_hits);
+  count("tandem_encoder_cache_evictions_total", "Images whose rows made room for others'.",
+        images.encoder.num_rows_evicted);
+  gauge("tandem_encoder_cache_bytes", "Rows of encoded images that are kept.",
+        images.encoder.row_bytes);
+  count("tandem_mm_cache_queries_total", "Images whose pixels were asked for.",
+        images.pixels.num_hits + images.pixels.num_decoded);
+  count("tandem_mm_cache_hits_total", "Those of them that were not decoded again.",
+        images.pixels.num_hits);
+  count("tandem_mm_cache_evictions_total", "Images whose pixels made room for others'.",
+        images.pixels.num_evicted);
+  gauge("tandem_mm_cache_bytes", "Pixels of decoded images that are kept.",
+        images.pixels.num_bytes);
+}
+
 const char* NameOf(FinishReason reason) {
   switch (reason) {
     case FinishReason::kStop:
@@ -122,6 +162,7 @@ std::vector<prometheus::MetricFamily> RolloutMetrics::Collect() const {
   counter("tandem_num_preemptions_total",
           "Preempted sequences: they returned their blocks and waited.",
           info.scheduler.num_preemptions);
+  if (info.images.has_value()) AddImages(*info.images, out);
   if (owner_ == nullptr) return out;
   counter("tandem_rollout_take_overs_total",
           "Updates by which another run's trainer took over the rollout.",

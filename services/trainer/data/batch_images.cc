@@ -14,7 +14,7 @@ namespace tandem::trainer {
 int64_t BatchImages::Add(std::string file) {
   const auto [at, is_new] =
       index_of_.try_emplace(images::ImageDigest(file), static_cast<int64_t>(images_.size()));
-  if (is_new) images_.push_back({std::move(file), std::nullopt, nullptr});
+  if (is_new) images_.push_back({std::move(file), at->first, std::nullopt});
   return at->second;
 }
 
@@ -26,18 +26,12 @@ std::optional<int64_t> BatchImages::Find(absl::string_view digest) const {
 
 std::shared_ptr<const model::PreparedImage> BatchImages::Prepare(int64_t image) {
   Image& of = images_.at(static_cast<size_t>(image));
-  if (of.pixels != nullptr) return of.pixels;
-  absl::StatusOr<model::PreparedImage> prepared =
-      preparer_.Prepare(of.file, absl::StrCat("image ", image, " of the batch"));
-  TORCH_CHECK(prepared.ok(), prepared.status().message());
-  auto pixels = std::make_shared<const model::PreparedImage>(*std::move(prepared));
-  of.grid = pixels->grid;
-  const auto bytes = static_cast<int64_t>(pixels->pixel_values.size() * sizeof(float));
-  if (kept_bytes_ + bytes <= kMaxKeptBytes) {
-    kept_bytes_ += bytes;
-    of.pixels = pixels;
-  }
-  return pixels;
+  absl::StatusOr<std::shared_ptr<const model::PreparedImage>> pixels =
+      pixels_.Get(of.digest, of.file, absl::StrCat("image ", image, " of the batch"),
+                  model::PixelCache::Turn::kTake);
+  TORCH_CHECK(pixels.ok(), pixels.status().message());
+  of.grid = (*pixels)->grid;
+  return *std::move(pixels);
 }
 
 const model::ImageGrid& BatchImages::GridOf(int64_t image) {

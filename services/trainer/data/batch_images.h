@@ -1,10 +1,10 @@
 // BatchImages: the images of a batch, each once however many sequences show it. Files are kept as they
-// came; pixels are made when a pass needs them.
+// came; pixels are the rank's cache's, made when a pass needs them.
 //
-//   auto images = std::make_shared<BatchImages>(preparer, *spec.vision);
+//   auto images = std::make_shared<BatchImages>(pixels, *spec.vision);
 //   const int64_t image = images->Add(file);
-//   images->GridOf(image);          // decodes
-//   images->PatchesOf({image});     // decodes again, unless the pixels are kept
+//   images->GridOf(image);          // decodes, unless the cache has the pixels
+//   images->PatchesOf({image});
 #ifndef TANDEM_SERVICES_TRAINER_DATA_BATCH_IMAGES_H_
 #define TANDEM_SERVICES_TRAINER_DATA_BATCH_IMAGES_H_
 
@@ -15,19 +15,23 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/model/image_places.h"
-#include "common/model/images/image_preparer.h"
+#include "common/model/images/pixel_cache.h"
 #include "common/model/vision_tower.h"
 
 namespace tandem::trainer {
 
+// The cache of a rank, from which its passes take the pixels, or why it takes no images.
+using PixelsOrError = absl::StatusOr<std::unique_ptr<model::PixelCache>>;
+
 // Used by one thread at a time. The arguments of the constructor must outlive it.
 class BatchImages {
  public:
-  BatchImages(const model::ImagePreparer& preparer, const model::VisionSpec& spec)
-      : preparer_(preparer), spec_(spec) {}
+  BatchImages(model::PixelCache& pixels, const model::VisionSpec& spec)
+      : pixels_(pixels), spec_(spec) {}
 
   // Returns the image's index: of a file that is there already, the one that it has.
   int64_t Add(std::string file);
@@ -42,23 +46,19 @@ class BatchImages {
   // The images one after another.
   model::ImagePatches PatchesOf(absl::Span<const int64_t> images);
 
-  // Pixels of earlier passes that are kept. An image of 224 x 224 takes 1.2 MB.
-  static constexpr int64_t kMaxKeptBytes = int64_t{256} << 20;
-
  private:
   struct Image {
     std::string file;
-    std::optional<model::ImageGrid> grid;                // once known
-    std::shared_ptr<const model::PreparedImage> pixels;  // null unless kept
+    std::string digest;
+    std::optional<model::ImageGrid> grid;  // once known
   };
 
   std::shared_ptr<const model::PreparedImage> Prepare(int64_t image);
 
-  const model::ImagePreparer& preparer_;
+  model::PixelCache& pixels_;
   const model::VisionSpec& spec_;
   std::vector<Image> images_;
   absl::flat_hash_map<std::string, int64_t> index_of_;  // by digest
-  int64_t kept_bytes_ = 0;
 };
 
 }  // namespace tandem::trainer

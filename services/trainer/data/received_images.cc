@@ -15,15 +15,15 @@ namespace {
 
 constexpr size_t kDigestBytes = 32;
 
-absl::StatusOr<model::ImageGrid> GridOf(const common::v1::Image& image, const std::string& place,
-                                        const absl::StatusOr<model::ImagePreparer>& preparer,
+absl::StatusOr<model::ImageGrid> GridOf(const common::v1::Image& image, const std::string& digest,
+                                        const std::string& place, const PixelsOrError& pixels,
                                         const model::ModelSpec& spec) {
   if (!spec.vision.has_value()) {
     return rpc::InvalidField(place, "expected none, because the model has no vision tower");
   }
-  RETURN_IF_ERROR(preparer.status()) << place;
-  const absl::StatusOr<model::PreparedImage> prepared = preparer->Prepare(image.data(), "the file");
-  if (prepared.ok()) return prepared->grid;
+  RETURN_IF_ERROR(pixels.status()) << place;
+  const auto prepared = (*pixels)->Get(digest, image.data(), "the file");
+  if (prepared.ok()) return (*prepared)->grid;
   return rpc::InvalidField(place, prepared.status().message());
 }
 
@@ -48,9 +48,9 @@ absl::Status ReceivedImages::Add(common::v1::Image image) {
         absl::StrCat(place, ": a step takes at most ", kMaxImages, " images and ", kMaxBytes,
                      " bytes of them; lower data.train_batch_size, or take smaller files"));
   }
-  ASSIGN_OR_RETURN(const model::ImageGrid grid, GridOf(image, place, preparer_, spec_));
-  const auto [at, is_new] =
-      known_.try_emplace(images::ImageDigest(image.data()), Known{images_.size(), grid});
+  const std::string digest = images::ImageDigest(image.data());
+  ASSIGN_OR_RETURN(const model::ImageGrid grid, GridOf(image, digest, place, pixels_, spec_));
+  const auto [at, is_new] = known_.try_emplace(digest, Known{images_.size(), grid});
   if (!is_new) {
     return rpc::InvalidField(place, absl::StrCat("expected each image once; it is the file of "
                                                  "images[",
@@ -108,14 +108,14 @@ absl::Status ReceivedImages::CheckAllShown() const {
 }
 
 absl::Status CheckImages(const v1::ComputeLogProbsRequest::Sequence& sequence,
-                         absl::string_view place,
-                         const absl::StatusOr<model::ImagePreparer>& preparer,
+                         absl::string_view place, const PixelsOrError& pixels,
                          const model::ModelSpec& spec) {
   std::vector<model::ImageGrid> grids;
   for (int i = 0; i < sequence.images_size(); ++i) {
-    ASSIGN_OR_RETURN(
-        grids.emplace_back(),
-        GridOf(sequence.images(i), absl::StrCat(place, ".images[", i, "]"), preparer, spec));
+    const common::v1::Image& image = sequence.images(i);
+    ASSIGN_OR_RETURN(grids.emplace_back(),
+                     GridOf(image, images::ImageDigest(image.data()),
+                            absl::StrCat(place, ".images[", i, "]"), pixels, spec));
   }
   return CheckPlaces(sequence.token_ids(), grids, std::string(place), spec);
 }

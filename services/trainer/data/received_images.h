@@ -1,7 +1,7 @@
 // ReceivedImages: the images of a call while they arrive, and whether its samples show them where they
 // say. What passes is prepared and placed without an error later, on any rank.
 //
-//   ReceivedImages images(preparer, spec);
+//   ReceivedImages images(pixels, spec);
 //   RETURN_IF_ERROR(images.Add(image));
 //   RETURN_IF_ERROR(images.Check(sample, "samples[0]"));
 //   RETURN_IF_ERROR(images.CheckAllShown());
@@ -18,8 +18,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "common/model/images/image_preparer.h"
 #include "common/model/model_spec.h"
+#include "services/trainer/data/batch_images.h"
 #include "tandem/common/v1/media.pb.h"
 #include "tandem/common/v1/sample.pb.h"
 #include "tandem/trainer/v1/trainer_service.pb.h"
@@ -29,13 +29,14 @@ namespace tandem::trainer {
 // Used by one thread at a time.
 class ReceivedImages {
  public:
-  // Both outlive the object. `preparer`: an error is that of the first image; `spec`: without a tower
+  // Both outlive the object. `pixels`: an error is that of the first image; `spec`: without a tower
   // every image is refused.
-  ReceivedImages(const absl::StatusOr<model::ImagePreparer>& preparer, const model::ModelSpec& spec)
-      : preparer_(preparer), spec_(spec) {}
+  ReceivedImages(const PixelsOrError& pixels, const model::ModelSpec& spec)
+      : pixels_(pixels), spec_(spec) {}
 
   // INVALID_ARGUMENT: no picture, damaged, the same file again, or a model without a tower.
-  // RESOURCE_EXHAUSTED beyond kMaxImages or kMaxBytes. Decodes: takes milliseconds to a second.
+  // RESOURCE_EXHAUSTED beyond kMaxImages or kMaxBytes. Decodes, unless the cache has the pixels: takes
+  // milliseconds to a second.
   absl::Status Add(common::v1::Image image);
 
   // INVALID_ARGUMENT names the segment: a digest of another length or of no image that came before,
@@ -58,7 +59,7 @@ class ReceivedImages {
     bool is_shown = false;
   };
 
-  const absl::StatusOr<model::ImagePreparer>& preparer_;
+  const PixelsOrError& pixels_;
   const model::ModelSpec& spec_;
   std::vector<common::v1::Image> images_;
   absl::flat_hash_map<std::string, Known> known_;  // by digest
@@ -68,8 +69,7 @@ class ReceivedImages {
 // INVALID_ARGUMENT names the sequence's image or token: what ReceivedImages refuses, in the images of
 // a ComputeLogProbs request.
 absl::Status CheckImages(const trainer::v1::ComputeLogProbsRequest::Sequence& sequence,
-                         absl::string_view place,
-                         const absl::StatusOr<model::ImagePreparer>& preparer,
+                         absl::string_view place, const PixelsOrError& pixels,
                          const model::ModelSpec& spec);
 
 }  // namespace tandem::trainer

@@ -3,13 +3,42 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
 
+#include "common/model/image_places.h"
 #include "common/model/tensor_collectives.h"
 
 namespace tandem::trainer {
+
+namespace {
+
+// Leaves out the images that the slice does not show, so that no rank encodes them for nothing.
+void AddImages(const PackedBatch& batch, int rank, int size, SequenceSlice& slice) {
+  slice.image_rows = TokensOfSlice(batch.image_rows, /*padding=*/-1, rank, size).clone();
+  int64_t* const rows = slice.image_rows.mutable_data_ptr<int64_t>();
+  int64_t* const rows_end = rows + slice.image_rows.numel();
+  int64_t first = 0;    // of the image, among the rows of the batch's
+  int64_t removed = 0;  // rows before it of images that are left out
+  for (const int64_t image : batch.image_indices) {
+    const int64_t count = model::NumImageRows(batch.images->spec(), batch.images->GridOf(image));
+    const auto is_of_image = [&](int64_t row) { return row >= first && row < first + count; };
+    // Rows that have been moved lie before `first`.
+    if (std::any_of(rows, rows_end, is_of_image)) {
+      for (int64_t* row = rows; row != rows_end; ++row) {
+        if (is_of_image(*row)) *row -= removed;
+      }
+      slice.image_indices.push_back(image);
+    } else {
+      removed += count;
+    }
+    first += count;
+  }
+}
+
+}  // namespace
 
 SequenceSlice SliceOf(const PackedBatch& batch, int rank, int size) {
   SequenceSlice slice;
@@ -29,8 +58,12 @@ SequenceSlice SliceOf(const PackedBatch& batch, int rank, int size) {
         {all.narrow(0, std::min(first, tokens), own), at::zeros({each - own}, at::kLong)});
   };
   slice.token_ids = part(batch.token_ids);
-  // Images, whose tokens have three positions, are not split.
-  slice.positions = batch.positions.dim() == 2 ? batch.positions : part(batch.positions);
+  // With images, by time, height and width.
+  slice.positions = batch.positions.dim() == 2
+                        ? at::stack({part(batch.positions[0]), part(batch.positions[1]),
+                                     part(batch.positions[2])})
+                        : part(batch.positions);
+  if (batch.image_rows.defined()) AddImages(batch, rank, size, slice);
 
   const int64_t* const rows = batch.rows.const_data_ptr<int64_t>();
   slice.first_row = std::lower_bound(rows, rows + slice.num_rows, first) - rows;

@@ -16,7 +16,7 @@ namespace tandem::trainer {
 
 struct SequenceSlice {
   at::Tensor token_ids;  // int64 [tokens of the slice]
-  at::Tensor positions;  // int64 [tokens of the slice]; [3, tokens] with images, of size 1
+  at::Tensor positions;  // int64 [tokens of the slice]; [3, tokens of the slice] with images
   std::vector<int64_t> cu_seqlens;  // of all tokens of the group, padding included
   int64_t num_rows = 0;             // of the batch
   // Rows [first_row, first_row + rows.numel()) of the batch are predicted from this slice.
@@ -25,6 +25,10 @@ struct SequenceSlice {
   at::Tensor targets;                 // int64
   at::Tensor temperatures;            // float32
   at::Tensor soft_ids, soft_weights;  // [rows, K], or undefined; see PackedBatch
+  // Undefined, or as in PackedBatch: of the slice's tokens, and those of the batch's images that they
+  // show.
+  at::Tensor image_rows;
+  std::vector<int64_t> image_indices;
 };
 
 // The slice's part of values of the batch's tokens, [num_tokens, ...]; `padding` where the slice has

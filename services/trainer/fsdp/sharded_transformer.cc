@@ -464,11 +464,6 @@ absl::Status ShardedTransformer::CheckImages(const PackedBatch& batch) const {
     return absl::InvalidArgumentError(
         "packed batch: image_rows needs images, and a model with a vision tower");
   }
-  if (options_.mesh->sequence().size() > 1) {
-    return absl::UnimplementedError(
-        "packed batch: images on ranks that split sequences; set "
-        "trainer.ulysses_sequence_parallel_size to 1");
-  }
   const int64_t num_tokens = batch.num_tokens();
   if (batch.positions.dim() == 2 && batch.positions.size(0) == 3 &&
       batch.positions.size(1) == num_tokens && batch.positions.scalar_type() == at::kLong) {
@@ -517,7 +512,7 @@ void ShardedTransformer::FillPass(const PackedBatch& batch, Pass& pass) const {
   pass.rows = device::Upload(pass.slice.rows, options_.device);
   pass.targets = device::Upload(pass.slice.targets, options_.device);
   pass.temperatures = device::Upload(pass.slice.temperatures, options_.device);
-  if (shared.image_rows.defined()) AddImages(shared, pass);
+  if (pass.slice.image_rows.defined()) AddImages(*shared.images, pass);
   if (pass.slice.soft_ids.defined()) {
     pass.soft_ids = device::Upload(pass.slice.soft_ids, options_.device);
     pass.soft_weights = device::Upload(pass.slice.soft_weights, options_.device);
@@ -554,13 +549,13 @@ void ShardedTransformer::FillPass(const PackedBatch& batch, Pass& pass) const {
   }
 }
 
-void ShardedTransformer::AddImages(const PackedBatch& batch, Pass& pass) const {
-  const at::Tensor tokens = batch.image_rows.ge(0).nonzero().squeeze(1);
+void ShardedTransformer::AddImages(BatchImages& images, Pass& pass) const {
+  const at::Tensor tokens = pass.slice.image_rows.ge(0).nonzero().squeeze(1);
   if (tokens.numel() == 0) return;
-  pass.images = batch.images->PatchesOf(batch.image_indices);
+  pass.images = images.PatchesOf(pass.slice.image_indices);
   pass.images.pixel_values = device::Upload(pass.images.pixel_values, options_.device);
   pass.image_tokens = device::Upload(tokens, options_.device);
-  pass.image_rows = device::Upload(batch.image_rows.index_select(0, tokens), options_.device);
+  pass.image_rows = device::Upload(pass.slice.image_rows.index_select(0, tokens), options_.device);
 }
 
 at::Tensor ShardedTransformer::Embed(const Pass& pass) const {

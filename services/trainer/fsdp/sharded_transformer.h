@@ -145,7 +145,7 @@ class ShardedTransformer : public ShardedModel {
   absl::Status CheckBatch(const PackedBatch& batch) const;
   Pass MakePass(const PackedBatch& batch) const;
   void FillPass(const PackedBatch& batch, Pass& pass) const;
-  void AddImages(const PackedBatch& batch, Pass& pass) const;
+  void AddImages(BatchImages& images, Pass& pass) const;
   // INVALID_ARGUMENT likewise.
   absl::Status CheckImages(const PackedBatch& batch) const;
   at::Tensor SelectRows(const Pass& pass, const at::Tensor& x) const;

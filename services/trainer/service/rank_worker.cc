@@ -136,7 +136,7 @@ RankResult RankWorker::Run(const RankCommand& command) {
 
 std::shared_ptr<BatchImages> RankWorker::MakeImages() {
   // The leader has prepared every image with the same folder.
-  return std::make_shared<BatchImages>(engine_.image_preparer().value(), *engine_.spec().vision);
+  return std::make_shared<BatchImages>(*engine_.pixels().value(), *engine_.spec().vision);
 }
 
 RankResult RankWorker::TrainStep(const std::string& payload) {

@@ -132,7 +132,13 @@ absl::StatusOr<std::unique_ptr<TrainerEngine>> TrainerEngine::Create(
   ASSIGN_OR_RETURN(options.spec, CheckConfig(config));
   std::unique_ptr<TrainerEngine> engine(new TrainerEngine(config, mesh, device));
   if (options.spec.vision.has_value()) {
-    engine->image_preparer_ = model::ImagePreparer::Load(path, *options.spec.vision);
+    absl::StatusOr<model::ImagePreparer> preparer =
+        model::ImagePreparer::Load(path, *options.spec.vision);
+    if (preparer.ok()) {
+      engine->pixels_ = std::make_unique<model::PixelCache>(*std::move(preparer));
+    } else {
+      engine->pixels_ = preparer.status();
+    }
   }
   options.compute_dtype = engine->compute_dtype_;
   options.mesh = &mesh;

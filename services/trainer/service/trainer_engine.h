@@ -17,7 +17,6 @@
 
 #include "absl/status/statusor.h"
 #include "common/comm/device_mesh.h"
-#include "common/model/images/image_preparer.h"
 #include "common/model/model_spec.h"
 #include "services/trainer/algorithm/critic.h"
 #include "services/trainer/algorithm/preference_step.h"
@@ -51,9 +50,9 @@ class TrainerEngine {
   at::ScalarType compute_dtype() const { return compute_dtype_; }
   const comm::DeviceMesh& mesh() const { return mesh_; }
   ShardedModel& policy() { return *policy_; }
-  // Prepares images for the policy; an error without a vision tower, or without the folder's
+  // The policy's images on this rank; an error without a vision tower, or without the folder's
   // preprocessor_config.json, which a run without images does not need.
-  const absl::StatusOr<model::ImagePreparer>& image_preparer() const { return image_preparer_; }
+  const PixelsOrError& pixels() const { return pixels_; }
 
   // The contents of a checkpoint: the trained models, with their optimizers.
   std::vector<CheckpointedModel> checkpointed_models();
@@ -95,8 +94,7 @@ class TrainerEngine {
   const comm::DeviceMesh& mesh_;
   const at::Device device_;
   at::ScalarType compute_dtype_;
-  absl::StatusOr<model::ImagePreparer> image_preparer_ =
-      absl::FailedPreconditionError("the model has no vision tower");
+  PixelsOrError pixels_ = absl::FailedPreconditionError("the model has no vision tower");
   ShardedModelOptions model_options_;  // of the policy
   std::unique_ptr<ShardedModel> policy_;
   std::unique_ptr<ShardedModel> reference_;  // null until something needs it

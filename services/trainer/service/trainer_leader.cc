@@ -130,7 +130,7 @@ SampleLimits TrainerLeader::LimitsFor(v1::Objective objective) const {
 absl::Status TrainerLeader::CheckImages(const v1::ComputeLogProbsRequest& request) const {
   for (int s = 0; s < request.sequences_size(); ++s) {
     RETURN_IF_ERROR(trainer::CheckImages(request.sequences(s), absl::StrCat("sequences[", s, "]"),
-                                         engine_.image_preparer(), engine_.spec()));
+                                         engine_.pixels(), engine_.spec()));
   }
   return absl::OkStatus();
 }

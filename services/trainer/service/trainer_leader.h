@@ -80,7 +80,7 @@ class TrainerLeader {
   SampleLimits LimitsFor(v1::Objective objective) const;
 
   // Takes the images of a call. The leader outlives it.
-  ReceivedImages NewImages() const { return {engine_.image_preparer(), engine_.spec()}; }
+  ReceivedImages NewImages() const { return {engine_.pixels(), engine_.spec()}; }
   // INVALID_ARGUMENT for images that a request's sequences cannot show. Decodes them.
   absl::Status CheckImages(const v1::ComputeLogProbsRequest& request) const;
 

@@ -42,12 +42,6 @@ model::ModelSpec Spec(bool with_tower) {
 
 TEST(VisionChecks, RefuseByNameWhatSeesNoImages) {
   const std::vector<std::pair<std::string, std::vector<std::string>>> refused = {
-      {"trainer.mesh_shape",
-       {"trainer.ranks=2", "trainer.mesh_shape=[2]", "trainer.mesh_dim_names=[tp]"}},
-      {"trainer.ulysses_sequence_parallel_size",
-       {"trainer.ranks=2", "trainer.ulysses_sequence_parallel_size=2"}},
-      {"trainer.mesh", {"trainer.mesh=auto"}},
-      {"trainer.offload", {"trainer.offload=disk"}},
       {"model.attn_implementation", {"model.attn_implementation=eager"}},
       {"algorithm.adv_estimator", {"algorithm.adv_estimator=gae"}},
       {"actor.vision_lr", {"actor.vision_lr=1e-5", "actor.optim.name=muon"}},
@@ -61,6 +55,16 @@ TEST(VisionChecks, RefuseByNameWhatSeesNoImages) {
     EXPECT_OK(CheckVision(With(assignments), Spec(/*with_tower=*/false)));
   }
   EXPECT_OK(CheckVision(With({"trainer.ranks=2", "actor.vision_lr=1e-5"}), Spec(true)));
+}
+
+TEST(VisionChecks, TakeEveryMeshAndOffload) {
+  for (const std::vector<std::string>& assignments : std::vector<std::vector<std::string>>{
+           {"trainer.ranks=2", "trainer.mesh_shape=[2]", "trainer.mesh_dim_names=[tp]"},
+           {"trainer.ranks=2", "trainer.ulysses_sequence_parallel_size=2"},
+           {"trainer.mesh=auto"},
+           {"trainer.offload=disk"}}) {
+    EXPECT_OK(CheckVision(With(assignments), Spec(/*with_tower=*/true)));
+  }
 }
 
 TEST(VisionChecks, ARateNeedsATowerAndARateToFollow) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -17,6 +18,7 @@
 #include "tools/tandem/bench/bench.h"
 #include "tools/tandem/bench/episode_workload.h"
 #include "tools/tandem/bench/group_workload.h"
+#include "tools/tandem/bench/random_pictures.h"
 #include "tools/tandem/bench/roofline.h"
 #include "tools/tandem/bench/timed_generation.h"
 #include "tools/tandem/commands/model_session.h"
@@ -32,6 +34,7 @@ struct GenerateOptions {
   EpisodeWorkload episodes;
   int64_t batch_cap = 64;  // of episodes
   GenerationWork work;
+  PictureOptions pictures;
   std::string device = "cpu";
   int repeats = 3;
 
@@ -50,6 +53,35 @@ absl::StatusOr<double> TimeBatch(driver::RolloutFleet& fleet, TorchRandint& rand
 absl::Status WarmUp(driver::RolloutFleet& fleet, TorchRandint& randint,
                     const GenerationWork& work) {
   return TimeBatch(fleet, randint, work, std::min<int64_t>(4, work.new_tokens)).status();
+}
+
+absl::StatusOr<model::ModelSpec> SpecOf(const GenerateOptions& options) {
+  std::vector<std::string> overrides = options.model.overrides;
+  RETURN_IF_ERROR(commands::AddFamilies(overrides));
+  ASSIGN_OR_RETURN(const io::ModelConfig config, io::ReadModelConfig(options.model.model));
+  return model::ParseModelSpec(config.json, config.path);
+}
+
+// Seconds to a first token of prompts with new pictures, and of the same pictures in other prompts: the
+// rollout has their rows already.
+struct PrefillSeconds {
+  double of_new = 0;
+  double of_known = 0;
+};
+
+absl::StatusOr<PrefillSeconds> TimePrefill(driver::RolloutFleet& fleet, TorchRandint& randint,
+                                           GenerationWork work) {
+  work.new_tokens = 1;
+  PrefillSeconds seconds;
+  std::vector<driver::Prompt> prompts = DrawPrompts(randint, work);
+  ASSIGN_OR_RETURN(const TimedGeneration of_new, TimePrompts(fleet, prompts, work));
+  seconds.of_new = of_new.seconds;
+  if (work.pictures == nullptr) return seconds;
+  // Another first token, so that no block is in the prefix cache.
+  for (driver::Prompt& prompt : prompts) prompt.token_ids[0] = prompt.token_ids[0] == 1 ? 2 : 1;
+  ASSIGN_OR_RETURN(const TimedGeneration of_known, TimePrompts(fleet, std::move(prompts), work));
+  seconds.of_known = of_known.seconds;
+  return seconds;
 }
 
 // A replica of the model with room for the work.
@@ -131,19 +163,37 @@ absl::Status RunEpisodes(const GenerateOptions& options) {
 }
 
 absl::Status RunGenerate(const GenerateOptions& options) {
+  if (options.pictures.per_prompt > 0 && options.workload != "batch") {
+    return commands::Misuse(absl::InvalidArgumentError(
+        absl::StrCat("--images: expected --workload batch beside it, found ", options.workload)));
+  }
   if (options.workload == "grpo") return RunGroups(options);
   if (options.workload == "episodes") return RunEpisodes(options);
   commands::Session session;
   commands::ScratchFolder scratch(&session);
-  const GenerationWork& work = options.work;
+  GenerationWork work = options.work;
+  std::optional<RandomPictures> pictures;
+  if (options.pictures.per_prompt > 0) {
+    if (work.prompt_tokens < options.pictures.per_prompt) {
+      return commands::Misuse(absl::InvalidArgumentError(
+          absl::StrCat("--prompt-tokens ", work.prompt_tokens, ": expected at least --images, ",
+                       options.pictures.per_prompt, ", as a token comes before each")));
+    }
+    ASSIGN_OR_RETURN(const model::ModelSpec of_folder, SpecOf(options));
+    ASSIGN_OR_RETURN(pictures,
+                     RandomPictures::Create(options.model.model, of_folder, options.pictures));
+    work.pictures = &*pictures;
+  }
   ASSIGN_OR_RETURN(const model::ModelSpec spec,
                    Open(options, work, "--prompt-tokens or --new-tokens", scratch, session));
   TorchRandint randint(1, spec.vocab_size);
   RETURN_IF_ERROR(WarmUp(session.fleet(), randint, work));
-  std::vector<double> prefill, total;
+  std::vector<double> prefill, known, total;
   int64_t kv_blocks = 0;
   for (int i = 0; i < options.repeats; ++i) {
-    ASSIGN_OR_RETURN(prefill.emplace_back(), TimeBatch(session.fleet(), randint, work, 1));
+    ASSIGN_OR_RETURN(const PrefillSeconds seconds, TimePrefill(session.fleet(), randint, work));
+    prefill.push_back(seconds.of_new);
+    known.push_back(seconds.of_known);
     ASSIGN_OR_RETURN(const TimedGeneration timed, TimeGeneration(session.fleet(), randint, work));
     total.push_back(timed.seconds);
     kv_blocks = std::max(kv_blocks, timed.kv_blocks);
@@ -161,12 +211,20 @@ absl::Status RunGenerate(const GenerateOptions& options) {
                          {"new_tokens", work.new_tokens},
                          {"seconds", total_s},
                          {"tokens_per_second", batch * work.new_tokens / total_s},
-                         {"prefill_tokens_per_second", batch * work.prompt_tokens / prefill_s},
+                         {"prefill_tokens_per_second", batch * work.prompt_length() / prefill_s},
                          {"decode_tokens_per_second", decode},
                          {"kv_blocks", kv_blocks},
                          {"repeats", options.repeats}};
+  if (pictures.has_value()) {
+    const double encode_s = prefill_s - Median(known);
+    line["images"] = options.pictures.per_prompt;
+    line["image_size"] = options.pictures.side;
+    line["image_tokens"] = pictures->rows_per_prompt();
+    line["encode_seconds"] = encode_s;
+    line["encode_patches_per_second"] = batch * pictures->patches_per_prompt() / encode_s;
+  }
   const double context =
-      static_cast<double>(work.prompt_tokens) + static_cast<double>(work.new_tokens) / 2;
+      static_cast<double>(work.prompt_length()) + static_cast<double>(work.new_tokens) / 2;
   const StepCost cost = DecodeCost(spec, options.element_bytes(), work.batch, context);
   line["step_bytes"] = cost.bytes;
   line["step_flops"] = cost.flops;
@@ -252,7 +310,15 @@ void AddGenerate(CLI::App& bench, commands::Runner& runner) {
                    "episodes: sequences computed at a time, as rollout.max_num_seqs")
       ->check(CLI::Range(1, 1 << 16))
       ->capture_default_str();
-  command->add_option("--prompt-tokens", options->work.prompt_tokens, "Length of each prompt")
+  command->add_option("--prompt-tokens", options->work.prompt_tokens, "Text tokens of each prompt")
+      ->capture_default_str();
+  command
+      ->add_option("--images", options->pictures.per_prompt,
+                   "batch: pictures in each prompt, beside its text, all of them different")
+      ->check(CLI::Range(0, 64))
+      ->capture_default_str();
+  command->add_option("--image-size", options->pictures.side, "Width and height of a picture")
+      ->check(CLI::Range(16, 4096))
       ->capture_default_str();
   command->add_option("--new-tokens", options->work.new_tokens, "Tokens to sample per request")
       ->check(CLI::Range(2, 1 << 20))

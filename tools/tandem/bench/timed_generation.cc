@@ -15,11 +15,11 @@ absl::StatusOr<std::vector<std::string>> RoomFor(const GenerationWork& work,
                                                  const model::ModelSpec& spec,
                                                  int64_t element_bytes,
                                                  absl::string_view length_flags) {
-  const int64_t length = work.prompt_tokens + work.new_tokens;
+  const int64_t length = work.prompt_length() + work.new_tokens;
   const int64_t most = model::LongestGeneration(spec);
   if (length > most) {
     return commands::Misuse(absl::InvalidArgumentError(
-        absl::StrCat("a prompt of ", work.prompt_tokens, " tokens and ", work.new_tokens,
+        absl::StrCat("a prompt of ", work.prompt_length(), " tokens and ", work.new_tokens,
                      " new ones make ", length, "; expected at most the model's ",
                      most < spec.max_position_embeddings ? "original_" : "",
                      "max_position_embeddings ", most, "; lower ", length_flags)));
@@ -30,7 +30,7 @@ absl::StatusOr<std::vector<std::string>> RoomFor(const GenerationWork& work,
       element_bytes * (length + 16);
   return std::vector<std::string>{
       absl::StrCat("rollout.max_num_seqs=", samples),
-      absl::StrCat("data.max_prompt_length=", work.prompt_tokens),
+      absl::StrCat("data.max_prompt_length=", work.prompt_length()),
       absl::StrCat("rollout.max_tokens=", work.new_tokens),
       absl::StrCat("rollout.max_model_len=", length),
       absl::StrCat("rollout.kv_cache_megabytes=",
@@ -50,10 +50,23 @@ absl::StatusOr<int64_t> BlocksInUse(const driver::RolloutFleet& fleet) {
 
 }  // namespace
 
+std::vector<driver::Prompt> DrawPrompts(TorchRandint& randint, const GenerationWork& work) {
+  std::vector<driver::Prompt> prompts(static_cast<size_t>(work.batch));
+  for (driver::Prompt& prompt : prompts) {
+    prompt.token_ids = randint.Draw(work.prompt_tokens);
+    if (work.pictures != nullptr) work.pictures->AddTo(prompt);
+  }
+  return prompts;
+}
+
 absl::StatusOr<TimedGeneration> TimeGeneration(driver::RolloutFleet& fleet, TorchRandint& randint,
                                                const GenerationWork& work) {
-  std::vector<driver::Prompt> prompts(work.batch);
-  for (driver::Prompt& prompt : prompts) prompt.token_ids = randint.Draw(work.prompt_tokens);
+  return TimePrompts(fleet, DrawPrompts(randint, work), work);
+}
+
+absl::StatusOr<TimedGeneration> TimePrompts(driver::RolloutFleet& fleet,
+                                            std::vector<driver::Prompt> prompts,
+                                            const GenerationWork& work) {
   rollout::v1::SamplingParams params;
   params.set_temperature(1);
   params.set_top_k(50);

@@ -10,15 +10,22 @@
 #include "absl/strings/string_view.h"
 #include "common/model/model_spec.h"
 #include "tools/tandem/bench/bench.h"
+#include "tools/tandem/bench/random_pictures.h"
 #include "tools/tandem/driver/rollout_fleet.h"
 
 namespace tandem::bench {
 
 struct GenerationWork {
-  int64_t batch = 32;  // prompts
-  int64_t n = 1;       // samples per prompt
-  int64_t prompt_tokens = 64;
-  int64_t new_tokens = 128;  // per sample
+  int64_t batch = 32;          // prompts
+  int64_t n = 1;               // samples per prompt
+  int64_t prompt_tokens = 64;  // of text
+  int64_t new_tokens = 128;    // per sample
+  // In every prompt, beside its text; null: none. Must outlive the work.
+  RandomPictures* pictures = nullptr;
+
+  int64_t prompt_length() const {
+    return prompt_tokens + (pictures == nullptr ? 0 : pictures->rows_per_prompt());
+  }
 };
 
 // Returns overrides that give a rollout room for the whole batch at once, so that it preempts and
@@ -35,8 +42,16 @@ struct TimedGeneration {
   std::vector<driver::Group> groups;
 };
 
-// Draws new ids for each call, so that the prefix cache never hits; temperature 1, top-k 50, and no
-// stop before new_tokens. INTERNAL if a sample has another length.
+// The prompts of the work, with ids and pictures that no earlier one had.
+std::vector<driver::Prompt> DrawPrompts(TorchRandint& randint, const GenerationWork& work);
+
+// Generates with temperature 1, top-k 50, and no stop before new_tokens. INTERNAL if a sample has
+// another length.
+absl::StatusOr<TimedGeneration> TimePrompts(driver::RolloutFleet& fleet,
+                                            std::vector<driver::Prompt> prompts,
+                                            const GenerationWork& work);
+
+// Draws new prompts for each call, so that the prefix cache never hits.
 absl::StatusOr<TimedGeneration> TimeGeneration(driver::RolloutFleet& fleet, TorchRandint& randint,
                                                const GenerationWork& work);
 

@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <map>
 #include <memory>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -13,6 +14,7 @@
 #include "common/status/status_macros.h"
 #include "nlohmann/json.hpp"
 #include "tools/tandem/bench/bench.h"
+#include "tools/tandem/bench/random_pictures.h"
 #include "tools/tandem/commands/run_options.h"
 #include "tools/tandem/commands/session.h"
 #include "tools/tandem/plan/batch_plan.h"
@@ -33,22 +35,38 @@ struct TrainOptions {
   int64_t steps = 6;
   std::string dtype = "bfloat16";
   std::string hardware;  // empty: not named
+  PictureOptions pictures;
   bool no_shared_memory = false;
   std::vector<std::string> overrides;
 };
 
-// Every token of a sequence but the first is trained on.
-Sample ToSample(int64_t index, const uint32_t* ids, int64_t count) {
+// Every token of a sequence but the first is trained on; with pictures, which come first, those behind
+// their placeholders.
+Sample ToSample(int64_t index, const std::vector<uint32_t>& ids, RandomPictures* pictures,
+                driver::StepImages& images) {
+  driver::Prompt whole{.token_ids = ids};
+  size_t num_given = 1;
+  if (pictures != nullptr) {
+    const auto rows = static_cast<size_t>(pictures->rows_per_prompt());
+    whole.token_ids.resize(ids.size() - rows);
+    pictures->AddTo(whole);
+    num_given = rows + whole.images.size();
+  }
   Sample sample;
   sample.set_sample_id(absl::StrCat(index));
   sample.set_group_id(absl::StrCat(index));
   sample.set_temperature(1);
   common::v1::Segment* prompt = sample.add_segments();
   prompt->set_kind(common::v1::SEGMENT_KIND_PROMPT);
-  prompt->add_token_ids(ids[0]);
+  const auto split = whole.token_ids.begin() + static_cast<ptrdiff_t>(num_given);
+  prompt->mutable_token_ids()->Add(whole.token_ids.begin(), split);
+  for (const driver::PromptImage& image : whole.images) {
+    prompt->add_image_digests(image.digest);
+    images.emplace(image.digest, image);
+  }
   common::v1::Segment* rest = sample.add_segments();
   rest->set_kind(common::v1::SEGMENT_KIND_SAMPLED);
-  rest->mutable_token_ids()->Add(ids + 1, ids + count);
+  rest->mutable_token_ids()->Add(split, whole.token_ids.end());
   return sample;
 }
 
@@ -84,10 +102,11 @@ void PrintPhases(const nlohmann::json& ranks) {
 }
 
 // What tools/tandem/plan says of the same work. expert_load: RankWorkload::expert_load as the trainer
-// reported it.
+// reported it; pictures: of each sequence, or null.
 absl::StatusOr<int64_t> PredictedPeak(const TrainOptions& options,
                                       const config::v1::RunConfig& config,
-                                      const model::ModelSpec& spec, double expert_load) {
+                                      const model::ModelSpec& spec, double expert_load,
+                                      const RandomPictures* pictures) {
   ASSIGN_OR_RETURN(const comm::MeshShape mesh,
                    setup::MeshShapeOf(config.trainer(), static_cast<int>(options.ranks)));
   const int64_t sequences = options.ranks * options.batch;
@@ -96,6 +115,16 @@ absl::StatusOr<int64_t> PredictedPeak(const TrainOptions& options,
       plan::SupervisedWorkload((sequences + data_ranks - 1) / data_ranks, options.sequence_length,
                                config.trainer().max_tokens_per_micro_batch());
   work.expert_load = expert_load;
+  if (pictures != nullptr) {
+    work.image_prompts = work.sequences;
+    work.rows_per_prompt = pictures->rows_per_prompt();
+    // Placeholders, and a token before each run but the first, are not trained on.
+    const int64_t trained =
+        options.sequence_length + 1 - work.rows_per_prompt - options.pictures.per_prompt;
+    work.rows = work.sequences * trained;
+    work.step_image_prompts = work.step_tokens / options.sequence_length;
+    work.step_rows = work.step_image_prompts * trained;
+  }
   const setup::RankSetup setup = setup::SetupOf(config, spec, mesh, {});
   return plan::PredictRankMemory(spec, setup, work).peak.total();
 }
@@ -134,6 +163,17 @@ absl::Status RunTrain(const TrainOptions& options) {
                      ": expected less than the model's max_position_embeddings ",
                      spec.max_position_embeddings)));
   }
+  std::optional<RandomPictures> pictures;
+  if (options.pictures.per_prompt > 0) {
+    ASSIGN_OR_RETURN(pictures, RandomPictures::Create(options.model, spec, options.pictures));
+    // A token before each, and one that is trained on.
+    const int64_t least = pictures->rows_per_prompt() + options.pictures.per_prompt;
+    if (options.sequence_length < least) {
+      return commands::Misuse(absl::InvalidArgumentError(
+          absl::StrCat("--sequence-length ", options.sequence_length, ": expected at least ", least,
+                       " for the pictures of --images and --image-size")));
+    }
+  }
   RETURN_IF_ERROR(session.Explain(session.Open(config, {.local = true, .needs_rollouts = false})));
 
   TorchRandint randint(7, spec.vocab_size);
@@ -151,12 +191,16 @@ absl::Status RunTrain(const TrainOptions& options) {
   for (int64_t step = 1; step <= options.steps + 1; ++step) {
     const std::vector<uint32_t> ids = randint.Draw(sequences * length);
     std::vector<Sample> samples;
+    driver::StepImages images;
     for (int64_t i = 0; i < sequences; ++i) {
-      samples.push_back(ToSample(i, ids.data() + i * length, length));
+      const auto first = ids.begin() + static_cast<ptrdiff_t>(i * length);
+      samples.push_back(ToSample(i, {first, first + static_cast<ptrdiff_t>(length)},
+                                 pictures.has_value() ? &*pictures : nullptr, images));
     }
     const absl::Time start = absl::Now();
     const auto response =
-        session.trainer().TrainStep(step, trainer::v1::OBJECTIVE_SUPERVISED, samples);
+        session.trainer().TrainStep(step, trainer::v1::OBJECTIVE_SUPERVISED, samples,
+                                    /*total_steps=*/0, images);
     RETURN_IF_ERROR(session.Explain(response.status()));
     const double elapsed = absl::ToDoubleSeconds(absl::Now() - start);
     const auto& metrics = response->metrics();
@@ -192,7 +236,9 @@ absl::Status RunTrain(const TrainOptions& options) {
   for (int64_t rank = 0; rank < options.ranks; ++rank) {
     ranks.push_back(rank_phases[absl::StrCat("rank.", rank)]);
   }
-  ASSIGN_OR_RETURN(const int64_t predicted, PredictedPeak(options, config, spec, expert_load));
+  ASSIGN_OR_RETURN(const int64_t predicted,
+                   PredictedPeak(options, config, spec, expert_load,
+                                 pictures.has_value() ? &*pictures : nullptr));
   const double tokens = static_cast<double>(sequences * options.sequence_length);
   const double tokens_per_second = tokens * static_cast<double>(options.steps) / seconds;
   const double rank_flops = plan::TrainingFlopsPerToken(spec, options.sequence_length) *
@@ -231,6 +277,14 @@ void AddTrain(CLI::App& bench, commands::Runner& runner) {
   command->add_option("--ranks", options->ranks, "Processes")->capture_default_str();
   command->add_option("--batch", options->batch, "Sequences per rank")->capture_default_str();
   command->add_option("--sequence-length", options->sequence_length, "Tokens per sequence")
+      ->capture_default_str();
+  command
+      ->add_option("--images", options->pictures.per_prompt,
+                   "Pictures in each sequence, whose placeholders are among its tokens")
+      ->check(CLI::Range(0, 64))
+      ->capture_default_str();
+  command->add_option("--image-size", options->pictures.side, "Width and height of a picture")
+      ->check(CLI::Range(16, 4096))
       ->capture_default_str();
   command->add_option("--steps", options->steps, "Timed steps, after one warm-up step")
       ->check(CLI::Range(1, 1 << 20))

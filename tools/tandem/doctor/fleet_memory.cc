@@ -27,7 +27,7 @@ struct Machine {
 }  // namespace
 
 int64_t TrainerRankBytes(const plan::RunPlan& plan) {
-  return plan.rank.peak.total() + plan.rank.host_bytes + plan.hardware.reserved_bytes;
+  return plan.needed_bytes() + plan.rank.host_bytes + plan.hardware.reserved_bytes;
 }
 
 int64_t RolloutRankBytes(const plan::RunPlan& plan) {

@@ -192,13 +192,13 @@ class Search {
   }
 
   void Record(const std::string& what, RunPlan plan) {
-    const std::string need = FormatBytes(plan.rank.peak.total());
+    const std::string need = FormatBytes(plan.needed_bytes());
     const std::string have = FormatBytes(std::max<int64_t>(0, plan.budget.rank_bytes));
     const int64_t tokens = plan.config.trainer().max_tokens_per_micro_batch();
     if (!plan.fits()) {
       tried_.push_back(absl::StrCat(what, " needs ", need, " of ", have, ", with micro-batches of ",
                                     tokens, " tokens."));
-      if (!least_.has_value() || plan.rank.peak.total() < least_->rank.peak.total()) {
+      if (!least_.has_value() || plan.needed_bytes() < least_->needed_bytes()) {
         least_ = std::move(plan);
       }
       return;
@@ -243,7 +243,7 @@ class Search {
     if (!least.budget.problem.empty()) return least.problem;
     std::string problem = absl::StrCat(
         WithPlace(request_.places, "trainer.mesh"), ": no plan fits: the smallest one needs ",
-        FormatBytes(least.rank.peak.total()),
+        FormatBytes(least.needed_bytes()),
         least.mesh.size() == 1 ? "" : absl::StrCat(" for each of ", least.mesh.size(), " ranks"),
         ", but a rank has ", FormatBytes(least.budget.rank_bytes));
     RunConfig config = least.config;
@@ -254,7 +254,7 @@ class Search {
       config.mutable_trainer()->set_ranks(ranks);
       SetMesh(mesh, *config.mutable_trainer());
       const absl::StatusOr<RunPlan> larger = EvaluatePlan(request_, config);
-      if (!larger.ok() || larger->rank.peak.total() > least.budget.rank_bytes) continue;
+      if (!larger.ok() || larger->needed_bytes() > least.budget.rank_bytes) continue;
       return absl::StrCat(problem, "; ", ranks, " ranks with the same memory would fit");
     }
     return absl::StrCat(problem,

@@ -41,6 +41,14 @@ RankWorkload WorkloadOf(const config::v1::RunConfig& config, const BatchPlan& ba
   const int64_t step_samples = CeilDivide(batch.samples, batch.data_ranks);
   work.step_tokens = step_samples * batch.longest_sequence;
   work.step_rows = step_samples * config::LongestCompletion(config);
+  // Samples of a group stay together where they share their prompt; else each may have another one's.
+  const int64_t n = std::max<int64_t>(1, config.rollout().n());
+  const bool together = config.trainer().ulysses_sequence_parallel_size() <= 1;
+  work.image_prompts =
+      std::min({work.sequences, together ? CeilDivide(work.sequences, n) + 1 : work.sequences,
+                std::max<int64_t>(1, batch.mini_batch_samples / n)});
+  work.step_image_prompts = std::min<int64_t>(step_samples, batch.prompts);
+  work.rows_per_prompt = config.data().max_prompt_length();
   const config::v1::RolloutCorrectionConfig& correction = config.algorithm().rollout_correction();
   const config::v1::AdvEstimator estimator = config.algorithm().adv_estimator();
   work.computes_old_logprobs = estimator == config::v1::ADV_ESTIMATOR_OPTIMAL_TOKEN_BASELINE ||

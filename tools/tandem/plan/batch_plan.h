@@ -27,7 +27,8 @@ struct BatchPlan {
 // Plans for samples that are all as long as data.max_prompt_length and rollout.max_tokens allow.
 BatchPlan PlanBatch(const config::v1::RunConfig& config, const comm::MeshShape& mesh);
 
-// Returns the fullest micro-batch of that batch.
+// Returns the fullest micro-batch of that batch. With images, which only count where the model has a
+// vision tower, prompts are placeholders from end to end.
 RankWorkload WorkloadOf(const config::v1::RunConfig& config, const BatchPlan& batch);
 
 // Returns the workload of `tandem bench train`: `sequences` of `length` tokens on each data rank,

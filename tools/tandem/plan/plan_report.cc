@@ -45,7 +45,7 @@ int64_t FullBar(int64_t budget_bytes, int64_t needed_bytes) {
 }
 
 std::string RankTable(const RunPlan& plan) {
-  const int64_t whole = FullBar(plan.budget.rank_bytes, plan.rank.peak.total());
+  const int64_t whole = FullBar(plan.budget.rank_bytes, plan.needed_bytes());
   std::string text = absl::StrFormat(
       "memory   peak of %s, in %s; a full bar is %s\n",
       plan.mesh.size() == 1 ? "the trainer rank"
@@ -60,6 +60,7 @@ std::string RankTable(const RunPlan& plan) {
   text += Row("tensors", plan.rank.peak.total(), whole);
   text += absl::StrFormat("  %-18s %12s  of the process, besides tensors\n", "runtime",
                           FormatBytes(plan.budget.process_bytes));
+  if (plan.rank.pixel_bytes > 0) text += Row("pixels of images", plan.rank.pixel_bytes, whole);
   if (plan.rank.host_bytes > 0) text += Row("in host memory", plan.rank.host_bytes, whole);
   if (plan.rank.disk_bytes > 0) text += Row("on disk", plan.rank.disk_bytes, whole);
   return text;
@@ -77,6 +78,7 @@ std::string RolloutTable(const RunPlan& plan) {
   if (plan.rollout.packed > 0) text += Row("packed weights", plan.rollout.packed, whole);
   text += Row("KV cache", plan.rollout.kv_cache, whole);
   if (plan.rollout.states > 0) text += Row("recurrent states", plan.rollout.states, whole);
+  if (plan.rollout.images > 0) text += Row("images", plan.rollout.images, whole);
   text += Row("transfer", plan.rollout.transfer, whole);
   text += Row("temporaries", plan.rollout.temporaries, whole);
   text += Row("together", plan.rollout.total(), whole);
@@ -121,7 +123,7 @@ std::string DescribePlan(const RunPlan& plan) {
   if (plan.with_rollouts) absl::StrAppend(&text, RolloutTable(plan));
   absl::StrAppend(&text, plan.fits() ? "fits     " : "DOES NOT FIT: ",
                   plan.fits()
-                      ? absl::StrCat(FormatBytes(plan.budget.rank_bytes - plan.rank.peak.total()),
+                      ? absl::StrCat(FormatBytes(plan.budget.rank_bytes - plan.needed_bytes()),
                                      " of a rank's memory left")
                       : plan.problem,
                   "\n");
@@ -173,6 +175,7 @@ nlohmann::json PlanToJson(const RunPlan& plan) {
         {"process_bytes", plan.budget.process_bytes},
         {"host_bytes", plan.rank.host_bytes},
         {"disk_bytes", plan.rank.disk_bytes},
+        {"pixel_bytes", plan.rank.pixel_bytes},
         {"place", plan.rank.peak.place},
         {"kinds", kinds}}},
       {"step_seconds",
@@ -197,6 +200,7 @@ nlohmann::json PlanToJson(const RunPlan& plan) {
                              {"available_bytes", plan.budget.rollout_bytes},
                              {"sequences", plan.rollout.sequences}};
     if (plan.rollout.states > 0) out["rollout_memory"]["states"] = plan.rollout.states;
+    if (plan.rollout.images > 0) out["rollout_memory"]["images"] = plan.rollout.images;
   }
   return out;
 }

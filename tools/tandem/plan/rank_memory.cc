@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/model/images/pixel_cache.h"
 #include "tools/tandem/plan/sharded_memory.h"
 
 namespace tandem::plan {
@@ -10,6 +11,8 @@ namespace {
 // PackMicroBatch() stores for each token its id and position; for each row its index, target,
 // sequence (int64), temperature, weight, advantage and the rollout's log-prob (float32).
 constexpr int64_t kBytesPerToken = 2 * 8;
+// With images two positions more, and the row in the token's place.
+constexpr int64_t kBytesPerTokenWithImages = 3 * 8;
 constexpr int64_t kBytesPerRow = 3 * 8 + 4 * 4;
 // For each row, if present: log-probs of the old policy and of the reference, the critic's values
 // and returns (float32).
@@ -46,8 +49,17 @@ RankMemory PredictRankMemory(const model::ModelSpec& spec, const setup::RankSetu
       ledger.SetPlace("a weight update");
       buckets = ledger.Take(MemoryKind::kTransfer, 2 * setup.bucket_bytes);
     }
-    Size batch = ledger.Take(MemoryKind::kBatch, workload.step_tokens * kBytesPerToken +
-                                                     workload.step_rows * kBytesPerRow);
+    const bool has_images = spec.vision.has_value() && workload.image_prompts > 0;
+    const int64_t token_bytes = kBytesPerToken + (has_images ? kBytesPerTokenWithImages : 0);
+    Size batch = ledger.Take(
+        MemoryKind::kBatch, workload.step_tokens * token_bytes + workload.step_rows * kBytesPerRow);
+    if (has_images) {
+      const int64_t bytes_per_row = spec.vision->patches_per_row() * spec.vision->patch_elements() *
+                                    static_cast<int64_t>(sizeof(float));
+      memory.pixel_bytes =
+          std::min(model::PixelCache::kDefaultBytes,
+                   workload.step_image_prompts * workload.rows_per_prompt * bytes_per_row);
+    }
     // The second step reuses the buffers of the first.
     for (int step = 0; step < 2; ++step) {
       // The models' outputs for the rows, and the returns, stay until training uses them.

@@ -33,12 +33,18 @@ struct RankWorkload {
   int64_t step_rows = 0;
   bool computes_old_logprobs = false;
   double expert_load = kPlannedExpertLoad;  // without ep it has no effect
+  // Distinct prompts of one micro-batch, and the most placeholders of images in each; of a model
+  // without a vision tower they have no effect.
+  int64_t image_prompts = 0;
+  int64_t rows_per_prompt = 0;
+  int64_t step_image_prompts = 0;  // distinct prompts of a training step
 };
 
 struct RankMemory {
   MemorySnapshot peak;       // on the device
   int64_t host_bytes = 0;    // that `offload: cpu` keeps in host memory
   int64_t disk_bytes = 0;    // that `offload: disk` keeps in files
+  int64_t pixel_bytes = 0;   // of prepared images in host memory (model::PixelCache); no tensors
   int64_t policy_state = 0;  // the policy's parameters, gradients and moments, wherever they are
   int64_t resident = 0;      // tensors that stay from step to step: shards and moments
   int64_t largest_unit = 0;  // bytes of the largest unit, gathered, in compute dtype

@@ -7,7 +7,9 @@
 #include "common/model/cache_groups.h"
 #include "common/model/delta_sizes.h"
 #include "common/model/gpu_memory.h"
+#include "common/model/images/pixel_cache.h"
 #include "common/model/parameter_table.h"
+#include "tools/tandem/plan/tower_memory.h"
 
 namespace tandem::plan {
 namespace {
@@ -86,6 +88,23 @@ int64_t StateBytes(const model::ModelSpec& spec, int64_t sequences, int64_t elem
   return bytes * sequences;
 }
 
+// What encoding a step's images takes on a CPU, the only device of rollouts with towers: as many patches
+// as the step may have tokens, or those of the largest image of a prompt.
+int64_t TowerBytes(const config::v1::RunConfig& config, const model::ParameterTable& table,
+                   int64_t element_bytes) {
+  const int64_t patches_per_row = table.spec().vision->patches_per_row();
+  const int64_t rows =
+      std::max<int64_t>(config.rollout().max_num_batched_tokens() / patches_per_row,
+                        config.data().max_prompt_length());
+  CountedBatch text;
+  text.element_bytes = element_bytes;
+  MemoryLedger ledger;
+  TowerMemory tower(ledger, table, text, rows * patches_per_row);
+  const Size pixels = ledger.Take(MemoryKind::kActivations, tower.pixel_bytes());
+  tower.Forward(/*has_graph=*/false);
+  return ledger.peak().total();
+}
+
 // `memory`: the rest of the rank's.
 int64_t CacheBytes(const config::v1::RolloutConfig& rollout, const Hardware& hardware,
                    const RolloutMemory& memory) {
@@ -130,6 +149,11 @@ RolloutMemory PredictRolloutMemory(const config::v1::RunConfig& config,
   }
   row += 4 * spec.hidden_size;
   memory.temporaries = tokens * row * element + sequences * spec.vocab_size * 4;
+  if (spec.vision.has_value()) {
+    // Images are encoded after the step's tokens are computed.
+    memory.temporaries = std::max(memory.temporaries, TowerBytes(config, table, element));
+    memory.images = model::kImageRowBytes + model::PixelCache::kDefaultBytes;
+  }
   memory.states = StateBytes(spec, rollout.max_num_seqs(), element) / tp;
   memory.kv_cache = CacheBytes(rollout, hardware, memory);
   memory.sequences = SequencesInCache(config, spec, memory.kv_cache, element, on_gpu);

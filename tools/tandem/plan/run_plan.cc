@@ -69,9 +69,10 @@ absl::StatusOr<RunPlan> EvaluatePlan(const PlanRequest& request,
   plan.cost = EstimateStep(request.spec, plan.setup, plan.batch, plan.rank, request.hardware);
   if (!plan.budget.problem.empty()) {
     plan.problem = WithPlace(request.places, plan.budget.problem);
-  } else if (plan.rank.peak.total() > plan.budget.rank_bytes) {
-    plan.problem = absl::StrCat("a trainer rank needs ", FormatBytes(plan.rank.peak.total()),
-                                " for tensors, at its peak in ", plan.rank.peak.place, ", but has ",
+  } else if (plan.needed_bytes() > plan.budget.rank_bytes) {
+    plan.problem = absl::StrCat("a trainer rank needs ", FormatBytes(plan.needed_bytes()), " for ",
+                                plan.needed_bytes() > plan.rank.peak.total() ? "pixels and " : "",
+                                "tensors, at its peak in ", plan.rank.peak.place, ", but has ",
                                 FormatBytes(plan.budget.rank_bytes));
   } else if (plan.rank.host_bytes * std::min<int64_t>(request.hardware.per_host, plan.mesh.size()) >
              request.hardware.host_memory_bytes) {

@@ -51,6 +51,10 @@ struct RunPlan {
   std::string problem;               // "PLACE: KEY: ...": why it does not fit; empty if it fits
 
   bool fits() const { return problem.empty(); }
+  // What must fit in budget.rank_bytes: tensors, and on a CPU prepared images beside them.
+  int64_t needed_bytes() const {
+    return rank.peak.total() + (hardware.is_gpu ? 0 : rank.pixel_bytes);
+  }
 };
 
 // Evaluates the configuration as given, or searches if trainer.mesh is auto. A run that does not

@@ -175,6 +175,22 @@ MemoryKind ShardedMemory::Kind(MemoryKind of_policy) const {
   return passing ? of_policy : MemoryKind::kCritic;
 }
 
+int64_t ShardedMemory::image_rows() const {
+  const int64_t all = workload_.image_prompts * workload_.rows_per_prompt;
+  const int ranks = setup_.mesh.sequence;
+  return ranks == 1 ? all : std::min(all, (all + ranks - 1) / ranks + workload_.rows_per_prompt);
+}
+
+int64_t ShardedMemory::image_tokens() const {
+  return std::min(batch_.tokens, workload_.sequences * workload_.rows_per_prompt);
+}
+
+Size ShardedMemory::TakePixels() {
+  if (!has_images()) return nullptr;
+  const int64_t patches = image_rows() * spec_.vision->patches_per_row();
+  return ledger_.Take(MemoryKind::kActivations, patches * spec_.vision->patch_elements() * kFloat);
+}
+
 int64_t ShardedMemory::rows() const {
   return (workload_.rows + setup_.mesh.sequence - 1) / setup_.mesh.sequence;
 }
@@ -259,7 +275,36 @@ Size ShardedMemory::PassOps::RunEmbedding(sharding::Saves saves) {
     if (saves != sharding::Saves::kNothing) embedding_norm_input_ = x;
     x = std::move(normed);
   }
-  return x;
+  return memory_.has_images() ? PutImages(saves) : x;
+}
+
+Size ShardedMemory::PassOps::PutImages(sharding::Saves saves) {
+  const CountedBatch& batch = memory_.batch_;
+  const auto take = [this](int64_t bytes) {
+    return memory_.ledger_.Take(MemoryKind::kActivations, bytes);
+  };
+  const bool has_graph = saves != sharding::Saves::kNothing && memory_.table_.trains_vision();
+  auto tower =
+      std::make_unique<TowerMemory>(memory_.ledger_, memory_.table_, batch,
+                                    memory_.image_rows() * memory_.spec_.vision->patches_per_row());
+  const Size rows = tower->Forward(has_graph);
+  if (has_graph) tower_ = std::move(tower);
+  const Size selected = take(memory_.image_tokens() * batch.hidden * batch.element_bytes);
+  return take(batch.Bytes(batch.hidden));
+}
+
+std::vector<Size> ShardedMemory::PassOps::ImagesBackward() {
+  const CountedBatch& batch = memory_.batch_;
+  const auto take = [&](int64_t rows) {
+    return memory_.ledger_.Take(MemoryKind::kActivations,
+                                rows * batch.hidden * batch.element_bytes);
+  };
+  // That of the embedding, zero where images are; of each token's row; of each row.
+  const Size of_embedding = take(batch.tokens);
+  if (tower_ == nullptr) return {};
+  const Size of_tokens = take(memory_.image_tokens());
+  Size of_rows = take(memory_.image_rows());
+  return std::exchange(tower_, nullptr)->Backward(std::move(of_rows));
 }
 
 Size ShardedMemory::PassOps::RunStage(int stage, const Size& input, sharding::Saves saves,
@@ -272,6 +317,7 @@ Size ShardedMemory::PassOps::RunStage(int stage, const Size& input, sharding::Sa
 Size ShardedMemory::PassOps::Backward(int stage, Boundary& boundary, const Size& /*gradient*/,
                                       std::vector<Size>& gradients) {
   if (stage == 0) {
+    if (memory_.has_images()) gradients = ImagesBackward();
     const CountedBatch& batch = memory_.batch_;
     int64_t numel = 0;  // of the tables whose rows are looked up
     for (const int index : memory_.table_.stage_parameters(stage)) {
@@ -304,6 +350,7 @@ absl::Status ShardedMemory::PassOps::FinishGradients() { return memory_.reductio
 
 void ShardedMemory::Forward() {
   Begin(/*backward=*/false);
+  const Size pixels = TakePixels();
   PassOps ops(*this, /*trains=*/false);
   const absl::StatusOr<Size> x = sharding::ForwardPass(ops, stages_);
   HeadForward();
@@ -332,6 +379,7 @@ void ShardedMemory::ForwardBackward() {
       attention.latent.has_value() ? attention.latent->rope_dim : attention.head_dim;
   const Size rotary =
       ledger_.Take(MemoryKind::kActivations, workload_.tokens * rotary_dim * kFloat);
+  const Size pixels = TakePixels();
   PassOps ops(*this, /*trains=*/true);
   sharding::TrainingPass(ops, stages_).IgnoreError();  // no operation on sizes fails
   End();

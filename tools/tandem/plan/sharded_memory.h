@@ -25,6 +25,7 @@
 #include "tools/tandem/plan/layer_profile.h"
 #include "tools/tandem/plan/memory_ledger.h"
 #include "tools/tandem/plan/rank_memory.h"
+#include "tools/tandem/plan/tower_memory.h"
 
 namespace tandem::plan {
 
@@ -76,10 +77,16 @@ class ShardedMemory {
 
    private:
     Size RunEmbedding(sharding::Saves saves);
+    // The embedding with the rows of images in their places; the embedding itself is the caller's.
+    Size PutImages(sharding::Saves saves);
+    // Frees what PutImages() saved. Returns the gradients of the tower's parameters.
+    std::vector<Size> ImagesBackward();
 
     ShardedMemory& memory_;
     const bool trains_;
-    Size embedding_norm_input_;  // kept for the backward pass
+    // Kept for the backward pass.
+    Size embedding_norm_input_;
+    std::unique_ptr<TowerMemory> tower_;
   };
 
   // The operations of sharding::GradientReduction on sizes.
@@ -121,6 +128,15 @@ class ShardedMemory {
     bool alone = false;
     CountedPool::Buffer gathered{};  // null while not gathered
   };
+
+  // Images that a micro-batch shows, on this rank: the rows that they become, and the tokens that
+  // these replace. A rank that shares its sequences encodes what its part of them shows, at most all
+  // of one prompt's beyond its share.
+  bool has_images() const { return spec_.vision.has_value() && workload_.image_prompts > 0; }
+  int64_t image_rows() const;
+  int64_t image_tokens() const;
+  // The pixels that a pass holds; null without images.
+  Size TakePixels();
 
   MemoryKind Kind(MemoryKind of_policy) const;
   int64_t rows() const;

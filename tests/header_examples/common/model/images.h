@@ -13,6 +13,11 @@ extern std::string folder, file;
 extern std::vector<int64_t> token_ids;
 }  // namespace tandem::model::image_preparer_example
 
+namespace tandem::model::pixel_cache_example {
+extern ImagePreparer preparer;
+extern std::string digest, file;
+}  // namespace tandem::model::pixel_cache_example
+
 namespace tandem::model::prompt_images_example {
 extern Transformer model;
 extern ParameterProvider& params;

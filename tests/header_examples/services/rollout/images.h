@@ -22,11 +22,6 @@ extern std::string digest;
 extern at::Tensor rows;
 }  // namespace tandem::rollout::image_row_cache_example
 
-namespace tandem::rollout::pixel_cache_example {
-extern model::ImagePreparer preparer;
-extern std::string digest, file;
-}  // namespace tandem::rollout::pixel_cache_example
-
 namespace tandem::rollout::request_images_example {
 extern model::ImagePreparer preparer;
 extern model::ModelSpec spec;

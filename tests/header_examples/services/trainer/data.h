@@ -6,7 +6,7 @@
 #include <vector>
 
 namespace tandem::trainer::batch_images_example {
-extern const model::ImagePreparer preparer;
+extern model::PixelCache pixels;
 extern const model::ModelSpec spec;
 extern std::string file;
 }  // namespace tandem::trainer::batch_images_example
@@ -18,7 +18,7 @@ extern PackedBatch packed_batch;
 }  // namespace tandem::trainer::image_packer_example
 
 namespace tandem::trainer::received_images_example {
-extern const absl::StatusOr<model::ImagePreparer> preparer;
+extern const PixelsOrError pixels;
 extern const model::ModelSpec spec;
 extern common::v1::Image image;
 extern common::v1::Sample sample;

@@ -257,7 +257,7 @@ TEST_P(ImagesTest, SamplesOfAPromptShareItsImages) {
   Submit(request, outcome);
   ASSERT_TRUE(outcome.Wait());
   ASSERT_OK(outcome.status());
-  EXPECT_EQ(engine_->Info().num_encoded_images, 2);
+  EXPECT_EQ(engine_->Info().images->encoder.num_images, 2);
   EXPECT_EQ(engine_->Info().scheduler.num_prefilled_tokens,
             static_cast<int64_t>(request.prompt_ids.size()));
   for (int32_t i = 0; i < 4; ++i) {
@@ -269,6 +269,36 @@ TEST_P(ImagesTest, SamplesOfAPromptShareItsImages) {
     ExpectSameBits(
         sample.logprobs,
         {trainer.begin() + static_cast<int64_t>(request.prompt_ids.size()) - 1, trainer.end()});
+  }
+}
+
+// All pictures of the first steps' prompts are encoded together, in one step where its share has room.
+TEST_P(ImagesTest, PicturesOfOneAndOfSeveralPromptsAreEncodedTogether) {
+  for (const int64_t share : {int64_t{96}, int64_t{4096}}) {
+    SCOPED_TRACE(share);
+    EngineOptions options = Options();
+    options.image_encoder.max_patches_per_step = share;
+    StartCase(options);
+    std::vector<Row> rows;
+    for (int i = 0; i < 4; ++i) {
+      rows.push_back({PictureIds(i, 3), {Picture(i), Picture(i + 1), Picture(i + 2)}, {}});
+    }
+    const std::vector<std::vector<float>> found = ScoreAll(rows);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      SCOPED_TRACE(i);
+      ExpectSameBits(found[i], TrainerLogProbs(rows[i].ids, rows[i].files));
+    }
+    const EngineInfo::Images images = *engine_->Info().images;
+    EXPECT_EQ(images.encoder.num_images, 6);
+    EXPECT_EQ(images.encoder.num_patches, 6 * 96);
+    EXPECT_GT(images.encoder.seconds, 0);
+    EXPECT_EQ(images.encoder.num_waiting, 0);
+    EXPECT_EQ(images.encoder.num_row_queries, 12);
+    EXPECT_EQ(images.encoder.num_row_hits, 6);
+    EXPECT_EQ(images.encoder.num_rows_evicted, 0);
+    EXPECT_EQ(images.encoder.row_bytes, 6 * 24 * 16 * 4);
+    EXPECT_EQ(images.pixels.num_decoded, 6);
+    engine_.reset();
   }
 }
 
@@ -307,11 +337,13 @@ TEST_P(ImagesTest, AnImageIsEncodedAgainWhenItsRowsWereGivenUp) {
     SCOPED_TRACE(i);
     ExpectSameBits(found[i], TrainerLogProbs(rows[i].ids, rows[i].files));
   }
-  const int64_t encoded = engine_->Info().num_encoded_images;
+  const int64_t encoded = engine_->Info().images->encoder.num_images;
   EXPECT_GE(encoded, 7);  // each at least once
+  EXPECT_GE(engine_->Info().images->encoder.num_rows_evicted, 6);
+  EXPECT_EQ(engine_->Info().images->encoder.row_bytes, 24 * 16 * 4);
   // Later pictures took the place of the first one.
   ExpectSameBits(ScoreOf(rows[0].ids, rows[0].files), found[0]);
-  EXPECT_EQ(engine_->Info().num_encoded_images, encoded + 2);
+  EXPECT_EQ(engine_->Info().images->encoder.num_images, encoded + 2);
 }
 
 TEST_P(ImagesTest, PreemptedSequencesGetTheirImagesAgain) {
@@ -383,7 +415,7 @@ TEST_P(ImagesTest, RowsStayWhereACommitLeavesTheTowerAlone) {
 
   const std::vector<float> after = ScoreOf(ids, {Picture(1)});
 
-  EXPECT_EQ(engine_->Info().num_encoded_images, 1);
+  EXPECT_EQ(engine_->Info().images->encoder.num_images, 1);
   EXPECT_NE(after, before);
   ExpectSameBits(after, TrainerLogProbs(ids, {Picture(1)}));
 }

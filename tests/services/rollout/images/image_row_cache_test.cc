@@ -54,5 +54,34 @@ TEST(ImageRowCacheTest, AnImageBeyondTheLimitIsAlone) {
   EXPECT_EQ(cache.Use("big"), nullptr);
 }
 
+TEST(ImageRowCacheTest, PromisedRowsCountAsHeld) {
+  ImageRowCache cache(3 * 16);
+  cache.BeginStep();
+  EXPECT_TRUE(cache.HasRoomFor(16, /*promised=*/32));
+  EXPECT_FALSE(cache.HasRoomFor(32, /*promised=*/32));
+  EXPECT_TRUE(cache.HasRoomFor(64));  // alone
+  EXPECT_FALSE(cache.HasRoomFor(64, /*promised=*/16));
+}
+
+TEST(ImageRowCacheTest, AHitIsAQueryOfRowsThatAnEarlierOneRead) {
+  ImageRowCache cache(2 * 16);
+  cache.BeginStep();
+  cache.Put("a", Rows(1));
+  cache.Use("a", /*is_new_run=*/true);
+  cache.Use("a");  // goes on
+  EXPECT_EQ(cache.num_queries(), 1);
+  EXPECT_EQ(cache.num_hits(), 0);
+  cache.Use("a", /*is_new_run=*/true);
+  EXPECT_EQ(cache.num_queries(), 2);
+  EXPECT_EQ(cache.num_hits(), 1);
+
+  cache.BeginStep();
+  cache.Put("b", Rows(1));
+  cache.Put("c", Rows(1));
+  EXPECT_EQ(cache.num_evicted(), 1);
+  cache.Clear();
+  EXPECT_EQ(cache.num_evicted(), 1);
+}
+
 }  // namespace
 }  // namespace tandem::rollout

@@ -18,10 +18,12 @@
 #include "common/model/load_parameters.h"
 #include "common/model/packed_attention.h"
 #include "services/trainer/data/micro_batch.h"
+#include "services/trainer/fsdp/sequence_slice.h"
 #include "services/trainer/optim/adamw.h"
 #include "tests/fakes/local_mesh.h"
 #include "tests/services/trainer/fsdp/sharded_test_support.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/temp_folder.h"
 #include "tests/support/vision_golden.h"
 
 namespace tandem::trainer {
@@ -40,10 +42,12 @@ json TrainingGolden() {
 }
 
 struct Setting {
-  int ranks = 1;
+  comm::MeshShape mesh;
   bool trains_tower = false;
   ActivationCheckpointing checkpointing = ActivationCheckpointing::kNone;
   at::ScalarType dtype = at::kFloat;
+  bool offloads = false;   // to a file
+  bool is_random = false;  // weights; else those of the golden model
 };
 
 // What training is, at every step.
@@ -61,13 +65,14 @@ class ImageTraining : public ::testing::TestWithParam<std::string> {
     ASSERT_OK_AND_ASSIGN(spec_, model::ParseModelSpec(config, path_));
     ASSERT_OK_AND_ASSIGN(model::ImagePreparer preparer,
                          model::ImagePreparer::Load(path_, *spec_.vision));
-    preparer_ = std::make_unique<model::ImagePreparer>(std::move(preparer));
+    preparer_ = std::make_unique<model::ImagePreparer>(preparer);
+    pixels_ = std::make_unique<model::PixelCache>(std::move(preparer));
   }
 
   // The rows as a rank has them: with files of its own.
   TrainingBatch Batch() const {
     TrainingBatch batch;
-    batch.images = std::make_shared<BatchImages>(*preparer_, *spec_.vision);
+    batch.images = std::make_shared<BatchImages>(*pixels_, *spec_.vision);
     for (const json& row : golden_["rows"]) {
       Sequence& sequence = batch.sequences.emplace_back(MakeScoredSequence(row["ids"], 1.0));
       std::vector<int64_t> images;
@@ -86,12 +91,21 @@ class ImageTraining : public ::testing::TestWithParam<std::string> {
     options.unit_limits.trains_vision = setting.trains_tower;
     options.activation_checkpointing = setting.checkpointing;
     options.compute_dtype = setting.dtype;
+    if (setting.offloads) {
+      options.offload = Offload::kDisk;
+      options.offload_folder = scratch_.path();
+    }
     return options;
   }
 
-  std::unique_ptr<ShardedModel> Load(const ShardedModelOptions& options) const {
+  std::unique_ptr<ShardedModel> Load(const ShardedModelOptions& options,
+                                     bool is_random = false) const {
     auto model = ShardedModel::Create(options);
     EXPECT_TRUE(model.ok()) << model.status();
+    if (is_random) {
+      EXPECT_OK((*model)->RandomInit(/*seed=*/5));
+      return *std::move(model);
+    }
     const auto folder = io::ModelFolder::Open(path_);
     EXPECT_TRUE(folder.ok()) << folder.status();
     EXPECT_OK((*model)->Load(*folder));
@@ -111,10 +125,10 @@ class ImageTraining : public ::testing::TestWithParam<std::string> {
     const json golden = TrainingGolden();
     constexpr size_t kSteps = 4;
     Curve curve{std::vector<double>(kSteps), std::vector<double>(kSteps)};
-    testing::LocalMesh world({.dp_shard = setting.ranks});
+    testing::LocalMesh world(setting.mesh);
     absl::Mutex mu;
     world.Run([&](const comm::DeviceMesh& mesh) {
-      const auto model = Load(Options(mesh, setting));
+      const auto model = Load(Options(mesh, setting), setting.is_random);
       AdamW optimizer(
           {.beta1 = golden["beta1"],
            .beta2 = golden["beta2"],
@@ -128,11 +142,13 @@ class ImageTraining : public ::testing::TestWithParam<std::string> {
         return -out.logprobs.sum() / predicted;
       };
       for (size_t step = 0; step < kSteps; ++step) {
-        ASSERT_OK_AND_ASSIGN(const double part,
-                             model->ForwardBackward(Part(batch, mesh.rank(), setting.ranks), loss));
+        ASSERT_OK_AND_ASSIGN(
+            const double part,
+            model->ForwardBackward(Part(batch, mesh.data_rank(), mesh.num_data_ranks()), loss));
         ASSERT_OK_AND_ASSIGN(const auto result, optimizer.Step(golden["lr"].get<double>()));
         absl::MutexLock lock(&mu);
-        curve.losses[step] += part;
+        // Ranks that share their sequences have the same loss.
+        if (mesh.sequence().rank() == 0 && mesh.tensor().rank() == 0) curve.losses[step] += part;
         if (mesh.rank() == 0) curve.grad_norms[step] = result.grad_norm;
       }
     });
@@ -140,8 +156,10 @@ class ImageTraining : public ::testing::TestWithParam<std::string> {
   }
 
   void ExpectGolden(const Setting& setting) const {
-    SCOPED_TRACE(
-        absl::StrCat(setting.ranks, " ranks, tower ", setting.trains_tower ? "trained" : "frozen"));
+    SCOPED_TRACE(::testing::Message()
+                 << "shard " << setting.mesh.dp_shard << ", sequence " << setting.mesh.sequence
+                 << ", tensor " << setting.mesh.tp << (setting.offloads ? ", offloaded" : "")
+                 << ", tower " << (setting.trains_tower ? "trained" : "frozen"));
     const json golden =
         TrainingGolden()["models"][GetParam()][setting.trains_tower ? "trained" : "frozen"];
     const Curve curve = Train(setting);
@@ -198,6 +216,8 @@ class ImageTraining : public ::testing::TestWithParam<std::string> {
   json golden_;
   model::ModelSpec spec_;
   std::unique_ptr<model::ImagePreparer> preparer_;
+  std::unique_ptr<model::PixelCache> pixels_;
+  testing::TempFolder scratch_;
 };
 
 TEST_P(ImageTraining, LogProbsAreThoseOfTransformers) {
@@ -220,7 +240,7 @@ TEST_P(ImageTraining, LogProbsHaveTheBitsOfTheModelLibrary) {
     const at::Tensor expected = at::cat(Expected(dtype));
     testing::LocalMesh world({.dp_shard = 2});
     world.Run([&](const comm::DeviceMesh& mesh) {
-      const auto model = Load(Options(mesh, {.ranks = 2, .dtype = dtype}));
+      const auto model = Load(Options(mesh, {.dtype = dtype}));
       ASSERT_OK_AND_ASSIGN(const model::LogProbs out, model->Forward(Part(Batch(), 0, 1)));
       EXPECT_TRUE(at::equal(out.logprobs, expected)) << c10::toString(dtype);
     });
@@ -249,17 +269,83 @@ TEST_P(ImageTraining, SequencesWithTheSamePicturesShareTheirPrefix) {
 }
 
 TEST_P(ImageTraining, FollowsPyTorchWithAFrozenTower) {
-  ExpectGolden({.ranks = 1});
-  ExpectGolden({.ranks = 2});
-  ExpectGolden({.ranks = 2, .checkpointing = ActivationCheckpointing::kFull});
+  ExpectGolden({});
+  ExpectGolden({.mesh = {.dp_shard = 2}});
+  ExpectGolden({.mesh = {.dp_shard = 2}, .checkpointing = ActivationCheckpointing::kFull});
 }
 
 TEST_P(ImageTraining, FollowsPyTorchWithATowerThatLearnsAtItsOwnRate) {
-  ExpectGolden({.ranks = 1, .trains_tower = true});
-  ExpectGolden({.ranks = 2, .trains_tower = true});
-  ExpectGolden(
-      {.ranks = 1, .trains_tower = true, .checkpointing = ActivationCheckpointing::kSelective});
-  ExpectGolden({.ranks = 2, .trains_tower = true, .checkpointing = ActivationCheckpointing::kFull});
+  ExpectGolden({.trains_tower = true});
+  ExpectGolden({.mesh = {.dp_shard = 2}, .trains_tower = true});
+  ExpectGolden({.trains_tower = true, .checkpointing = ActivationCheckpointing::kSelective});
+  ExpectGolden({.mesh = {.dp_shard = 2},
+                .trains_tower = true,
+                .checkpointing = ActivationCheckpointing::kFull});
+}
+
+// Each of the two ranks encodes the images that its part of the tokens shows.
+TEST_P(ImageTraining, FollowsPyTorchWhereRanksShareSequences) {
+  ExpectGolden({.mesh = {.dp_shard = 2, .sequence = 2}});
+  ExpectGolden({.mesh = {.dp_shard = 2, .sequence = 2}, .trains_tower = true});
+  ExpectGolden({.mesh = {.dp_shard = 2, .sequence = 2},
+                .trains_tower = true,
+                .checkpointing = ActivationCheckpointing::kFull});
+}
+
+// The golden models have one key-value head; these have one for each rank, and random weights.
+TEST_P(ImageTraining, FollowsOneRankWhereRanksShareLayers) {
+  for (model::LayerSpec& layer : spec_.layers) layer.attention.num_kv_heads = 2;
+  for (const bool trains_tower : {false, true}) {
+    const Curve expected = Train({.trains_tower = trains_tower, .is_random = true});
+    const Curve found = Train({.mesh = {.tp = 2}, .trains_tower = trains_tower, .is_random = true});
+    for (size_t step = 0; step < expected.losses.size(); ++step) {
+      EXPECT_NEAR(found.losses[step], expected.losses[step], 1e-5) << step;
+      EXPECT_NEAR(found.grad_norms[step], expected.grad_norms[step],
+                  1e-4 * expected.grad_norms[step])
+          << step;
+    }
+    EXPECT_NE(expected.losses.front(), expected.losses.back());
+  }
+}
+
+TEST_P(ImageTraining, FollowsPyTorchWithItsStateInAFile) {
+  ExpectGolden({.offloads = true});
+  ExpectGolden({.trains_tower = true, .offloads = true});
+  ExpectGolden({.mesh = {.dp_shard = 2}, .trains_tower = true, .offloads = true});
+}
+
+// Sequences are cut within images; padding follows the last token.
+TEST_P(ImageTraining, SlicesShowTheImagesOfTheirTokens) {
+  const PackedBatch batch = Part(Batch(), 0, 1);
+  for (const int size : {2, 3, 7}) {
+    std::vector<at::Tensor> rows, positions;
+    for (int rank = 0; rank < size; ++rank) {
+      const SequenceSlice slice = SliceOf(batch, rank, size);
+      positions.push_back(slice.positions);
+      // Rows in the slice's images, back among those of all images.
+      std::vector<int64_t> firsts;
+      for (const int64_t image : slice.image_indices) {
+        int64_t first = 0;
+        for (const int64_t before : batch.image_indices) {
+          if (before == image) break;
+          first += model::NumImageRows(*spec_.vision, batch.images->GridOf(before));
+        }
+        const int64_t count = model::NumImageRows(*spec_.vision, batch.images->GridOf(image));
+        for (int64_t row = 0; row < count; ++row) firsts.push_back(first + row);
+      }
+      at::Tensor own = slice.image_rows.clone();
+      for (int64_t i = 0; i < own.numel(); ++i) {
+        const int64_t row = own[i].item<int64_t>();
+        if (row >= 0) own[i] = firsts.at(static_cast<size_t>(row));
+      }
+      rows.push_back(own);
+    }
+    const int64_t tokens = batch.num_tokens();
+    EXPECT_TRUE(at::equal(at::cat(rows).narrow(0, 0, tokens), batch.image_rows)) << size;
+    EXPECT_TRUE(at::equal(at::cat(positions, 1).narrow(1, 0, tokens), batch.positions)) << size;
+  }
+  // The first of seven slices shows fewer images than the batch has.
+  EXPECT_LT(SliceOf(batch, 0, 7).image_indices.size(), batch.image_indices.size());
 }
 
 TEST_P(ImageTraining, AFrozenTowerHasNoGradientsAndNoMoments) {

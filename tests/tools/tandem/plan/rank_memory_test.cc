@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "common/model/images/pixel_cache.h"
 #include "tools/tandem/plan/batch_plan.h"
 #include "tools/tandem/plan/model_shape.h"
 
@@ -219,6 +220,58 @@ TEST(RankMemory, OfAShardedCriticHasItsUnitsToo) {
   // embedding, gathered.
   EXPECT_GE(memory.peak.of(MemoryKind::kCritic),
             9 * model::ValueModelSpec(Spec()).num_parameters() + 2 * 512 * 64);
+}
+
+model::ModelSpec SpecWithTower() {
+  model::ModelSpec spec = Spec();
+  model::VisionSpec& tower = spec.vision.emplace();
+  tower.patch_size = 4;
+  tower.temporal_patch_size = tower.merge_size = 2;
+  tower.hidden_size = 32;
+  model::LayerSpec layer;
+  layer.feed_forward.intermediate_size = 64;
+  layer.attention.num_heads = layer.attention.num_kv_heads = 2;
+  layer.attention.head_dim = 16;
+  tower.layers.assign(3, layer);
+  return spec;
+}
+
+int64_t ActivationsOf(const model::ModelSpec& spec, const setup::RankSetup& setup,
+                      int64_t rows_per_prompt) {
+  RankWorkload work = SupervisedWorkload(4, 256, 4 * 256);
+  work.image_prompts = work.step_image_prompts = 4;
+  work.rows_per_prompt = rows_per_prompt;
+  return PredictRankMemory(spec, setup, work).peak.of(MemoryKind::kActivations);
+}
+
+TEST(RankMemory, OfImagesIsThatOfATowersPass) {
+  setup::RankSetup setup;
+  setup.element_bytes = 4;
+  setup.unit_limits.trains_vision = true;
+  const model::ModelSpec spec = SpecWithTower();
+  const int64_t few = ActivationsOf(spec, setup, 10);
+  const int64_t many = ActivationsOf(spec, setup, 110);
+  // Of a patch each layer keeps two norms' inputs and results, the projections of attention and its
+  // result, and those of the feed-forward layer.
+  const int64_t patches = 4 * 100 * 4;
+  EXPECT_GE(many - few, patches * 3 * (4 * 32 + 4 * 32 + 3 * 64) * 4);
+  setup.unit_limits.trains_vision = false;
+  // What passes is smaller than what the blocks keep.
+  EXPECT_LT(ActivationsOf(spec, setup, 110), many);
+  EXPECT_EQ(ActivationsOf(Spec(), setup, 110), ActivationsOf(Spec(), setup, 10));
+}
+
+TEST(RankMemory, OfPixelsIsInHostMemoryAndBounded) {
+  const model::ModelSpec spec = SpecWithTower();
+  RankWorkload work = SupervisedWorkload(4, 256, 4 * 256);
+  work.image_prompts = work.step_image_prompts = 4;
+  work.rows_per_prompt = 10;
+  const setup::RankSetup setup;
+  // 4 patches a row, of 3 colors, 2 frames and 16 pixels.
+  EXPECT_EQ(PredictRankMemory(spec, setup, work).pixel_bytes, 4 * 10 * 4 * 96 * 4);
+  work.step_image_prompts = 1 << 20;
+  EXPECT_EQ(PredictRankMemory(spec, setup, work).pixel_bytes, model::PixelCache::kDefaultBytes);
+  EXPECT_EQ(PredictRankMemory(Spec(), setup, work).pixel_bytes, 0);
 }
 
 }  // namespace

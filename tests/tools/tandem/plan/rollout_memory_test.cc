@@ -56,6 +56,36 @@ TEST(RolloutMemory, HasAStateOfEachSequenceForLinearAttention) {
   EXPECT_GT(with.sequences, without.sequences);
 }
 
+TEST(RolloutMemory, OfAModelWithATowerHasItsCachesAndAStepOfIt) {
+  model::ModelSpec spec = ModelOfTwoLayers();
+  config::v1::RunConfig config = config::DefaultRunConfig();
+  config.mutable_model()->set_dtype(config::v1::ELEMENT_TYPE_FLOAT32);
+  config.mutable_rollout()->set_max_num_batched_tokens(kTokens);
+  config.mutable_data()->set_max_prompt_length(100);
+  const RolloutMemory without = PredictRolloutMemory(config, spec, Hardware(), /*bucket_bytes=*/0);
+  EXPECT_EQ(without.images, 0);
+  model::VisionSpec& tower = spec.vision.emplace();
+  tower.patch_size = 4;
+  tower.temporal_patch_size = tower.merge_size = 2;
+  tower.hidden_size = 256;
+  tower.layers = spec.layers;
+  for (model::LayerSpec& layer : tower.layers) {
+    layer.attention.num_kv_heads = 4;
+    layer.attention.head_dim = 64;
+    layer.feed_forward.intermediate_size = 1024;
+  }
+  const RolloutMemory with = PredictRolloutMemory(config, spec, Hardware(), /*bucket_bytes=*/0);
+  EXPECT_EQ(with.images, int64_t{512} << 20);  // rows and pixels
+  // A prompt may be one picture of 100 rows: at least the pixels of its 400 patches, the stream and
+  // what it was made from, gate, up and their product.
+  EXPECT_GT(with.temporaries, 400 * (96 + 2 * 256 + 3 * 1024) * kElement);
+  // It grows with the step's share, where that is more than a prompt has.
+  config.mutable_rollout()->set_max_num_batched_tokens(8 * kTokens);
+  EXPECT_GT(PredictRolloutMemory(config, spec, Hardware(), 0).temporaries, with.temporaries);
+  EXPECT_EQ(with.total() - without.total(),
+            with.images + with.temporaries - without.temporaries + with.weights - without.weights);
+}
+
 TEST(RolloutMemory, OfAStepCountsTheExpertsThatATokenReaches) {
   model::ModelSpec spec = ModelOfTwoLayers();
   const int64_t dense = Temporaries(spec);

@@ -1,10 +1,11 @@
-// PixelCache: prepared images, by the digest of their files. A picture that many requests show is
-// decoded once, and pixels that were given up are made again from the file.
+// PixelCache: prepared images, by the digest of their files. A picture that many requests, or several
+// passes over a batch, show is decoded once, and pixels that were given up are made again from the
+// file. Trainer ranks and rollouts have one each.
 //
 //   PixelCache pixels(preparer);
 //   ASSIGN_OR_RETURN(const auto image, pixels.Get(digest, file, "images[0]"));
-#ifndef TANDEM_SERVICES_ROLLOUT_IMAGES_PIXEL_CACHE_H_
-#define TANDEM_SERVICES_ROLLOUT_IMAGES_PIXEL_CACHE_H_
+#ifndef TANDEM_COMMON_MODEL_IMAGES_PIXEL_CACHE_H_
+#define TANDEM_COMMON_MODEL_IMAGES_PIXEL_CACHE_H_
 
 #include <cstdint>
 #include <list>
@@ -19,10 +20,16 @@
 #include "absl/synchronization/mutex.h"
 #include "common/model/images/image_preparer.h"
 
-namespace tandem::rollout {
+namespace tandem::model {
 
-// A file as it came, shared by what still needs it.
-using ImageFile = std::shared_ptr<const std::string>;
+// Since the start, but for num_waiting.
+struct PixelCacheStats {
+  int64_t num_hits = 0;
+  int64_t num_decoded = 0;  // not there: decoded, or found to be no picture
+  int64_t num_evicted = 0;  // given up for the pixels of others
+  int64_t num_waiting = 0;  // calls that wait for their turn, or decode
+  int64_t num_bytes = 0;    // kept now
+};
 
 // Thread-safe.
 class PixelCache {
@@ -31,7 +38,7 @@ class PixelCache {
   // An image of 224 x 224 takes 1.2 MB.
   static constexpr int64_t kDefaultBytes = int64_t{256} << 20;
 
-  explicit PixelCache(model::ImagePreparer preparer, int64_t max_bytes = kDefaultBytes)
+  explicit PixelCache(ImagePreparer preparer, int64_t max_bytes = kDefaultBytes)
       : preparer_(std::move(preparer)), max_bytes_(max_bytes) {}
 
   // Images that are decoded at once, for callers that wait for their turn: decoding the largest takes
@@ -43,30 +50,30 @@ class PixelCache {
 
   // The image of `file`, whose digest is `digest`. Decodes on the caller's thread if it is not there.
   // Errors: those of ImagePreparer::Prepare(), which begin with `place`.
-  absl::StatusOr<std::shared_ptr<const model::PreparedImage>> Get(const std::string& digest,
-                                                                  absl::string_view file,
-                                                                  const std::string& place,
-                                                                  Turn turn = Turn::kWait);
+  absl::StatusOr<std::shared_ptr<const PreparedImage>> Get(const std::string& digest,
+                                                           absl::string_view file,
+                                                           const std::string& place,
+                                                           Turn turn = Turn::kWait);
 
-  int64_t num_bytes() const;
+  PixelCacheStats stats() const;
 
  private:
-  using Image = std::shared_ptr<const model::PreparedImage>;
+  using Image = std::shared_ptr<const PreparedImage>;
   using Entries = std::list<std::pair<std::string, Image>>;  // least recently used first
 
   // Null if it is not there.
   Image Find(const std::string& digest) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Keep(const std::string& digest, const Image& image) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  const model::ImagePreparer preparer_;
+  const ImagePreparer preparer_;
   const int64_t max_bytes_;
   mutable absl::Mutex mu_;
   Entries entries_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<std::string, Entries::iterator> places_ ABSL_GUARDED_BY(mu_);  // by digest
-  int64_t num_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  PixelCacheStats stats_ ABSL_GUARDED_BY(mu_);
   int num_decoding_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
-}  // namespace tandem::rollout
+}  // namespace tandem::model
 
-#endif  // TANDEM_SERVICES_ROLLOUT_IMAGES_PIXEL_CACHE_H_
+#endif  // TANDEM_COMMON_MODEL_IMAGES_PIXEL_CACHE_H_

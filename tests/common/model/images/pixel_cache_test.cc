@@ -1,4 +1,4 @@
-#include "services/rollout/images/pixel_cache.h"
+#include "common/model/images/pixel_cache.h"
 
 #include <gtest/gtest.h>
 
@@ -9,9 +9,9 @@
 #include "common/io/model_config.h"
 #include "common/io/read_file.h"
 #include "tests/support/status_matchers.h"
-#include "tests/support/vision_chat_model.h"
+#include "tests/support/vision_golden.h"
 
-namespace tandem::rollout {
+namespace tandem::model {
 namespace {
 
 class PixelCacheTest : public ::testing::Test {
@@ -19,17 +19,15 @@ class PixelCacheTest : public ::testing::Test {
   void Start(int64_t max_bytes) {
     const std::string folder = testing::VisionGolden("qwen2-vl");
     ASSERT_OK_AND_ASSIGN(const io::ModelConfig config, io::ReadModelConfig(folder));
-    ASSERT_OK_AND_ASSIGN(const model::ModelSpec spec,
-                         model::ParseModelSpec(config.json, config.path));
-    ASSERT_OK_AND_ASSIGN(model::ImagePreparer preparer,
-                         model::ImagePreparer::Load(folder, *spec.vision));
+    ASSERT_OK_AND_ASSIGN(const ModelSpec spec, ParseModelSpec(config.json, config.path));
+    ASSERT_OK_AND_ASSIGN(ImagePreparer preparer, ImagePreparer::Load(folder, *spec.vision));
     cache_ = std::make_unique<PixelCache>(std::move(preparer), max_bytes);
     for (const char* name : {"a.png", "b.png", "c.png"}) {
       ASSERT_OK_AND_ASSIGN(files_.emplace_back(), io::ReadFile(folder + "/" + name));
     }
   }
 
-  std::shared_ptr<const model::PreparedImage> Get(size_t i) {
+  std::shared_ptr<const PreparedImage> Get(size_t i) {
     const auto image = cache_->Get(images::ImageDigest(files_[i]), files_[i], "image");
     EXPECT_OK(image.status());
     return image.value_or(nullptr);
@@ -44,8 +42,12 @@ TEST_F(PixelCacheTest, AnImageIsPreparedOnce) {
   const auto first = Get(0);
   EXPECT_EQ(Get(0), first);
   EXPECT_NE(Get(1), first);
-  EXPECT_EQ(cache_->num_bytes(),
+  EXPECT_EQ(cache_->stats().num_bytes,
             static_cast<int64_t>((Get(0)->pixel_values.size() + Get(1)->pixel_values.size()) * 4));
+  EXPECT_EQ(cache_->stats().num_decoded, 2);
+  EXPECT_EQ(cache_->stats().num_hits, 3);
+  EXPECT_EQ(cache_->stats().num_evicted, 0);
+  EXPECT_EQ(cache_->stats().num_waiting, 0);
 }
 
 TEST_F(PixelCacheTest, GivesUpTheLeastRecentlyUsed) {
@@ -64,14 +66,16 @@ TEST_F(PixelCacheTest, GivesUpTheLeastRecentlyUsed) {
   EXPECT_EQ(Get(2), c);
   EXPECT_NE(Get(1), b);
   EXPECT_EQ(Get(1)->pixel_values, b->pixel_values);
-  EXPECT_LE(cache_->num_bytes(), most);
+  EXPECT_LE(cache_->stats().num_bytes, most);
+  EXPECT_GE(cache_->stats().num_evicted, 2);
 }
 
 TEST_F(PixelCacheTest, AnImageBeyondTheLimitIsNotKept) {
   Start(100);
   EXPECT_NE(Get(0), Get(0));
-  EXPECT_EQ(cache_->num_bytes(), 0);
+  EXPECT_EQ(cache_->stats().num_bytes, 0);
+  EXPECT_EQ(cache_->stats().num_decoded, 2);
 }
 
 }  // namespace
-}  // namespace tandem::rollout
+}  // namespace tandem::model

@@ -1,11 +1,11 @@
-#include "services/rollout/images/pixel_cache.h"
+#include "common/model/images/pixel_cache.h"
 
 #include "common/status/exceptions.h"
 
-namespace tandem::rollout {
+namespace tandem::model {
 namespace {
 
-int64_t BytesOf(const model::PreparedImage& image) {
+int64_t BytesOf(const PreparedImage& image) {
   return static_cast<int64_t>(image.pixel_values.size() * sizeof(float));
 }
 
@@ -21,41 +21,50 @@ PixelCache::Image PixelCache::Find(const std::string& digest) {
 void PixelCache::Keep(const std::string& digest, const Image& image) {
   const int64_t bytes = BytesOf(*image);
   if (bytes > max_bytes_ || places_.contains(digest)) return;
-  while (num_bytes_ + bytes > max_bytes_) {
-    num_bytes_ -= BytesOf(*entries_.front().second);
+  while (stats_.num_bytes + bytes > max_bytes_) {
+    stats_.num_bytes -= BytesOf(*entries_.front().second);
+    ++stats_.num_evicted;
     places_.erase(entries_.front().first);
     entries_.pop_front();
   }
-  num_bytes_ += bytes;
+  stats_.num_bytes += bytes;
   places_[digest] = entries_.insert(entries_.end(), {digest, image});
 }
 
-absl::StatusOr<std::shared_ptr<const model::PreparedImage>> PixelCache::Get(
-    const std::string& digest, absl::string_view file, const std::string& place, Turn turn) {
+absl::StatusOr<std::shared_ptr<const PreparedImage>> PixelCache::Get(const std::string& digest,
+                                                                     absl::string_view file,
+                                                                     const std::string& place,
+                                                                     Turn turn) {
   {
     absl::MutexLock lock(&mu_);
     const auto may_decode = [this, turn] {
       mu_.AssertHeld();
       return turn == Turn::kTake || num_decoding_ < kMaxDecoding;
     };
+    ++stats_.num_waiting;
     // Bounded: each of those before it decodes one image within the limits.
     mu_.Await(absl::Condition(&may_decode));
-    if (Image image = Find(digest); image != nullptr) return image;
+    if (Image image = Find(digest); image != nullptr) {
+      --stats_.num_waiting;
+      ++stats_.num_hits;
+      return image;
+    }
     ++num_decoding_;
+    ++stats_.num_decoded;
   }
-  absl::StatusOr<model::PreparedImage> prepared =
-      Catch([&] { return preparer_.Prepare(file, place); });
+  absl::StatusOr<PreparedImage> prepared = Catch([&] { return preparer_.Prepare(file, place); });
   absl::MutexLock lock(&mu_);
   --num_decoding_;
+  --stats_.num_waiting;
   if (!prepared.ok()) return prepared.status();
-  const auto image = std::make_shared<const model::PreparedImage>(*std::move(prepared));
+  const auto image = std::make_shared<const PreparedImage>(*std::move(prepared));
   Keep(digest, image);
   return image;
 }
 
-int64_t PixelCache::num_bytes() const {
+PixelCacheStats PixelCache::stats() const {
   absl::MutexLock lock(&mu_);
-  return num_bytes_;
+  return stats_;
 }
 
-}  // namespace tandem::rollout
+}  // namespace tandem::model

@@ -1,0 +1,92 @@
+#include "tools/tandem/bench/random_pictures.h"
+
+#include <png.h>
+
+#include <algorithm>
+#include <memory>
+#include <random>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/images/image_digest.h"
+#include "common/images/processor/image_processor.h"
+#include "common/status/status_macros.h"
+#include "tools/tandem/commands/command.h"
+
+namespace tandem::bench {
+namespace {
+
+// RGB of 8 bits, compressed.
+std::string PngOf(const std::vector<uint8_t>& colors, int64_t side) {
+  png_image image = {};
+  image.version = PNG_IMAGE_VERSION;
+  image.width = image.height = static_cast<png_uint_32>(side);
+  image.format = PNG_FORMAT_RGB;
+  // The first call says how many bytes the second one writes.
+  png_alloc_size_t size = 0;
+  png_image_write_to_memory(&image, nullptr, &size, /*convert_to_8_bit=*/0, colors.data(),
+                            /*row_stride=*/0, nullptr);
+  std::string file(size, '\0');
+  png_image_write_to_memory(&image, file.data(), &size, /*convert_to_8_bit=*/0, colors.data(),
+                            /*row_stride=*/0, nullptr);
+  file.resize(size);
+  return file;
+}
+
+}  // namespace
+
+RandomPictures::RandomPictures(const PictureOptions& options, const model::VisionSpec& spec,
+                               int64_t rows)
+    : options_(options),
+      rows_(rows),
+      patches_per_row_(spec.patches_per_row()),
+      reserved_{static_cast<uint32_t>(spec.image_token_id),
+                static_cast<uint32_t>(spec.video_token_id)} {}
+
+absl::StatusOr<RandomPictures> RandomPictures::Create(const std::string& folder,
+                                                      const model::ModelSpec& spec,
+                                                      const PictureOptions& options) {
+  if (!spec.vision.has_value()) {
+    return commands::Misuse(absl::InvalidArgumentError(
+        absl::StrCat("--images: ", folder, " has no vision tower; expected a model that has one")));
+  }
+  ASSIGN_OR_RETURN(const images::ImageProcessor processor, images::ImageProcessor::Load(folder));
+  ASSIGN_OR_RETURN(const int64_t rows, processor.NumPlaceholders({options.side, options.side}));
+  return RandomPictures(options, *spec.vision, rows);
+}
+
+driver::PromptImage RandomPictures::Draw() {
+  std::minstd_rand random(seed_++);
+  // Shades with some noise: as large a file as a photograph.
+  std::vector<uint8_t> colors;
+  const int64_t side = options_.side;
+  colors.reserve(static_cast<size_t>(3 * side * side));
+  for (int64_t y = 0; y < side; ++y) {
+    for (int64_t x = 0; x < side; ++x) {
+      const uint32_t noise = random() % 16;
+      colors.push_back(static_cast<uint8_t>(x * 240 / side + noise));
+      colors.push_back(static_cast<uint8_t>(y * 240 / side + noise));
+      colors.push_back(static_cast<uint8_t>((x + y + seed_) % 240 + noise));
+    }
+  }
+  driver::PromptImage image;
+  auto file = std::make_shared<const std::string>(PngOf(colors, side));
+  image.digest = images::ImageDigest(*file);
+  image.file = std::move(file);
+  return image;
+}
+
+void RandomPictures::AddTo(driver::Prompt& prompt) {
+  std::vector<uint32_t> ids;
+  for (size_t i = 0; i < prompt.token_ids.size(); ++i) {
+    const uint32_t id = prompt.token_ids[i];
+    const bool is_reserved = std::find(reserved_.begin(), reserved_.end(), id) != reserved_.end();
+    ids.push_back(is_reserved ? 1 : id);
+    if (static_cast<int64_t>(i) >= options_.per_prompt) continue;
+    ids.insert(ids.end(), static_cast<size_t>(rows_), reserved_.front());
+    prompt.images.push_back(Draw());
+  }
+  prompt.token_ids = std::move(ids);
+}
+
+}  // namespace tandem::bench

@@ -1,0 +1,63 @@
+// TowerMemory: the memory of a vision tower's forward and backward pass
+// (common/model/vision_tower.h), from the tower that a model declares.
+//
+//   TowerMemory tower(ledger, table, batch, num_patches);
+//   const Size rows = tower.Forward(/*has_graph=*/true);
+//   std::vector<Size> gradients = tower.Backward(gradient);
+#ifndef TANDEM_TOOLS_TANDEM_PLAN_TOWER_MEMORY_H_
+#define TANDEM_TOOLS_TANDEM_PLAN_TOWER_MEMORY_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "common/model/model_spec.h"
+#include "common/model/parameter_table.h"
+#include "tools/tandem/plan/counted_ops.h"
+#include "tools/tandem/plan/counted_tensor.h"
+#include "tools/tandem/plan/memory_ledger.h"
+
+namespace tandem::plan {
+
+// Operations are those of EncodeImages(), in its order.
+class TowerMemory {
+ public:
+  // `table` is of a model with a tower, and outlives the object, as the ledger does. `text`: for the
+  // type of the elements and the kernels. The patches are a multiple of those of a row.
+  TowerMemory(MemoryLedger& ledger, const model::ParameterTable& table, const CountedBatch& text,
+              int64_t num_patches);
+  TowerMemory(const TowerMemory&) = delete;
+  TowerMemory& operator=(const TowerMemory&) = delete;
+
+  // Returns the rows, [num_rows, hidden]. The float32 pixels are the caller's.
+  Size Forward(bool has_graph);
+  // After Forward() with a graph: frees what it saved on the way. Returns the gradients of the tower's
+  // trainable parameters.
+  std::vector<Size> Backward(Size gradient);
+
+  // Bytes of the pixels that Forward() reads.
+  int64_t pixel_bytes() const { return batch_.tokens * vision_.patch_elements() * 4; }
+
+ private:
+  CountedOps& OpsOf(const CountedBatch& batch, const model::AttentionSpec& attention,
+                    CountedTape* tape);
+  // Rows or patches in another order: a copy, whose gradient is one too.
+  CountedTensor Reordered(const CountedTensor& x, CountedTape* tape);
+  CountedTensor Merge(const CountedTensor& x, CountedTape* tape);
+
+  MemoryLedger& ledger_;
+  // Every tensor-parallel rank computes the whole tower.
+  const model::ParameterTable table_;
+  const model::VisionSpec& vision_;
+  const CountedBatch batch_;  // of patches
+  const CountedBatch rows_;
+  CountedTape tape_;
+  std::vector<std::unique_ptr<CountedOps>> ops_;  // the graph's operations refer to them
+  std::vector<Size> gradients_;
+  Size angles_;  // that the graph saves
+  CountedTensor result_;
+};
+
+}  // namespace tandem::plan
+
+#endif  // TANDEM_TOOLS_TANDEM_PLAN_TOWER_MEMORY_H_
