@@ -18,7 +18,7 @@ namespace tandem::driver {
 using nlohmann::ordered_json;
 
 absl::StatusOr<std::unique_ptr<ImageReader>> ImageReader::Create(
-    const std::string& model_folder, const tokenizer::Tokenizer* tokenizer) {
+    const std::string& model_folder, const tokenizer::Tokenizer* tokenizer, const UrlImages* urls) {
   ASSIGN_OR_RETURN(const io::ModelConfig config, io::ReadModelConfig(model_folder));
   ASSIGN_OR_RETURN(const model::ModelSpec model, model::ParseModelSpec(config.json, config.path));
   if (!model.vision.has_value()) return nullptr;
@@ -37,7 +37,7 @@ absl::StatusOr<std::unique_ptr<ImageReader>> ImageReader::Create(
     placeholder = *text;
   }
   return std::unique_ptr<ImageReader>(
-      new ImageReader(std::move(processor), spec, std::move(placeholder)));
+      new ImageReader(std::move(processor), spec, std::move(placeholder), urls));
 }
 
 absl::StatusOr<ImageReader::Images> ImageReader::ReadFiles(std::vector<images::ChatImage> found,
@@ -48,13 +48,18 @@ absl::StatusOr<ImageReader::Images> ImageReader::ReadFiles(std::vector<images::C
   int64_t num_bytes = 0;
   for (const images::ChatImage& image : found) {
     const auto read = [&]() -> absl::Status {
+      std::string source = image.source;
+      if (urls_ != nullptr && images::IsWebUrl(source)) {
+        ASSIGN_OR_RETURN(const PromptImage kept, urls_->Get(source));
+        source = kept.source;
+      }
       ASSIGN_OR_RETURN(const images::ImageBytes file,
-                       images::ReadImageSource(image.source, folder, limits));
+                       images::ReadImageSource(source, folder, limits));
       ASSIGN_OR_RETURN(const images::Image decoded,
                        images::DecodeImage(file.bytes, file.place, limits));
       ASSIGN_OR_RETURN(out.counts_.emplace_back(),
                        processor_.NumPlaceholders({decoded.height, decoded.width}));
-      out.files_.push_back(MakePromptImage(image.source, folder, file.bytes));
+      out.files_.push_back(MakePromptImage(source, folder, file.bytes));
       num_bytes += static_cast<int64_t>(file.bytes.size());
       return absl::OkStatus();
     };

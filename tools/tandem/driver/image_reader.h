@@ -20,6 +20,7 @@
 #include "common/images/processor/image_processor.h"
 #include "common/model/model_spec.h"
 #include "common/tokenizer/tokenizer.h"
+#include "tools/tandem/driver/image_store.h"
 #include "tools/tandem/driver/prompt_image.h"
 
 namespace tandem::driver {
@@ -28,10 +29,12 @@ namespace tandem::driver {
 class ImageReader {
  public:
   // Null for a model without a vision tower. `tokenizer`: null if the folder has none; then rows give
-  // token ids. Errors of model::ParseModelSpec() and model::ImagePreparer::Load(); FAILED_PRECONDITION
-  // if the tokenizer does not have the model's placeholder.
+  // token ids. `urls` gets images by URL, and outlives the reader; null refuses them. Errors of
+  // model::ParseModelSpec() and model::ImagePreparer::Load(); FAILED_PRECONDITION if the tokenizer does
+  // not have the model's placeholder.
   static absl::StatusOr<std::unique_ptr<ImageReader>> Create(const std::string& model_folder,
-                                                             const tokenizer::Tokenizer* tokenizer);
+                                                             const tokenizer::Tokenizer* tokenizer,
+                                                             const UrlImages* urls = nullptr);
 
   // The images of a row, in order.
   class Images {
@@ -71,8 +74,11 @@ class ImageReader {
 
  private:
   ImageReader(images::ImageProcessor processor, const model::VisionSpec& spec,
-              std::string placeholder)
-      : processor_(std::move(processor)), spec_(spec), placeholder_(std::move(placeholder)) {}
+              std::string placeholder, const UrlImages* urls)
+      : processor_(std::move(processor)),
+        spec_(spec),
+        placeholder_(std::move(placeholder)),
+        urls_(urls) {}
 
   // Reads the files of `found` and the numbers of their placeholders.
   absl::StatusOr<Images> ReadFiles(std::vector<images::ChatImage> found,
@@ -81,6 +87,7 @@ class ImageReader {
   const images::ImageProcessor processor_;
   const model::VisionSpec spec_;
   const std::string placeholder_;  // its text; empty without a tokenizer
+  const UrlImages* const urls_;    // may be null
 };
 
 }  // namespace tandem::driver

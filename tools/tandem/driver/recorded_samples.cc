@@ -11,6 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/hash/hasher.h"
+#include "common/images/image_source.h"
 #include "common/io/file_util.h"
 #include "common/io/jsonl.h"
 #include "common/rpc/policy_version.h"
@@ -238,6 +239,8 @@ absl::Status ReadImages(const io::JsonFields& row, const std::string& folder, St
       if (!known.contains(digest)) return error("expected a path: no line before has this image");
     } else if (!path.is_string()) {
       return error("expected a path or data URL, as text");
+    } else if (images::IsWebUrl(path.get_ref<const std::string&>())) {
+      return error("expected a path or data URL: recorded images are not fetched");
     } else if (digest.empty() || !known.contains(digest)) {
       absl::StatusOr<PromptImage> image = FindImage(path.get<std::string>(), folder);
       if (!image.ok()) return error(image.status().message());
