@@ -53,19 +53,8 @@ absl::StatusOr<std::vector<SocketAddress>> ResolveBefore(const HostPort& address
                                                          absl::Time deadline,
                                                          const std::function<bool()>& cancelled) {
   if (IsNumber(address)) return Resolve(address);
-  const auto look_up = std::make_shared<LookUp>();
-  if (absl::Status begun = Begin(address, look_up); !begun.ok()) return begun;
+  std::shared_ptr<LookUp> look_up;
   while (true) {
-    {
-      absl::MutexLock lock(&look_up->mu);
-      const auto is_found = [&look_up] {
-        look_up->mu.AssertReaderHeld();
-        return look_up->found.has_value();
-      };
-      look_up->mu.AwaitWithDeadline(absl::Condition(&is_found),
-                                    std::min(deadline, absl::Now() + kLookForCancel));
-      if (look_up->found.has_value()) return *std::move(look_up->found);
-    }
     if (cancelled != nullptr && cancelled()) {
       return absl::CancelledError("the address is no longer needed");
     }
@@ -73,6 +62,18 @@ absl::StatusOr<std::vector<SocketAddress>> ResolveBefore(const HostPort& address
       return absl::DeadlineExceededError(
           absl::StrCat("the name ", address.host, " was not resolved in time"));
     }
+    if (look_up == nullptr) {
+      look_up = std::make_shared<LookUp>();
+      if (absl::Status begun = Begin(address, look_up); !begun.ok()) return begun;
+    }
+    absl::MutexLock lock(&look_up->mu);
+    const auto is_found = [&look_up] {
+      look_up->mu.AssertReaderHeld();
+      return look_up->found.has_value();
+    };
+    look_up->mu.AwaitWithDeadline(absl::Condition(&is_found),
+                                  std::min(deadline, absl::Now() + kLookForCancel));
+    if (look_up->found.has_value()) return *std::move(look_up->found);
   }
 }
 
