@@ -13,6 +13,7 @@
 #include "tests/services/rollout/service/service_fixture.h"
 #include "tests/support/http_clients.h"
 #include "tests/support/http_get.h"
+#include "tests/support/image_site.h"
 #include "tests/support/vision_chat_model.h"
 
 namespace tandem::rollout {
@@ -85,6 +86,55 @@ TEST_F(ChatImagesTest, AMessageOfTextIsStillOne) {
   const HttpAnswer answer = Ask({Text("a"), Text("b")});
   ASSERT_EQ(answer.code, 200) << answer.body;
   EXPECT_EQ(json::parse(answer.body)["usage"]["prompt_tokens"], 3);
+}
+
+// The same rollout, which may fetch images; from this machine, as no flag lets it.
+class FetchedChatImagesTest : public ChatImagesTest {
+ protected:
+  void SetUp() override {
+    openai_.image_fetcher =
+        std::make_shared<const images::ImageFetcher>(testing::ImageSite::OnThisMachine());
+    ChatImagesTest::SetUp();
+  }
+
+  static std::string MessageOf(const HttpAnswer& answer) {
+    EXPECT_EQ(answer.code, 400) << answer.body;
+    return json::parse(answer.body)["error"]["message"].get<std::string>();
+  }
+
+  testing::ImageSite site_;
+};
+
+TEST_F(FetchedChatImagesTest, AUrlIsThePictureThatItLeadsTo) {
+  site_.PutPicture("/a", FileOf("a.png"));
+  site_.PutRedirect("/moved", "/a");
+  const HttpAnswer fetched = Ask({Text("a"), Part(site_.Url("/moved"))});
+  ASSERT_EQ(fetched.code, 200) << fetched.body;
+  const HttpAnswer sent = Ask({Text("a"), Image("a.png")});
+  EXPECT_EQ(json::parse(fetched.body)["choices"], json::parse(sent.body)["choices"]);
+  EXPECT_EQ(json::parse(fetched.body)["usage"]["prompt_tokens"],
+            json::parse(sent.body)["usage"]["prompt_tokens"]);
+}
+
+TEST_F(FetchedChatImagesTest, NamesTheUrlThatItRefuses) {
+  site_.PutPicture("/cut", FileOf("a.png").substr(0, 150));
+  EXPECT_THAT(MessageOf(Ask(json::array({Part(site_.Url("/none"))}))),
+              AllOf(HasSubstr("messages[0].content[0]"), HasSubstr("/none"), HasSubstr("404")));
+  EXPECT_THAT(MessageOf(Ask(json::array({Part(site_.Url("/cut"))}))),
+              AllOf(HasSubstr("messages[0].content[0]"), HasSubstr("PNG")));
+  // Of another host than the test allows.
+  EXPECT_THAT(MessageOf(Ask(json::array({Part("http://10.0.0.1/a.png")}))),
+              AllOf(HasSubstr("messages[0].content[0]"), HasSubstr("10.0.0.1")));
+  // Files stay closed.
+  EXPECT_THAT(MessageOf(Ask(json::array({Part("file://" + path_ + "/a.png")}))),
+              HasSubstr("expected a data URL"));
+}
+
+TEST_F(FetchedChatImagesTest, BoundsTheImagesOfAChat) {
+  // A picture with megabytes behind its end.
+  site_.PutPicture("/large", FileOf("a.png") + std::string(size_t{9} << 20, '\0'));
+  EXPECT_THAT(MessageOf(Ask({Part(site_.Url("/large")), Part(site_.Url("/large"))})),
+              AllOf(HasSubstr("messages[0].content[1]"), HasSubstr("bytes of images in a chat")));
 }
 
 TEST_F(ChatImagesTest, NamesThePartThatItRefuses) {
