@@ -156,9 +156,6 @@ absl::Status CheckImages(const char* key, const driver::PromptSource& source,
   };
   if (!config::TeachersOf(config).empty()) return refuse("teacher", "teachers get");
   if (!samples) return absl::OkStatus();
-  if (config::PlaysEpisodes(config)) {
-    return refuse("environment.name", "episodes of several turns take");
-  }
   if (driver::ReadsMessages(config.reward())) {
     return refuse("reward", "judges and reward models see");
   }

@@ -43,6 +43,7 @@ class AgentPlayer {
   struct Played {
     environment::AgentRun run;
     std::vector<rollout::v1::RecordedCall> calls;
+    std::vector<std::string> images;  // the files that the calls name by their digests
     int64_t incarnation = 0;  // of the trainer whose weights they should be of; 0: any
     std::string replica;
     double seconds = 0;  // that the program ran

@@ -49,6 +49,9 @@ class ImageReader {
     absl::StatusOr<std::vector<int32_t>> ExpandPart(absl::Span<const int32_t> ids,
                                                     size_t* next) const;
 
+    // Adds images that follow in the conversation.
+    void Append(const Images& later);
+
    private:
     friend class ImageReader;
     std::vector<PromptImage> files_;
@@ -68,6 +71,15 @@ class ImageReader {
   absl::StatusOr<Images> ReadFor(absl::Span<const uint32_t> ids,
                                  const nlohmann::ordered_json& listed,
                                  const std::string& folder) const;
+
+  // Reads images that are at hand, those that an environment shows, and keeps them in `store`.
+  // INVALID_ARGUMENT names the image: no picture, or damaged.
+  absl::StatusOr<Images> ReadShown(const std::vector<ImageFile>& files,
+                                   const ImageStore& store) const;
+  // The images of ids whose placeholders are expanded already, `files` in their order.
+  Images Expanded(absl::Span<const uint32_t> ids, const std::vector<PromptImage>& files) const;
+  // INVALID_ARGUMENT unless the images fit the placeholders of the ids, expanded already.
+  absl::Status CheckFit(absl::Span<const uint32_t> ids, const Images& images) const;
 
   // A request has all images of its prompt, and a message has at most 16 MiB.
   static constexpr int64_t kMaxRowBytes = int64_t{15} << 20;
