@@ -44,7 +44,7 @@ class AgentPlayer {
     environment::AgentRun run;
     std::vector<rollout::v1::RecordedCall> calls;
     std::vector<std::string> images;  // the files that the calls name by their digests
-    int64_t incarnation = 0;  // of the trainer whose weights they should be of; 0: any
+    int64_t incarnation = 0;          // of the trainer whose weights they should be of; 0: any
     std::string replica;
     double seconds = 0;  // that the program ran
     // The session could not be opened for a reason that another try would meet again.

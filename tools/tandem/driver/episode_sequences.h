@@ -25,7 +25,7 @@ struct SequencePart {
   std::vector<float> teacher_logprobs;
   std::vector<double> token_rewards;
   std::vector<common::v1::VersionSpan> version_spans;  // counted from the part's first token
-  std::string routed_experts;  // of every part; empty if unknown (completion_experts.h)
+  std::string routed_experts;            // of every part; empty if unknown (completion_experts.h)
   std::vector<PromptImage> images = {};  // of observations
 };
 

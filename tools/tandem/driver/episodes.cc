@@ -157,8 +157,10 @@ absl::Status Episodes::Start(const std::string& log_folder, absl::Duration timeo
 }
 
 EpisodeFactory Episodes::AgentFactory(RolloutFleet* fleet) const {
-  const AgentLimits limits = {
-      .max_tokens = max_tokens_, .max_length = max_agent_length_, .gives_reward = rewards_, .store = &store_};
+  const AgentLimits limits = {.max_tokens = max_tokens_,
+                              .max_length = max_agent_length_,
+                              .gives_reward = rewards_,
+                              .store = &store_};
   return
       [limits, player = player_.get(), fleet](const Prompt& prompt, const EpisodeNumber& number) {
         return MakeAgentEpisode(prompt, number, limits, *player, *fleet);

@@ -77,7 +77,7 @@ class Episodes {
   const bool rewards_;  // the environment's reward is one of the run's
   const tokenizer::Tokenizer* const tokenizer_;
   const ImageStore store_;
-  std::unique_ptr<ImageReader> images_;  // null unless the model sees images
+  std::unique_ptr<ImageReader> images_;                   // null unless the model sees images
   std::string endpoint_;                                  // of the service
   std::unique_ptr<environment::ServiceProcess> process_;  // null unless the run starts the service
   std::shared_ptr<environment::EnvironmentClient> client_;    // null unless a service plays

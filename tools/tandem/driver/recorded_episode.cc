@@ -96,9 +96,9 @@ absl::Status AddGiven(const RecordedCall& call, int64_t begin, int first_image,
   for (int i = first_image; i < call.image_digests_size(); ++i) {
     const auto found = images.find(call.image_digests(i));
     if (found == images.end()) {
-      return absl::InternalError(
-          absl::StrCat("a recorded call names the image with the SHA-256 ",
-                       absl::BytesToHexString(call.image_digests(i)), ", which did not come along"));
+      return absl::InternalError(absl::StrCat("a recorded call names the image with the SHA-256 ",
+                                              absl::BytesToHexString(call.image_digests(i)),
+                                              ", which did not come along"));
     }
     segment.images.push_back(found->second);
   }

@@ -74,7 +74,8 @@ std::vector<Sample> ToSamples(int64_t step, const std::vector<Group>& groups, do
     const Group& group = groups[g];
     int32_t index = 0;
     for (const Completion& completion : group.completions) {
-      for (const EpisodeSequence& sequence : SequencesOf(group.prompt.token_ids, completion, group.prompt.images)) {
+      for (const EpisodeSequence& sequence :
+           SequencesOf(group.prompt.token_ids, completion, group.prompt.images)) {
         Sample& sample = samples.emplace_back();
         sample.set_group_id(absl::StrCat(step, "/", g));
         sample.set_sample_id(absl::StrCat(step, "/", g, "/", index));
