@@ -1,6 +1,6 @@
 // The images of the samples that the page shows.
 //
-//   DescribeImages(sample, model.image_token_id);
+//   DescribeImages(sample, /*placeholder_id=*/151655);
 //   // sample["images"][0]: {"sha256": "9f86...", "name": "/data/cat.png", "part": "prompt",
 //   //                       "begin": 4, "end": 28}
 #ifndef TANDEM_TOOLS_TANDEM_VIEW_SAMPLE_IMAGES_H_
