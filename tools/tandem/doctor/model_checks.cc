@@ -136,8 +136,9 @@ absl::StatusOr<Rows> LoadRows(const config::v1::RunConfig& config,
   const TemporaryFolder folder;
   const driver::UrlImages urls(driver::ImageStore(folder.path()), images::ImageFetcher(), nullptr);
   ASSIGN_OR_RETURN(const std::unique_ptr<driver::ImageReader> images,
-                   driver::ImageReader::Create(config.model().path(), tokenizer,
-                                               config.data().allow_urls() ? &urls : nullptr));
+                   driver::ImageReader::Create(
+                       config.model().path(), tokenizer,
+                       config.data().allow_urls() && !folder.path().empty() ? &urls : nullptr));
   const auto load = [&](driver::RowNeeds needs) {
     needs.images = images.get();
     return driver::PromptSource::Load(files, config.data(), tokenizer, config.seed(), needs);
