@@ -12,10 +12,12 @@
 #include <boost/beast/http.hpp>
 #include <boost/beast/ssl/ssl_stream.hpp>
 #include <chrono>
+#include <cstring>
 #include <exception>
 #include <functional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -31,7 +33,7 @@ namespace {
 
 using boost::system::error_code;
 using BeastRequest = beast::http::request<beast::http::string_body>;
-using Addresses = asio::ip::tcp::resolver::results_type;
+using Addresses = std::vector<asio::ip::tcp::endpoint>;
 using TlsStream = beast::ssl_stream<beast::tcp_stream>;
 
 constexpr size_t kMaxAnswerBytes = size_t{1} << 20;
@@ -66,10 +68,10 @@ struct Until {
 template <typename Stream>
 class Call {
  public:
-  Call(asio::io_context& io, Stream& stream, BeastRequest& request)
+  Call(asio::io_context& io, Stream& stream, BeastRequest& request, size_t max_answer_bytes)
       : io_(io), stream_(stream), request_(request) {
     parser_.body_limit(boost::none);
-    parser_.get().body().max_bytes = kMaxAnswerBytes;
+    parser_.get().body().max_bytes = max_answer_bytes;
   }
 
   // `prepare` continues with its argument once the connection is ready for the request.
@@ -117,7 +119,18 @@ class Call {
   error_code error_;
 };
 
-absl::Status Failure(const error_code& error) {
+// A request and how far it may go.
+struct Exchanged {
+  BeastRequest& request;
+  size_t max_answer_bytes;
+  bool tells_limit = false;  // by a code of its own
+};
+
+absl::Status Failure(const error_code& error, const Exchanged& exchange) {
+  if (error == beast::http::error::body_limit && exchange.tells_limit) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the answer has more than ", exchange.max_answer_bytes, " bytes"));
+  }
   if (error == beast::error::timeout) {
     return absl::DeadlineExceededError("no complete answer in time");
   }
@@ -141,23 +154,23 @@ Response Take(Call<Stream>& call) {
   return response;
 }
 
-absl::StatusOr<Response> PostPlain(asio::io_context& io, const Addresses& addresses,
-                                   BeastRequest& request, const Until& until) {
+absl::StatusOr<Response> RunPlain(asio::io_context& io, const Addresses& addresses,
+                                  const Exchanged& exchange, const Until& until) {
   beast::tcp_stream stream(io);
-  Call<beast::tcp_stream> call(io, stream, request);
+  Call<beast::tcp_stream> call(io, stream, exchange.request, exchange.max_answer_bytes);
   const error_code error = call.Run(addresses, until, [](const auto& then) { then(error_code()); });
-  if (error) return Failure(error);
+  if (error) return Failure(error, exchange);
   return Take(call);
 }
 
-absl::StatusOr<Response> PostOverTls(asio::io_context& io, const Addresses& addresses,
-                                     const std::string& host, BeastRequest& request,
-                                     const Until& until) {
+absl::StatusOr<Response> RunOverTls(asio::io_context& io, const Addresses& addresses,
+                                    const std::string& host, const Exchanged& exchange,
+                                    const Until& until) {
   TlsStream stream(io, TlsContext());
   stream.set_verify_callback(ssl::host_name_verification(host));
   // Servers of several names choose their certificate by it; addresses are no names.
   if (!IsAddress(host)) SSL_set_tlsext_host_name(stream.native_handle(), host.c_str());
-  Call<TlsStream> call(io, stream, request);
+  Call<TlsStream> call(io, stream, exchange.request, exchange.max_answer_bytes);
   bool is_accepted = false;
   const error_code error = call.Run(addresses, until, [&](const auto& then) {
     stream.async_handshake(ssl::stream_base::client, [&, then](const error_code& shaken) {
@@ -171,8 +184,25 @@ absl::StatusOr<Response> PostOverTls(asio::io_context& io, const Addresses& addr
                      X509_verify_cert_error_string(SSL_get_verify_result(stream.native_handle())),
                      "; SSL_CERT_FILE names a file with another authority"));
   }
-  if (error) return Failure(error);
+  if (error) return Failure(error, exchange);
   return Take(call);
+}
+
+BeastRequest MakeRequest(beast::http::verb verb, const Url& url, const Headers& headers) {
+  BeastRequest request(verb, absl::StrCat(url.path.empty() ? "/" : url.path, url.query), 11);
+  request.set(beast::http::field::host, url.Host());
+  request.set(beast::http::field::connection, "close");
+  for (const auto& [name, value] : headers) request.set(name, value);
+  return request;
+}
+
+absl::StatusOr<Response> Run(asio::io_context& io, const Url& url, const Addresses& addresses,
+                             const Exchanged& exchange, absl::Time deadline,
+                             const std::function<bool()>& cancelled) {
+  const Until until{.patience = std::max(deadline - absl::Now(), absl::Milliseconds(1)),
+                    .cancelled = cancelled};
+  return url.tls ? RunOverTls(io, addresses, url.server.host, exchange, until)
+                 : RunPlain(io, addresses, exchange, until);
 }
 
 }  // namespace
@@ -181,24 +211,45 @@ absl::StatusOr<Response> Post(PostRequest request, absl::Time deadline,
                               const std::function<bool()>& cancelled) {
   try {
     const Url& url = request.url;
+    BeastRequest sent = MakeRequest(beast::http::verb::post, url, request.headers);
+    const Exchanged exchange{.request = sent, .max_answer_bytes = kMaxAnswerBytes};
     error_code error;
     asio::io_context io;
-    const Addresses addresses =
+    const auto resolved =
         asio::ip::tcp::resolver(io).resolve(url.server.host, absl::StrCat(url.server.port), error);
-    if (error) return Failure(error);
+    if (error) return Failure(error, exchange);
+    Addresses addresses;
+    for (const auto& entry : resolved) addresses.push_back(entry.endpoint());
 
-    BeastRequest sent(beast::http::verb::post, url.path.empty() ? "/" : url.path, 11);
-    sent.set(beast::http::field::host, url.Host());
-    sent.set(beast::http::field::content_type, request.content_type);
-    sent.set(beast::http::field::connection, "close");
-    for (const auto& [name, value] : request.headers) sent.set(name, value);
+    if (sent.count(beast::http::field::content_type) == 0) {
+      sent.set(beast::http::field::content_type, request.content_type);
+    }
     sent.body() = std::move(request.body);
     sent.prepare_payload();
+    return Run(io, url, addresses, exchange, deadline, cancelled);
+  } catch (const std::exception& error) {
+    return absl::UnavailableError(error.what());
+  }
+}
 
-    const Until until{.patience = std::max(deadline - absl::Now(), absl::Milliseconds(1)),
-                      .cancelled = cancelled};
-    return url.tls ? PostOverTls(io, addresses, url.server.host, sent, until)
-                   : PostPlain(io, addresses, sent, until);
+absl::StatusOr<Response> Get(const GetRequest& request, absl::Time deadline,
+                             const std::function<bool()>& cancelled) {
+  try {
+    Addresses addresses;
+    for (const net::SocketAddress& address : request.addresses) {
+      asio::ip::tcp::endpoint& endpoint = addresses.emplace_back();
+      if (address.length > endpoint.capacity()) {
+        return absl::InvalidArgumentError("expected addresses of IPv4 or IPv6");
+      }
+      std::memcpy(endpoint.data(), &address.bytes, address.length);
+      endpoint.resize(address.length);
+    }
+    if (addresses.empty()) return absl::InvalidArgumentError("expected an address to connect to");
+    BeastRequest sent = MakeRequest(beast::http::verb::get, request.url, request.headers);
+    const Exchanged exchange{
+        .request = sent, .max_answer_bytes = request.max_bytes, .tells_limit = true};
+    asio::io_context io;
+    return Run(io, request.url, addresses, exchange, deadline, cancelled);
   } catch (const std::exception& error) {
     return absl::UnavailableError(error.what());
   }

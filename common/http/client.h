@@ -10,13 +10,16 @@
 #ifndef TANDEM_COMMON_HTTP_CLIENT_H_
 #define TANDEM_COMMON_HTTP_CLIENT_H_
 
+#include <cstddef>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/http/message.h"
 #include "common/http/url.h"
+#include "common/net/socket_address.h"
 
 namespace tandem::http {
 
@@ -34,6 +37,19 @@ struct PostRequest {
 // does. Each request has a connection of its own.
 absl::StatusOr<Response> Post(PostRequest request, absl::Time deadline,
                               const std::function<bool()>& cancelled = nullptr);
+
+struct GetRequest {
+  Url url;
+  // Where to connect, one after another: the addresses of url.server, which the caller has resolved
+  // and found good. No name is resolved again in between.
+  std::vector<net::SocketAddress> addresses;
+  Headers headers;  // besides those that the client sets
+  size_t max_bytes = size_t{1} << 20;
+};
+
+// Post() for GET, but RESOURCE_EXHAUSTED for a response of more than max_bytes.
+absl::StatusOr<Response> Get(const GetRequest& request, absl::Time deadline,
+                             const std::function<bool()>& cancelled = nullptr);
 
 }  // namespace tandem::http
 

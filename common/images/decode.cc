@@ -16,13 +16,14 @@ namespace {
 
 struct Format {
   const char* name;
+  const char* media_type;
   absl::StatusOr<ImageHeader> (*read_header)(absl::string_view, const ImageLimits&);
   absl::StatusOr<Image> (*decode)(absl::string_view, const ImageHeader&);
 };
 
-constexpr Format kPng = {"PNG", &ReadPngHeader, &DecodePng};
-constexpr Format kJpeg = {"JPEG", &ReadJpegHeader, &DecodeJpeg};
-constexpr Format kWebp = {"WebP", &ReadWebpHeader, &DecodeWebp};
+constexpr Format kPng = {"PNG", "image/png", &ReadPngHeader, &DecodePng};
+constexpr Format kJpeg = {"JPEG", "image/jpeg", &ReadJpegHeader, &DecodeJpeg};
+constexpr Format kWebp = {"WebP", "image/webp", &ReadWebpHeader, &DecodeWebp};
 
 // A format that people send and that is not read.
 absl::string_view NameOfOther(absl::string_view bytes) {
@@ -52,7 +53,12 @@ absl::StatusOr<const Format*> FormatOf(absl::string_view bytes) {
           : std::string(other)));
 }
 
-absl::StatusOr<Image> Decode(absl::string_view bytes, const ImageLimits& limits) {
+struct Parsed {
+  const Format* format;
+  ImageHeader header;  // parts of the bytes
+};
+
+absl::StatusOr<Parsed> Parse(absl::string_view bytes, const ImageLimits& limits) {
   if (static_cast<int64_t>(bytes.size()) > limits.max_bytes) {
     return absl::InvalidArgumentError(
         absl::StrCat("the image has ", bytes.size(), " bytes, more than ", limits.max_bytes));
@@ -60,9 +66,14 @@ absl::StatusOr<Image> Decode(absl::string_view bytes, const ImageLimits& limits)
   ASSIGN_OR_RETURN(const Format* format, FormatOf(bytes));
   const absl::StatusOr<ImageHeader> header = format->read_header(bytes, limits);
   if (!header.ok()) return io::AtPlace(format->name, header.status());
-  absl::StatusOr<Image> image = format->decode(bytes, *header);
-  if (!image.ok()) return io::AtPlace(format->name, image.status());
-  return Upright(*std::move(image), ReadOrientation(header->exif, header->xmp));
+  return Parsed{format, *header};
+}
+
+absl::StatusOr<Image> Decode(absl::string_view bytes, const ImageLimits& limits) {
+  ASSIGN_OR_RETURN(const Parsed parsed, Parse(bytes, limits));
+  absl::StatusOr<Image> image = parsed.format->decode(bytes, parsed.header);
+  if (!image.ok()) return io::AtPlace(parsed.format->name, image.status());
+  return Upright(*std::move(image), ReadOrientation(parsed.header.exif, parsed.header.xmp));
 }
 
 }  // namespace
@@ -72,6 +83,13 @@ absl::StatusOr<Image> DecodeImage(absl::string_view bytes, const std::string& pl
   absl::StatusOr<Image> image = Decode(bytes, limits);
   if (!image.ok()) return io::AtPlace(place, image.status());
   return image;
+}
+
+absl::StatusOr<ImageInfo> ReadImageInfo(absl::string_view bytes, const std::string& place,
+                                        const ImageLimits& limits) {
+  const absl::StatusOr<Parsed> parsed = Parse(bytes, limits);
+  if (!parsed.ok()) return io::AtPlace(place, parsed.status());
+  return ImageInfo{parsed->format->media_type, parsed->header.width, parsed->header.height};
 }
 
 }  // namespace tandem::images

@@ -11,6 +11,7 @@
 #ifndef TANDEM_COMMON_IMAGES_DECODE_H_
 #define TANDEM_COMMON_IMAGES_DECODE_H_
 
+#include <cstdint>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -25,6 +26,17 @@ namespace tandem::images {
 // checked before anything is allocated. Any thread; takes the time of one thread.
 absl::StatusOr<Image> DecodeImage(absl::string_view bytes, const std::string& place,
                                   const ImageLimits& limits);
+
+// What a file's header says.
+struct ImageInfo {
+  std::string media_type;  // image/png, image/jpeg or image/webp
+  int64_t width = 0;       // before the picture is turned upright
+  int64_t height = 0;
+};
+
+// Reads the header of an image without decoding it. Errors of DecodeImage(), but for damaged pixels.
+absl::StatusOr<ImageInfo> ReadImageInfo(absl::string_view bytes, const std::string& place,
+                                        const ImageLimits& limits);
 
 }  // namespace tandem::images
 

@@ -48,6 +48,11 @@ absl::string_view SchemeOf(absl::string_view source) {
 
 }  // namespace
 
+bool IsWebUrl(absl::string_view source) {
+  return absl::StartsWithIgnoreCase(source, "http://") ||
+         absl::StartsWithIgnoreCase(source, "https://");
+}
+
 absl::StatusOr<std::string> DecodeDataUrl(absl::string_view url) {
   if (!absl::StartsWithIgnoreCase(url, "data:")) {
     return absl::InvalidArgumentError("expected a URL that begins with data:");
@@ -76,9 +81,11 @@ absl::StatusOr<ImageBytes> ReadImageSource(const std::string& source, const std:
     return ImageBytes{*std::move(bytes), std::string(kDataUrl)};
   }
   const absl::string_view scheme = SchemeOf(source);
-  if (absl::EqualsIgnoreCase(scheme, "http") || absl::EqualsIgnoreCase(scheme, "https")) {
-    return absl::UnimplementedError(absl::StrCat(
-        source, ": images are not fetched over the network; give a path or a data URL"));
+  if (IsWebUrl(source)) {
+    return absl::PermissionDeniedError(absl::StrCat(
+        source.substr(0, source.find('?')),
+        ": images are not fetched over the network unless asked for: data.allow_urls of a run, "
+        "--allow-image-urls of a command"));
   }
   if (!scheme.empty()) {
     return absl::InvalidArgumentError(

@@ -15,13 +15,16 @@
 
 namespace tandem::images {
 
+// Whether `source` is an http or https URL, which images::ImageFetcher fetches where the user allows it.
+bool IsWebUrl(absl::string_view source);
+
 struct ImageBytes {
   std::string bytes;
   std::string place;  // for messages: the path, or "data URL"
 };
 
 // `source`: a path, relative to `folder`, of a regular file; or a data URL (RFC 2397), whose media
-// type is ignored, because the content tells. UNIMPLEMENTED for http and https, INVALID_ARGUMENT for
+// type is ignored, because the content tells. PERMISSION_DENIED for http and https, INVALID_ARGUMENT for
 // other URLs and damaged data URLs, RESOURCE_EXHAUSTED for a file above limits.max_bytes, else what
 // reading the file gives. For what a machine's user names: a service must not read the paths that its
 // clients send.

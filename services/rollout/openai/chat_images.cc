@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "common/images/image_source.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
@@ -11,12 +12,24 @@
 namespace tandem::rollout::openai {
 namespace {
 
-absl::StatusOr<ImageFile> FileOf(const images::ChatImage& image) {
+// Why an image was not fetched: mostly for the client, who named the URL.
+absl::Status FetchError(const std::string& place, const absl::Status& status) {
+  if (absl::IsCancelled(status)) return status;
+  return rpc::InvalidField(place, status.message());
+}
+
+absl::StatusOr<ImageFile> FileOf(const images::ChatImage& image, const ImageReading& reading) {
   const std::string& source = image.source;
-  if (absl::StartsWithIgnoreCase(source, "http:") || absl::StartsWithIgnoreCase(source, "https:")) {
-    return rpc::InvalidField(
-        image.place,
-        "images are not fetched over the network; send a data URL, data:image/png;base64,...");
+  if (images::IsWebUrl(source)) {
+    if (reading.fetch == nullptr) {
+      return rpc::InvalidField(
+          image.place,
+          "images are not fetched over the network; send a data URL, data:image/png;base64,..., or "
+          "start the rollout with --allow-image-urls");
+    }
+    absl::StatusOr<std::string> bytes = reading.fetch(source);
+    if (!bytes.ok()) return FetchError(image.place, bytes.status());
+    return std::make_shared<const std::string>(*std::move(bytes));
   }
   if (!absl::StartsWithIgnoreCase(source, "data:")) {
     return rpc::InvalidField(
@@ -37,8 +50,15 @@ absl::StatusOr<ReadImages> ReadChatImages(const nlohmann::ordered_json& messages
   const std::string* const placeholder = tokenizer.IdToToken(reading.placeholder_id);
   ASSIGN_OR_RETURN(out.found, images::FindChatImages(messages, /*listed=*/nullptr,
                                                      placeholder == nullptr ? "" : *placeholder));
+  int64_t num_bytes = 0;
   for (const images::ChatImage& image : out.found) {
-    ASSIGN_OR_RETURN(ImageFile file, FileOf(image));
+    ASSIGN_OR_RETURN(ImageFile file, FileOf(image, reading));
+    num_bytes += static_cast<int64_t>(file->size());
+    if (num_bytes > kMaxChatImageBytes) {
+      return rpc::InvalidField(
+          image.place, absl::StrCat("expected at most ", kMaxChatImageBytes,
+                                    " bytes of images in a chat, found ", num_bytes, " and more"));
+    }
     ASSIGN_OR_RETURN(const int64_t count, reading.count_rows(file, image.place));
     out.files.push_back(std::move(file));
     out.counts.push_back(count);

@@ -1,4 +1,4 @@
-// The images of a chat request: parts of its messages with data URLs.
+// The images of a chat request: parts of its messages with data URLs, or with URLs that are fetched.
 #ifndef TANDEM_SERVICES_ROLLOUT_OPENAI_CHAT_IMAGES_H_
 #define TANDEM_SERVICES_ROLLOUT_OPENAI_CHAT_IMAGES_H_
 
@@ -15,12 +15,17 @@
 
 namespace tandem::rollout::openai {
 
+// As much as a body may hold, in which images come as data URLs.
+inline constexpr int64_t kMaxChatImageBytes = int64_t{16} << 20;
+
 // How the model takes images.
 struct ImageReading {
   int32_t placeholder_id = -1;  // -1: it takes none
   // Decodes a file and returns the number of its placeholders; `place` begins errors.
   std::function<absl::StatusOr<int64_t>(const ImageFile& file, const std::string& place)>
       count_rows;
+  // Fetches an image by its http or https URL; null: none is fetched.
+  std::function<absl::StatusOr<std::string>(const std::string& url)> fetch;
 
   bool enabled() const { return placeholder_id >= 0; }
 };
@@ -33,8 +38,9 @@ struct ReadImages {
 };
 
 // Reads and decodes the images of `messages`. INVALID_ARGUMENT names the part: one whose source is no
-// data URL (nothing is fetched, and no file of the server is read), a file that cannot be decoded, a
-// text that contains the placeholder. Empty for a model that takes none.
+// data URL and not fetched (no file of the server is read), a file that cannot be had or decoded, a text
+// that contains the placeholder, images of more than kMaxChatImageBytes together. Empty for a model that
+// takes none. CANCELLED and other errors that are not the request's pass through.
 absl::StatusOr<ReadImages> ReadChatImages(const nlohmann::ordered_json& messages,
                                           const ImageReading& reading,
                                           const tokenizer::Tokenizer& tokenizer);

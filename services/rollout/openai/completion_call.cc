@@ -29,12 +29,27 @@ namespace {
 // How soon a client that has gone is noticed while no token comes.
 constexpr absl::Duration kLookForClient = absl::Milliseconds(200);
 
-ImageReading ImageReadingOf(Engine& engine) {
+// `check` ends what is being fetched, once it fails.
+ImageReading ImageReadingOf(const CallContext& context, std::function<absl::Status()> check) {
+  Engine& engine = *context.engine;
   const std::optional<int32_t> id = engine.image_token_id();
   if (!id.has_value()) return {};
-  return {*id, [&engine](const ImageFile& file, const std::string& place) {
-            return engine.CountImageRows(file, place);
-          }};
+  ImageReading reading;
+  reading.placeholder_id = *id;
+  reading.count_rows = [&engine](const ImageFile& file, const std::string& place) {
+    return engine.CountImageRows(file, place);
+  };
+  if (context.image_fetcher == nullptr) return reading;
+  reading.fetch =
+      [&context, check = std::move(check)](const std::string& url) -> absl::StatusOr<std::string> {
+    const images::ImageFetcher& fetcher = *context.image_fetcher;
+    ASSIGN_OR_RETURN(const ByteBudget::Share share,
+                     context.fetch_budget->Take(fetcher.max_bytes(), check));
+    absl::StatusOr<std::string> file = fetcher.Fetch(url, [&check] { return !check().ok(); });
+    RETURN_IF_ERROR(check());
+    return file;
+  };
+  return reading;
 }
 
 class Call {
@@ -108,7 +123,7 @@ absl::Status Call::Parse(Route route) {
                              .check = check,
                              .tool_call_format = context_.tool_call_format,
                              .processed_logprobs = context_.processed_logprobs,
-                             .images = ImageReadingOf(*context_.engine),
+                             .images = ImageReadingOf(context_, check),
                              .session = session_.get()};
   if (route == Route::kGenerate) {
     ASSIGN_OR_RETURN(request_, ParseGenerateRequest(body, options));

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "common/images/fetch/image_fetcher.h"
 #include "common/tokenizer/tokenizer.h"
 #include "services/rollout/engine/engine.h"
 #include "services/rollout/openai/completion_request.h"
@@ -40,8 +41,10 @@ struct CallContext {
   // Set by the server.
   const tool_calls::Format* tool_call_format = nullptr;  // the model's; null: calls stay text
   bool processed_logprobs = false;
+  std::shared_ptr<const images::ImageFetcher> image_fetcher;  // null: no image is fetched
   TextLimits text_limits;
   ByteBudget* parse_budget = nullptr;   // bodies that are parsed and tokenized
+  ByteBudget* fetch_budget = nullptr;   // images that are being fetched
   ByteBudget* answer_budget = nullptr;  // complete responses that are put together
 };
 

@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "common/images/image_digest.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
 #include "services/rollout/engine/limits.h"
@@ -47,14 +49,9 @@ class PromptReader {
   }
 
   // The text of a chat with images, each of whose placeholders becomes as many as the image has rows.
-  absl::StatusOr<CompletionPrompt> TextWithImages(const std::string& text, ReadImages images,
+  absl::StatusOr<CompletionPrompt> TextWithImages(const std::string& text, const ReadImages& images,
                                                   const std::string& field) {
-    ASSIGN_OR_RETURN(CompletionPrompt out, Text(text, field, /*add_special_tokens=*/false));
-    ASSIGN_OR_RETURN(out.ids, images::ExpandPlaceholders(out.ids, options_.images.placeholder_id,
-                                                         images.found, images.counts));
-    RETURN_IF_ERROR(CheckLength(out.ids.size()));
-    out.images = std::move(images.files);
-    return out;
+    return AfterWithImages(PastTurn(), text, images, field);
   }
 
   // `text`, which may be of a session's earlier call and what follows it.
@@ -74,6 +71,22 @@ class PromptReader {
     ASSIGN_OR_RETURN(CompletionPrompt out, Text(new_text, field, /*add_special_tokens=*/false));
     out.ids.insert(out.ids.begin(), past.token_ids.begin(), past.token_ids.end());
     RETURN_IF_ERROR(CheckLength(out.ids.size()));
+    return out;
+  }
+
+  // The same for a chat whose images begin with those of the earlier call.
+  absl::StatusOr<CompletionPrompt> AfterWithImages(const PastTurn& past,
+                                                   const std::string& new_text,
+                                                   const ReadImages& images,
+                                                   const std::string& field) {
+    ASSIGN_OR_RETURN(CompletionPrompt out, Text(new_text, field, /*add_special_tokens=*/false));
+    ASSIGN_OR_RETURN(out.ids, images::ExpandPlaceholders(
+                                  out.ids, options_.images.placeholder_id,
+                                  absl::MakeConstSpan(images.found).subspan(past.num_images),
+                                  absl::MakeConstSpan(images.counts).subspan(past.num_images)));
+    out.ids.insert(out.ids.begin(), past.token_ids.begin(), past.token_ids.end());
+    RETURN_IF_ERROR(CheckLength(out.ids.size()));
+    out.images = images.files;
     return out;
   }
 
@@ -146,6 +159,25 @@ absl::Status ReadPrompts(RequestFields& fields, PromptReader& reader, Completion
   return absl::OkStatus();
 }
 
+// A chat that repeats a turn of its session: the tokens of that turn, and what is new. Nullopt if it
+// repeats none.
+absl::StatusOr<std::optional<CompletionPrompt>> ContinueInSession(
+    const ordered_json& messages, const ReadImages& images,
+    const std::vector<std::string>& image_digests, const tokenizer::ChatOptions& chat,
+    const tokenizer::Tokenizer& tokenizer, const Session& session, const std::string& forced,
+    PromptReader& reader) {
+  ASSIGN_OR_RETURN(const std::optional<ContinuedChat> continued,
+                   ContinueChat(session, messages, image_digests, chat, tokenizer));
+  if (!continued.has_value()) return std::nullopt;
+  const std::string new_text = continued->new_text + forced;
+  absl::StatusOr<CompletionPrompt> prompt =
+      images.found.empty() ? reader.After(*continued->past, new_text, "messages")
+                           : reader.AfterWithImages(*continued->past, new_text, images, "messages");
+  RETURN_IF_ERROR(prompt.status());
+  prompt->text = continued->whole_text + forced;
+  return prompt;
+}
+
 absl::StatusOr<CompletionPrompt> ReadChat(const ordered_json& messages,
                                           const tokenizer::ChatOptions& chat,
                                           const tokenizer::Tokenizer& tokenizer,
@@ -153,30 +185,29 @@ absl::StatusOr<CompletionPrompt> ReadChat(const ordered_json& messages,
                                           CompletionRequest& request) {
   const std::string& forced = request.tool_calling.forced_text;
   const Session* const session = options.session;
-  ASSIGN_OR_RETURN(ReadImages images, ReadChatImages(messages, options.images, tokenizer));
-  if (session != nullptr && !images.found.empty()) {
-    return rpc::InvalidField(images.found[0].place,
-                             "a session records no images; send the chat outside of one");
-  }
-  if (!images.found.empty()) {
-    ASSIGN_OR_RETURN(const std::string text,
-                     RenderMessages(messages, chat, tokenizer, ImageParts::kAllowed));
-    return reader.TextWithImages(text + forced, std::move(images), "messages");
-  }
+  ASSIGN_OR_RETURN(const ReadImages images, ReadChatImages(messages, options.images, tokenizer));
+  const bool has_images = !images.found.empty();
+  std::vector<std::string> digests;
   if (session != nullptr) {
+    for (const ImageFile& file : images.files) digests.push_back(images::ImageDigest(*file));
     // What is sampled is a message only behind the header of one.
     if (chat.add_generation_prompt) request.messages = messages;
-    ASSIGN_OR_RETURN(const std::optional<ContinuedChat> continued,
-                     ContinueChat(*session, messages, chat, tokenizer));
-    if (continued.has_value()) {
-      ASSIGN_OR_RETURN(CompletionPrompt prompt,
-                       reader.After(*continued->past, continued->new_text + forced, "messages"));
-      prompt.text = continued->whole_text + forced;
-      return prompt;
+    ASSIGN_OR_RETURN(
+        std::optional<CompletionPrompt> prompt,
+        ContinueInSession(messages, images, digests, chat, tokenizer, *session, forced, reader));
+    if (prompt.has_value()) {
+      prompt->image_digests = std::move(digests);
+      return *std::move(prompt);
     }
   }
-  ASSIGN_OR_RETURN(const std::string text, RenderMessages(messages, chat, tokenizer));
-  return reader.Text(text + forced, "messages", /*add_special_tokens=*/false);
+  ASSIGN_OR_RETURN(const std::string text,
+                   RenderMessages(messages, chat, tokenizer,
+                                  has_images ? ImageParts::kAllowed : ImageParts::kRefused));
+  if (!has_images) return reader.Text(text + forced, "messages", /*add_special_tokens=*/false);
+  ASSIGN_OR_RETURN(CompletionPrompt prompt,
+                   reader.TextWithImages(text + forced, images, "messages"));
+  prompt.image_digests = std::move(digests);
+  return prompt;
 }
 
 absl::Status ReadMessages(RequestFields& fields, const tokenizer::Tokenizer* tokenizer,

@@ -23,9 +23,10 @@ namespace tandem::rollout::openai {
 
 struct CompletionPrompt {
   std::vector<int32_t> ids;
-  std::string text;               // for `echo`; of a chat what the template rendered
-  bool is_text = false;           // the client sent text
-  std::vector<ImageFile> images;  // one for each run of placeholders in ids
+  std::string text;                        // for `echo`; of a chat what the template rendered
+  bool is_text = false;                    // the client sent text
+  std::vector<ImageFile> images;           // one for each run of placeholders in ids
+  std::vector<std::string> image_digests;  // of a session's; of images
 };
 
 enum class Route { kCompletion, kChat, kGenerate };

@@ -20,6 +20,8 @@ namespace {
 constexpr size_t kMaxBodyBytes = size_t{16} << 20;
 // A body takes up to 40 times its size until it is tokens.
 constexpr int64_t kMaxParsedBytes = int64_t{kMaxBodyBytes};
+// Images under way: some of the largest at a time.
+constexpr int64_t kMaxFetchedBytes = int64_t{256} << 20;
 constexpr char kModels[] = "/v1/models";
 constexpr char kSessionHeader[] = "X-Session-Id";
 
@@ -72,6 +74,10 @@ absl::StatusOr<std::unique_ptr<OpenAiServer>> OpenAiServer::Start(const OpenAiOp
   }
   context.tool_call_format = *format;
   context.processed_logprobs = options.processed_logprobs;
+  if (options.image_fetcher != nullptr && !context.engine->image_token_id().has_value()) {
+    return absl::InvalidArgumentError("allow-image-urls: the model takes no images");
+  }
+  context.image_fetcher = options.image_fetcher;
   std::unique_ptr<OpenAiServer> out(new OpenAiServer(std::move(token), std::move(context)));
   http::Options http;
   http.listen = options.listen;
@@ -101,10 +107,12 @@ OpenAiServer::OpenAiServer(std::string token, CallContext context)
       context_(std::move(context)),
       started_(absl::ToUnixSeconds(absl::Now())),
       parse_budget_(kMaxParsedBytes),
+      fetch_budget_(kMaxFetchedBytes),
       answer_budget_(kMaxAnswerBytes) {
   context_.stopping = [this] { return stopping_.load(); };
   context_.text_limits = MakeTextLimits(context_.engine->limits(), context_.tokenizer);
   context_.parse_budget = &parse_budget_;
+  context_.fetch_budget = &fetch_budget_;
   context_.answer_budget = &answer_budget_;
 }
 

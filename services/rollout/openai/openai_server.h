@@ -23,6 +23,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/http/server.h"
+#include "common/images/fetch/image_fetcher.h"
 #include "services/rollout/openai/completion_call.h"
 
 namespace tandem::rollout::openai {
@@ -37,6 +38,8 @@ struct OpenAiOptions {
   // chat template says, or "none".
   std::string tool_call_parser = "auto";
   bool processed_logprobs = false;  // instead of raw ones
+  // Fetches images that chats name by http and https URLs; null refuses them.
+  std::shared_ptr<const images::ImageFetcher> image_fetcher;
 };
 
 // One thread per completion waits for tokens and for the client. All arguments must outlive the
@@ -76,6 +79,7 @@ class OpenAiServer final : private http::Handler {
   const int64_t started_;  // Unix seconds
   std::atomic<bool> stopping_{false};
   ByteBudget parse_budget_;
+  ByteBudget fetch_budget_;
   ByteBudget answer_budget_;
   std::unique_ptr<http::Server> server_;  // destroyed first
 };

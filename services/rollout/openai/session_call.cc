@@ -34,6 +34,7 @@ v1::RecordedCall RecordedCallOf(const CompletionPrompt& prompt, double temperatu
   out.set_finish_reason(response.finish_reason());
   out.set_temperature(temperature);
   out.set_num_cached_tokens(chunk.num_cached_tokens);
+  for (const std::string& digest : prompt.image_digests) out.add_image_digests(digest);
   return out;
 }
 
@@ -41,7 +42,8 @@ v1::RecordedCall RecordedCallOf(const CompletionPrompt& prompt, double temperatu
 
 absl::Status SessionCall::Begin(GenerationRequest& generation) {
   ASSIGN_OR_RETURN(Session::Call call,
-                   session_->Begin(static_cast<int64_t>(generation.prompt_ids.size()), generation));
+                   session_->Begin(static_cast<int64_t>(generation.prompt_ids.size()), generation,
+                                   request_.prompts[calls_.size()].images));
   calls_.push_back(std::move(call));
   return absl::OkStatus();
 }
@@ -68,7 +70,8 @@ void SessionCall::Record(SampleChunk chunk) {
   }
   std::vector<std::string> digests;
   std::optional<PastTurn> turn = TurnOf(chunk, answer, digests);
-  calls_[chunk.index / n].Record(chunk.index % n, std::move(recorded), std::move(turn), digests);
+  calls_[chunk.index / n].Record(chunk.index % n, std::move(recorded), std::move(turn), digests,
+                                 prompt.images);
 }
 
 std::optional<PastTurn> SessionCall::TurnOf(const SampleChunk& chunk, const ordered_json& answer,
@@ -76,7 +79,10 @@ std::optional<PastTurn> SessionCall::TurnOf(const SampleChunk& chunk, const orde
   const CompletionPrompt& prompt = request_.prompts[chunk.index / request_.generation.n];
   const bool may_be_repeated = request_.chat() ? !request_.messages.is_null() : prompt.is_text;
   if (tokenizer_ == nullptr || chunk.token_ids.empty() || !may_be_repeated) return std::nullopt;
-  PastTurn turn{.token_ids = prompt.ids, .text = prompt.text, .end_token = ""};
+  PastTurn turn{.token_ids = prompt.ids,
+                .text = prompt.text,
+                .end_token = "",
+                .num_images = prompt.images.size()};
   turn.token_ids.insert(turn.token_ids.end(), chunk.token_ids.begin(), chunk.token_ids.end());
   if (!request_.chat()) {
     const auto text = tokenizer_->Decode(chunk.token_ids, /*skip_special_tokens=*/false);
@@ -90,10 +96,12 @@ std::optional<PastTurn> SessionCall::TurnOf(const SampleChunk& chunk, const orde
   }
   ordered_json messages = request_.messages;
   messages.push_back(answer);
-  const absl::StatusOr<TemplateMessages> plain = ConvertMessages(messages, ArgumentsAs::kObject);
+  const absl::StatusOr<TemplateMessages> plain =
+      ConvertMessages(messages, ArgumentsAs::kObject,
+                      prompt.images.empty() ? ImageParts::kRefused : ImageParts::kAllowed);
   // A call whose arguments no client can send back.
   if (!plain.ok()) return std::nullopt;
-  digests = MessageDigests(plain->messages);
+  digests = MessageDigests(plain->messages, prompt.image_digests);
   return turn;
 }
 

@@ -27,17 +27,19 @@ absl::StatusOr<tokenizer::ObservationText> Render(const ordered_json& messages,
 
 }  // namespace
 
-absl::StatusOr<std::optional<ContinuedChat>> ContinueChat(const Session& session,
-                                                          const ordered_json& messages,
-                                                          const tokenizer::ChatOptions& options,
-                                                          const tokenizer::Tokenizer& tokenizer) {
-  ASSIGN_OR_RETURN(TemplateMessages plain, ConvertMessages(messages, ArgumentsAs::kObject));
-  std::shared_ptr<const PastTurn> past = session.FindChat(MessageDigests(plain.messages));
+absl::StatusOr<std::optional<ContinuedChat>> ContinueChat(
+    const Session& session, const ordered_json& messages,
+    const std::vector<std::string>& image_digests, const tokenizer::ChatOptions& options,
+    const tokenizer::Tokenizer& tokenizer) {
+  const ImageParts parts = image_digests.empty() ? ImageParts::kRefused : ImageParts::kAllowed;
+  ASSIGN_OR_RETURN(TemplateMessages plain, ConvertMessages(messages, ArgumentsAs::kObject, parts));
+  std::shared_ptr<const PastTurn> past =
+      session.FindChat(MessageDigests(plain.messages, image_digests));
   if (past == nullptr || !options.add_generation_prompt) return std::nullopt;
   absl::StatusOr<tokenizer::ObservationText> rendered =
       Render(plain.messages, *past, options, tokenizer);
   if (!rendered.ok() && plain.has_calls) {
-    ASSIGN_OR_RETURN(plain, ConvertMessages(messages, ArgumentsAs::kText));
+    ASSIGN_OR_RETURN(plain, ConvertMessages(messages, ArgumentsAs::kText, parts));
     rendered = Render(plain.messages, *past, options, tokenizer);
   }
   // An error of the template is one of the whole chat too.

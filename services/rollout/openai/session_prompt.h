@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/tokenizer/tokenizer.h"
@@ -20,13 +21,13 @@ struct ContinuedChat {
   std::string whole_text;  // of all messages, as the template writes them
 };
 
-// Returns nullopt if the messages repeat no turn of the session, or if the template writes the turn
+// `image_digests`: those of the messages' images, in order. Returns nullopt if the messages repeat no turn of the session, or if the template writes the turn
 // otherwise than it was: then the chat begins a sequence of its own. INVALID_ARGUMENT with a BadField
 // for messages that are malformed.
-absl::StatusOr<std::optional<ContinuedChat>> ContinueChat(const Session& session,
-                                                          const nlohmann::ordered_json& messages,
-                                                          const tokenizer::ChatOptions& options,
-                                                          const tokenizer::Tokenizer& tokenizer);
+absl::StatusOr<std::optional<ContinuedChat>> ContinueChat(
+    const Session& session, const nlohmann::ordered_json& messages,
+    const std::vector<std::string>& image_digests, const tokenizer::ChatOptions& options,
+    const tokenizer::Tokenizer& tokenizer);
 
 }  // namespace tandem::rollout::openai
 

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <exception>
 #include <iostream>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,7 @@ struct CommandLine : rpc::ServiceFlags {
   std::string dtype;
   std::vector<std::string> served_model_names;
   std::string logprobs_mode = "raw";
+  bool allow_image_urls = false;
   openai::OpenAiOptions openai;
 };
 
@@ -73,6 +75,13 @@ absl::StatusOr<RolloutProcessOptions> MakeOptions(const CommandLine& command_lin
   options.metrics = command_line.metrics;
   options.openai = command_line.openai;
   options.openai.processed_logprobs = command_line.logprobs_mode == "processed";
+  if (command_line.allow_image_urls) {
+    if (command_line.openai.listen.empty()) {
+      return absl::InvalidArgumentError(
+          "--allow-image-urls: chats name images by URL, and no --openai-listen takes them");
+    }
+    options.openai.image_fetcher = std::make_shared<const images::ImageFetcher>();
+  }
   // A mistaken name is a mistake of the command, before anything is loaded.
   const auto format = openai::ChooseFormat(command_line.openai.tool_call_parser, nullptr);
   if (!format.ok()) {
@@ -169,6 +178,10 @@ int main(int argc, char** argv) {
                  "temperature)")
       ->check(CLI::IsMember({"raw", "processed"}))
       ->capture_default_str();
+  app.add_flag(
+      "--allow-image-urls", command_line.allow_image_urls,
+      "Fetches images that chats of the OpenAI API name by http and https URLs, from public "
+      "addresses only");
   app.add_flag("--openai-insecure", command_line.openai.insecure,
                "Lets other machines use the HTTP endpoint without a token");
   return tandem::rpc::RunServiceProgram(app, command_line, tandem::security::Role::kRollout, argc,

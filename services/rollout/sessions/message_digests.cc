@@ -38,13 +38,29 @@ json Canonical(const ordered_json& message) {
   return out;
 }
 
+// Images of a content that is a list of parts.
+size_t NumImages(const ordered_json& message) {
+  const auto content = message.find("content");
+  if (content == message.end() || !content->is_array()) return 0;
+  size_t count = 0;
+  for (const ordered_json& part : *content) {
+    if (part.is_object() && part.value("type", ordered_json()) == "image") ++count;
+  }
+  return count;
+}
+
 }  // namespace
 
-std::vector<std::string> MessageDigests(const ordered_json& messages) {
+std::vector<std::string> MessageDigests(const ordered_json& messages,
+                                        const std::vector<std::string>& image_digests) {
   hash::Hasher hasher;
   std::vector<std::string> out;
+  size_t next_image = 0;
   for (const ordered_json& message : messages) {
     hasher.Update(io::JsonText(Canonical(message)));
+    for (size_t i = NumImages(message); i > 0 && next_image < image_digests.size(); --i) {
+      hasher.Update(image_digests[next_image++]);
+    }
     hasher.Update("\n");
     out.push_back(hasher.Hex());
   }

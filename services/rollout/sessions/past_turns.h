@@ -24,6 +24,7 @@ struct PastTurn {
   std::string text;
   std::string end_token;    // text of the token that ended the answer, or empty; chats only
   size_t num_messages = 0;  // the answer included; chats only
+  size_t num_images = 0;    // whose placeholders are among the prompt's tokens
 
   int64_t bytes() const {
     return static_cast<int64_t>(token_ids.size() * sizeof(int32_t) + text.size());

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/images/image_digest.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
 
@@ -54,14 +55,15 @@ void SetSampling(const v1::SamplingParams& sampling, GenerationRequest& generati
                                    sampling.stop_token_ids().end());
 }
 
-absl::Status Session::CheckRoom(int64_t num_prompt_tokens, int32_t n) const {
+absl::Status Session::CheckRoom(int64_t num_prompt_tokens, int64_t image_bytes, int32_t n) const {
   if (num_calls_ >= kMaxSessionCalls) {
     return Used(absl::StrCat("the session has made ", kMaxSessionCalls, " calls, its limit"));
   }
-  if (record_bytes_ + num_prompt_tokens * kPromptTokenBytes * n > kMaxSessionBytes) {
-    return Used(absl::StrCat("the session has recorded ", record_bytes_, " of at most ",
-                             kMaxSessionBytes, " bytes, which leaves no room for a prompt of ",
-                             num_prompt_tokens, " tokens"));
+  if (record_bytes_ + image_bytes + num_prompt_tokens * kPromptTokenBytes * n > kMaxSessionBytes) {
+    return Used(absl::StrCat(
+        "the session has recorded ", record_bytes_, " of at most ", kMaxSessionBytes,
+        " bytes, which leaves no room for a prompt of ", num_prompt_tokens, " tokens",
+        image_bytes == 0 ? "" : absl::StrCat(" and ", image_bytes, " bytes of new images")));
   }
   if (*all_bytes_ > max_all_bytes_) {
     return absl::ResourceExhaustedError(
@@ -71,8 +73,13 @@ absl::Status Session::CheckRoom(int64_t num_prompt_tokens, int32_t n) const {
 }
 
 absl::StatusOr<Session::Call> Session::Begin(int64_t num_prompt_tokens,
-                                             GenerationRequest& generation) {
+                                             GenerationRequest& generation,
+                                             const std::vector<SessionImage>& images) {
   RETURN_IF_ERROR(CheckOpen());
+  std::map<std::string, int64_t> sizes;
+  for (const SessionImage& image : images) {
+    sizes[images::ImageDigest(*image)] = static_cast<int64_t>(image->size());
+  }
   const int32_t n = generation.n;
   constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
   int64_t most = generation.max_tokens.value_or(kNoLimit);
@@ -91,7 +98,9 @@ absl::StatusOr<Session::Call> Session::Begin(int64_t num_prompt_tokens,
     most = std::min(most, room);
   }
   absl::MutexLock lock(&mu_);
-  RETURN_IF_ERROR(CheckRoom(num_prompt_tokens, n));
+  int64_t image_bytes = 0;
+  for (const auto& [digest, size] : sizes) image_bytes += images_.contains(digest) ? 0 : size;
+  RETURN_IF_ERROR(CheckRoom(num_prompt_tokens, image_bytes, n));
   int64_t reserved = 0;
   if (request_.max_tokens() > 0) {
     const int64_t left = request_.max_tokens() - num_sampled_;
@@ -127,11 +136,13 @@ Session::Call::~Call() {
 }
 
 void Session::Call::Record(int32_t sample, v1::RecordedCall recorded, std::optional<PastTurn> turn,
-                           const std::vector<std::string>& digests) {
+                           const std::vector<std::string>& digests,
+                           const std::vector<SessionImage>& images) {
   Session& session = *session_;
-  const auto bytes = static_cast<int64_t>(recorded.ByteSizeLong());
   absl::MutexLock lock(&session.mu_);
   if (session.is_closed_) return;
+  const auto bytes =
+      static_cast<int64_t>(recorded.ByteSizeLong()) + session.KeepImages(recorded, images);
   session.num_sampled_ += recorded.token_ids_size();
   session.record_bytes_ += bytes;
   const int64_t held = bytes + (turn.has_value() ? turn->bytes() : 0);
@@ -144,6 +155,17 @@ void Session::Call::Record(int32_t sample, v1::RecordedCall recorded, std::optio
   } else {
     session.turns_.AddChat(digests, *std::move(turn));
   }
+}
+
+int64_t Session::KeepImages(const v1::RecordedCall& recorded,
+                            const std::vector<SessionImage>& images) {
+  int64_t bytes = 0;
+  for (size_t i = 0; i < images.size(); ++i) {
+    const bool is_new =
+        images_.try_emplace(recorded.image_digests(static_cast<int>(i)), images[i]).second;
+    if (is_new) bytes += static_cast<int64_t>(images[i]->size());
+  }
+  return bytes;
 }
 
 std::shared_ptr<const PastTurn> Session::FindChat(const std::vector<std::string>& digests) const {
@@ -162,6 +184,8 @@ v1::CloseSessionResponse Session::Close() {
   is_closed_ = true;
   for (auto& [place, call] : recorded_) *out.add_calls() = std::move(call);
   recorded_.clear();
+  for (const auto& [digest, file] : images_) out.add_images()->set_data(*file);
+  images_.clear();
   return out;
 }
 

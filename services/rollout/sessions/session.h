@@ -30,6 +30,9 @@ namespace tandem::rollout {
 inline constexpr int64_t kMaxSessionBytes = int64_t{12} << 20;
 inline constexpr int64_t kMaxSessionCalls = 8192;
 
+// The file of an image, shared with the requests that show it.
+using SessionImage = std::shared_ptr<const std::string>;
+
 // Gives a request for tokens a session's parameters in place of its own.
 void SetSampling(const v1::SamplingParams& sampling, GenerationRequest& generation);
 
@@ -57,9 +60,11 @@ class Session : public std::enable_shared_from_this<Session> {
     Call& operator=(Call&&) = delete;
 
     // Keeps a finished sample, and its turn if a later prompt may repeat it. `digests` are those of
-    // a chat's messages and the answer; empty outside of chats.
+    // a chat's messages and the answer; empty outside of chats. `images`: the files that the sample
+    // names by its image_digests, in the same order.
     void Record(int32_t sample, v1::RecordedCall recorded, std::optional<PastTurn> turn,
-                const std::vector<std::string>& digests);
+                const std::vector<std::string>& digests,
+                const std::vector<SessionImage>& images = {});
 
    private:
     std::shared_ptr<Session> session_;  // null once moved from
@@ -67,11 +72,12 @@ class Session : public std::enable_shared_from_this<Session> {
     int64_t reserved_;
   };
 
-  // Begins to sample a prompt of `num_prompt_tokens`: sets the request's limits of tokens, and its
-  // seed unless it has one. INVALID_ARGUMENT if the prompt is too long (CONTEXT_TOO_LONG) or the
+  // Begins to sample a prompt of `num_prompt_tokens` with these images: sets the request's limits of
+  // tokens, and its seed unless it has one. INVALID_ARGUMENT if the prompt is too long (CONTEXT_TOO_LONG) or the
   // session's tokens or room are used up (SESSION_LIMIT); RESOURCE_EXHAUSTED if running calls may
   // still give some back; CheckOpen().
-  absl::StatusOr<Call> Begin(int64_t num_prompt_tokens, GenerationRequest& generation);
+  absl::StatusOr<Call> Begin(int64_t num_prompt_tokens, GenerationRequest& generation,
+                             const std::vector<SessionImage>& images = {});
 
   // See PastTurns.
   std::shared_ptr<const PastTurn> FindChat(const std::vector<std::string>& digests) const;
@@ -81,7 +87,11 @@ class Session : public std::enable_shared_from_this<Session> {
   v1::CloseSessionResponse Close();
 
  private:
-  absl::Status CheckRoom(int64_t num_prompt_tokens, int32_t n) const
+  // `image_bytes`: of images that the session does not have yet.
+  absl::Status CheckRoom(int64_t num_prompt_tokens, int64_t image_bytes, int32_t n) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Keeps what it does not have; returns the bytes that it takes.
+  int64_t KeepImages(const v1::RecordedCall& recorded, const std::vector<SessionImage>& images)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const v1::OpenSessionRequest request_;
@@ -93,9 +103,10 @@ class Session : public std::enable_shared_from_this<Session> {
   int64_t num_calls_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t num_sampled_ ABSL_GUARDED_BY(mu_) = 0;   // tokens
   int64_t num_reserved_ ABSL_GUARDED_BY(mu_) = 0;  // that running calls may sample
-  int64_t record_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // of recorded_
+  int64_t record_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // of recorded_ and images_
   int64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;         // counted in all_bytes_
   std::map<std::pair<int64_t, int32_t>, v1::RecordedCall> recorded_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, SessionImage> images_ ABSL_GUARDED_BY(mu_);  // of recorded_, by digest
   PastTurns turns_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -16,6 +16,7 @@
 #include "tools/tandem/commands/session.h"
 #include "tools/tandem/commands/teacher_checks.h"
 #include "tools/tandem/driver/image_reader.h"
+#include "tools/tandem/driver/image_store.h"
 #include "tools/tandem/driver/reward_parts.h"
 #include "tools/tandem/driver/training_loop.h"
 
@@ -58,8 +59,12 @@ absl::Status RunRl(const RlOptions& options) {
                             .check_answer = driver::AnswerCheckOf(config.reward())};
   needs.keeps_chat = driver::ReadsMessages(config.reward());
   episodes->AddNeeds(needs);
+  const driver::UrlImages urls(driver::ImageStore(config.run_dir() + "/images"),
+                               images::ImageFetcher(),
+                               [&session] { return session.interrupted(); });
   ASSIGN_OR_RETURN(const std::unique_ptr<driver::ImageReader> images,
-                   driver::ImageReader::Create(config.model().path(), tokenizer.get()));
+                   driver::ImageReader::Create(config.model().path(), tokenizer.get(),
+                                               config.data().allow_urls() ? &urls : nullptr));
   needs.images = images.get();
   ASSIGN_OR_RETURN(driver::PromptSource source,
                    driver::PromptSource::Load(

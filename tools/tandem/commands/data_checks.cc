@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -10,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "common/config/summary.h"
 #include "common/config/teacher.h"
+#include "common/io/model_config.h"
 #include "common/status/status_macros.h"
 #include "common/text/count.h"
 #include "common/text/printable.h"
@@ -143,6 +145,37 @@ void CheckAnswersMatch(const char* key, const driver::PromptSource& source,
 
 }  // namespace
 
+namespace {
+
+// What keeps a teacher from scoring the policy's images; empty if nothing does.
+absl::StatusOr<std::string> TeacherProblem(const config::TeacherSource& teacher,
+                                           const std::string& policy_folder) {
+  if (teacher.path.empty()) {
+    return absl::StrCat(teacher.key,
+                        ".endpoint: a teacher elsewhere is not known to take images; give ",
+                        teacher.key, ".path");
+  }
+  std::optional<model::VisionSpec> vision[2];
+  const std::string* const folders[] = {&teacher.path, &policy_folder};
+  for (int i = 0; i < 2; ++i) {
+    ASSIGN_OR_RETURN(const io::ModelConfig config, io::ReadModelConfig(*folders[i]));
+    ASSIGN_OR_RETURN(model::ModelSpec spec, model::ParseModelSpec(config.json, config.path));
+    vision[i] = std::move(spec.vision);
+  }
+  if (!vision[0].has_value()) {
+    return absl::StrCat(teacher.key, ".path: the teacher has no vision tower");
+  }
+  if (vision[0]->image_token_id == vision[1]->image_token_id &&
+      vision[0]->patch_size == vision[1]->patch_size &&
+      vision[0]->merge_size == vision[1]->merge_size) {
+    return std::string();
+  }
+  return absl::StrCat(
+      teacher.key, ".path: the teacher sees another number of tokens in an image than the policy");
+}
+
+}  // namespace
+
 absl::Status CheckImages(const char* key, const driver::PromptSource& source,
                          const config::v1::RunConfig& config, bool samples) {
   const auto found =
@@ -154,11 +187,13 @@ absl::Status CheckImages(const char* key, const driver::PromptSource& source,
                                                  " no images, and there are some in ", key, ", ",
                                                  source.PlaceOf(*found)));
   };
-  if (!config::TeachersOf(config).empty()) return refuse("teacher", "teachers get");
-  if (!samples) return absl::OkStatus();
-  if (config::PlaysEpisodes(config)) {
-    return refuse("environment.name", "episodes of several turns take");
+  for (const config::TeacherSource& teacher : config::TeachersOf(config)) {
+    ASSIGN_OR_RETURN(const std::string problem, TeacherProblem(teacher, config.model().path()));
+    if (problem.empty()) continue;
+    return absl::UnimplementedError(
+        absl::StrCat(problem, "; there are images in ", key, ", ", source.PlaceOf(*found)));
   }
+  if (!samples) return absl::OkStatus();
   if (driver::ReadsMessages(config.reward())) {
     return refuse("reward", "judges and reward models see");
   }

@@ -17,6 +17,7 @@
 #include "tools/tandem/commands/session.h"
 #include "tools/tandem/driver/evaluator.h"
 #include "tools/tandem/driver/image_reader.h"
+#include "tools/tandem/driver/image_store.h"
 #include "tools/tandem/driver/part_scores.h"
 #include "tools/tandem/driver/reward_parts.h"
 
@@ -73,8 +74,16 @@ absl::Status RunEval(const EvalOptions& options) {
                                     .check_answer = driver::AnswerCheckOf(config.reward())};
   needs_of_rows.keeps_chat = driver::ReadsMessages(config.reward());
   episodes->AddNeeds(needs_of_rows);
+  const driver::UrlImages urls(driver::ImageStore(scratch.path() + "/images"),
+                               images::ImageFetcher(),
+                               [&session] { return session.interrupted(); });
   ASSIGN_OR_RETURN(const std::unique_ptr<driver::ImageReader> images,
-                   driver::ImageReader::Create(config.model().path(), tokenizer.get()));
+                   driver::ImageReader::Create(config.model().path(), tokenizer.get(),
+                                               config.data().allow_urls() ? &urls : nullptr));
+  if (images == nullptr && config.data().allow_urls()) {
+    return Misuse(absl::InvalidArgumentError(
+        "data.allow_urls: the model has no vision tower; remove the key"));
+  }
   needs_of_rows.images = images.get();
   ASSIGN_OR_RETURN(const driver::PromptSource source,
                    driver::PromptSource::Load(

@@ -14,6 +14,7 @@
 #include "nlohmann/json.hpp"
 #include "tools/tandem/commands/chat_image_expander.h"
 #include "tools/tandem/commands/command.h"
+#include "tools/tandem/commands/image_url_option.h"
 #include "tools/tandem/commands/model_session.h"
 #include "tools/tandem/commands/prompt_row.h"
 #include "tools/tandem/commands/row_images.h"
@@ -37,6 +38,7 @@ struct GenerateOptions {
   std::optional<uint64_t> seed;
   int32_t n = 1;
   bool ignore_eos = false;
+  bool allow_image_urls = false;
   bool processed_logprobs = false;
   bool as_json = false;
   std::vector<std::string> stop;
@@ -72,7 +74,8 @@ absl::Status RunGenerate(const GenerateOptions& options) {
   if (!options.prompt.empty()) {
     prompts.emplace_back().text = options.prompt;
   } else {
-    const RowImages images(options.input);
+    const RowImages images(options.input, FetchingIf(options.allow_image_urls,
+                                                     [&session] { return session.interrupted(); }));
     std::optional<ChatImageExpander> chat_images;
     if (tokenizer != nullptr) chat_images.emplace(options.model.model, images, *tokenizer);
     const PromptRowReaders readers{.tokenizer = tokenizer.get(),
@@ -130,9 +133,11 @@ void AddGenerate(CLI::App& app, Runner& runner) {
   auto options = std::make_shared<GenerateOptions>();
   AddModelOptions(*command, options->model);
   command->add_option("--prompt", options->prompt, "One prompt as text");
-  command->add_option("--input", options->input,
-                      R"(JSONL of {"prompt"}, {"ids"} or {"messages"}, with "images", "tools" and )"
-                      R"("chat_template_kwargs" as in train; /dev/stdin for a pipe)");
+  auto* input = command->add_option(
+      "--input", options->input,
+      R"(JSONL of {"prompt"}, {"ids"} or {"messages"}, with "images", "tools" and )"
+      R"("chat_template_kwargs" as in train; /dev/stdin for a pipe)");
+  AddImageUrlsOption(*command, options->allow_image_urls)->needs(input);
   command->add_option("--max-tokens", options->max_tokens, "Longest completion")
       ->capture_default_str();
   command->add_option("--temperature", options->temperature, "0 is greedy")->capture_default_str();

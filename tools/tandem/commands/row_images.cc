@@ -11,7 +11,8 @@
 
 namespace tandem::commands {
 
-RowImages::RowImages(const std::string& input) {
+RowImages::RowImages(const std::string& input, ImageFetching fetching)
+    : fetching_(std::move(fetching)) {
   std::error_code error;
   folder_ = std::filesystem::is_regular_file(input, error) ? io::ParentFolder(input) : ".";
 }
@@ -31,7 +32,11 @@ absl::StatusOr<std::vector<ImageFile>> RowImages::Read(const io::JsonFields& row
 }
 
 absl::StatusOr<images::ImageBytes> RowImages::ReadSource(const std::string& source) const {
-  return images::ReadImageSource(source, folder_, images::ImageLimits());
+  if (fetching_.fetcher == nullptr || !images::IsWebUrl(source)) {
+    return images::ReadImageSource(source, folder_, images::ImageLimits());
+  }
+  ASSIGN_OR_RETURN(std::string bytes, fetching_.fetcher->Fetch(source, fetching_.interrupted));
+  return images::ImageBytes{std::move(bytes), source.substr(0, source.find('?'))};
 }
 
 }  // namespace tandem::commands

@@ -1,6 +1,7 @@
 // tandem score: log-probs of given tokens, computed by the trainer or by the rollout.
 #include <cstdio>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -11,6 +12,7 @@
 #include "common/status/status_macros.h"
 #include "nlohmann/json.hpp"
 #include "tools/tandem/commands/command.h"
+#include "tools/tandem/commands/image_url_option.h"
 #include "tools/tandem/commands/model_session.h"
 #include "tools/tandem/commands/row_images.h"
 
@@ -21,6 +23,7 @@ struct ScoreOptions {
   ModelOptions model;
   std::string input;
   std::string side = "rollout";
+  bool allow_image_urls = false;
 };
 
 // Sequences that go to the trainer in one call, and are printed at once.
@@ -31,9 +34,10 @@ struct Sequence {
   std::vector<ImageFile> images;  // one for each run of placeholders
 };
 
-absl::StatusOr<std::vector<Sequence>> ReadSequences(const std::string& path) {
+absl::StatusOr<std::vector<Sequence>> ReadSequences(const std::string& path,
+                                                    ImageFetching fetching) {
   std::vector<Sequence> sequences;
-  const RowImages images(path);
+  const RowImages images(path, std::move(fetching));
   RETURN_IF_ERROR(io::ForEachJsonLine(path, [&](const io::JsonFields& row) -> absl::Status {
     ASSIGN_OR_RETURN(const std::vector<int64_t> ids, row.IntList("ids"));
     Sequence& sequence = sequences.emplace_back();
@@ -118,7 +122,10 @@ absl::Status ScoreAndPrint(Session& session, Side side, absl::Span<const Sequenc
 absl::Status RunScore(const ScoreOptions& options) {
   Session session;
   ScratchFolder scratch(&session);
-  ASSIGN_OR_RETURN(const std::vector<Sequence> sequences, ReadSequences(options.input));
+  ASSIGN_OR_RETURN(const std::vector<Sequence> sequences,
+                   ReadSequences(options.input, FetchingIf(options.allow_image_urls, [&session] {
+                                   return session.interrupted();
+                                 })));
   const Side side = options.side == "both"      ? Side::kBoth
                     : options.side == "trainer" ? Side::kTrainer
                                                 : Side::kRollout;
@@ -137,6 +144,7 @@ void AddScore(CLI::App& app, Runner& runner) {
       ->add_option("--input", options->input,
                    R"(JSONL of {"ids"}, with "images"; /dev/stdin for a pipe)")
       ->required();
+  AddImageUrlsOption(*command, options->allow_image_urls);
   command
       ->add_option("--side", options->side,
                    "Service that computes: trainer, rollout, or both beside each other")

@@ -10,6 +10,7 @@
 #include "nlohmann/json.hpp"
 #include "tools/tandem/commands/chat_image_expander.h"
 #include "tools/tandem/commands/command.h"
+#include "tools/tandem/commands/image_url_option.h"
 #include "tools/tandem/commands/row_images.h"
 #include "tools/tandem/dataset/chat_options.h"
 
@@ -24,6 +25,7 @@ struct TokenizeOptions {
   bool decode = false;
   bool chat = false;
   bool add_special_tokens = false;
+  bool allow_image_urls = false;
   bool skip_special_tokens = false;
 };
 
@@ -61,7 +63,7 @@ absl::StatusOr<json> EncodeChat(const tokenizer::Tokenizer& tokenizer,
 absl::Status RunTokenize(const TokenizeOptions& options) {
   ASSIGN_OR_RETURN(const std::unique_ptr<tokenizer::Tokenizer> tokenizer,
                    tokenizer::Tokenizer::Load(options.model));
-  const RowImages files(options.input);
+  const RowImages files(options.input, FetchingIf(options.allow_image_urls));
   const ChatImageExpander images(options.model, files, *tokenizer);
   return io::ForEachJsonLine(options.input, [&](const io::JsonFields& row) -> absl::Status {
     json out;
@@ -93,10 +95,12 @@ void AddTokenize(CLI::App& app, Runner& runner) {
                    R"(JSONL of {"text"}, {"ids"} or {"messages"}; /dev/stdin for a pipe)")
       ->required();
   auto* decode = command->add_flag("--decode", options->decode, "Converts ids to text");
-  command
-      ->add_flag("--chat", options->chat,
-                 "Applies the chat template to messages, and gives each image its tokens")
-      ->excludes(decode);
+  auto* chat =
+      command
+          ->add_flag("--chat", options->chat,
+                     "Applies the chat template to messages, and gives each image its tokens")
+          ->excludes(decode);
+  AddImageUrlsOption(*command, options->allow_image_urls)->needs(chat);
   command->add_flag("--add-special-tokens", options->add_special_tokens,
                     "Adds the tokenizer's special tokens");
   command->add_flag("--skip-special-tokens", options->skip_special_tokens,

@@ -27,6 +27,7 @@
 #include "tools/tandem/commands/teacher_checks.h"
 #include "tools/tandem/driver/episodes.h"
 #include "tools/tandem/driver/image_reader.h"
+#include "tools/tandem/driver/image_store.h"
 #include "tools/tandem/driver/otlp_export.h"
 #include "tools/tandem/driver/reward_parts.h"
 #include "tools/tandem/driver/rewarder.h"
@@ -58,6 +59,8 @@ const char* NameOf(Kind kind) {
 
 // What the configuration asks for, read before any process starts, so that mistakes show at once.
 struct RunInputs {
+  std::unique_ptr<ScratchFolder> scratch;   // of a dry run that fetches images
+  std::unique_ptr<driver::UrlImages> urls;  // null unless data.allow_urls
   config::v1::RunConfig config;
   config::Places places;
   model::ModelSpec spec;
@@ -103,6 +106,17 @@ void SetStepsOfEpochs(const driver::PromptSource& train, config::v1::RunConfig& 
       std::ceil(prompts / static_cast<double>(config.data().train_batch_size()))));
 }
 
+// Images by URL are kept in the run's folder; those of a dry run, which writes none, for as long as it
+// lasts.
+void OpenUrlImages(const RunOptions& options, Session& session, RunInputs& inputs) {
+  if (!inputs.config.data().allow_urls()) return;
+  if (options.dry_run) inputs.scratch = std::make_unique<ScratchFolder>(&session);
+  const std::string& folder = options.dry_run ? inputs.scratch->path() : inputs.config.run_dir();
+  inputs.urls = std::make_unique<driver::UrlImages>(driver::ImageStore(folder + "/images"),
+                                                    images::ImageFetcher(),
+                                                    [&session] { return session.interrupted(); });
+}
+
 absl::StatusOr<RunInputs> ReadInputs(Kind kind, const RunOptions& options, Session& session) {
   RunInputs inputs;
   config::FileNeeds needs;
@@ -118,11 +132,14 @@ absl::StatusOr<RunInputs> ReadInputs(Kind kind, const RunOptions& options, Sessi
   ASSIGN_OR_RETURN(const io::ModelConfig model_config, io::ReadModelConfig(config.model().path()));
   ASSIGN_OR_RETURN(inputs.spec, model::ParseModelSpec(model_config.json, model_config.path));
   ASSIGN_OR_RETURN(inputs.tokenizer, driver::LoadTokenizerIfAny(config.model().path()));
+  OpenUrlImages(options, session, inputs);
   ASSIGN_OR_RETURN(const std::unique_ptr<driver::ImageReader> images,
-                   driver::ImageReader::Create(config.model().path(), inputs.tokenizer.get()));
-  if (images == nullptr && inputs.places.contains("data.image_key")) {
+                   driver::ImageReader::Create(config.model().path(), inputs.tokenizer.get(),
+                                               inputs.urls.get()));
+  for (const char* key : {"data.image_key", "data.allow_urls"}) {
+    if (images != nullptr || !inputs.places.contains(key)) continue;
     return Misuse(absl::InvalidArgumentError(plan::WithPlace(
-        inputs.places, "data.image_key: the model has no vision tower; remove the key")));
+        inputs.places, absl::StrCat(key, ": the model has no vision tower; remove the key"))));
   }
   const bool needs_answer = driver::NeedsAnswer(config.reward());
   driver::RowNeeds needs_of_train = {.answer = kind == Kind::kReinforcement && needs_answer,

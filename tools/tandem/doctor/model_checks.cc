@@ -1,8 +1,11 @@
 #include "tools/tandem/doctor/model_checks.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -12,6 +15,7 @@
 #include "common/status/status_macros.h"
 #include "common/tokenizer/tokenizer.h"
 #include "tools/tandem/driver/image_reader.h"
+#include "tools/tandem/driver/image_store.h"
 #include "tools/tandem/driver/prompt_source.h"
 #include "tools/tandem/driver/reward_parts.h"
 #include "tools/tandem/driver/sample_builder.h"
@@ -95,6 +99,28 @@ std::optional<model::ModelSpec> CheckModel(const config::v1::RunConfig& config,
 
 namespace {
 
+// Keeps the images that rows name by URL while they are checked.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::error_code ignored;
+    std::string pattern =
+        (std::filesystem::temp_directory_path(ignored) / "tandem-doctor-XXXXXX").string();
+    if (mkdtemp(pattern.data()) != nullptr) path_ = pattern;
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;  // empty: there is none, and images by URL cannot be kept
+};
+
 // What the rows of data files can be used for.
 struct Rows {
   driver::PromptSource source;
@@ -107,8 +133,12 @@ struct Rows {
 absl::StatusOr<Rows> LoadRows(const config::v1::RunConfig& config,
                               const std::vector<std::string>& files,
                               const tokenizer::Tokenizer* tokenizer) {
+  const TemporaryFolder folder;
+  const driver::UrlImages urls(driver::ImageStore(folder.path()), images::ImageFetcher(), nullptr);
   ASSIGN_OR_RETURN(const std::unique_ptr<driver::ImageReader> images,
-                   driver::ImageReader::Create(config.model().path(), tokenizer));
+                   driver::ImageReader::Create(
+                       config.model().path(), tokenizer,
+                       config.data().allow_urls() && !folder.path().empty() ? &urls : nullptr));
   const auto load = [&](driver::RowNeeds needs) {
     needs.images = images.get();
     return driver::PromptSource::Load(files, config.data(), tokenizer, config.seed(), needs);

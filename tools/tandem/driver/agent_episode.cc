@@ -80,7 +80,13 @@ class AgentEpisode : public Episode {
 
  private:
   absl::Status MakeCompletion() {
-    absl::StatusOr<Completion> completion = EpisodeOfCalls(played_.calls, played_.incarnation);
+    StepImages images;
+    for (const std::string& file : played_.images) {
+      ASSIGN_OR_RETURN(PromptImage kept, limits_.store->Keep(file));
+      images.try_emplace(kept.digest, kept);
+    }
+    absl::StatusOr<Completion> completion =
+        EpisodeOfCalls(played_.calls, played_.incarnation, images);
     if (completion.ok()) completion_ = *std::move(completion);
     RETURN_IF_ERROR(played_.run.status);
     RETURN_IF_ERROR(completion.status());

@@ -7,6 +7,7 @@
 
 #include "tools/tandem/driver/agent_player.h"
 #include "tools/tandem/driver/episode.h"
+#include "tools/tandem/driver/image_store.h"
 
 namespace tandem::driver {
 
@@ -15,6 +16,8 @@ struct AgentLimits {
   int64_t max_length = 0;  // of a sequence, its prompt included; 0: no limit
   // The run's reward is the agent's; otherwise the agent must give none.
   bool gives_reward = false;
+  // Keeps the images of the agent's chats, and outlives the episodes.
+  const ImageStore* store = nullptr;
 };
 
 // `player`, `fleet` and the prompt outlive the episode's play. Errors of NextTurn(): MayPlayAgain()

@@ -65,6 +65,9 @@ AgentPlayer::Played AgentPlayer::Play(Request request,
   absl::StatusOr<rollout::v1::CloseSessionResponse> closed = (*session)->Close();
   if (closed.ok()) {
     out.calls = {closed->calls().begin(), closed->calls().end()};
+    for (common::v1::Image& image : *closed->mutable_images()) {
+      out.images.push_back(std::move(*image.mutable_data()));
+    }
   } else if (out.run.status.ok()) {
     out.run.status = closed.status();
   }

@@ -43,7 +43,8 @@ class AgentPlayer {
   struct Played {
     environment::AgentRun run;
     std::vector<rollout::v1::RecordedCall> calls;
-    int64_t incarnation = 0;  // of the trainer whose weights they should be of; 0: any
+    std::vector<std::string> images;  // the files that the calls name by their digests
+    int64_t incarnation = 0;          // of the trainer whose weights they should be of; 0: any
     std::string replica;
     double seconds = 0;  // that the program ran
     // The session could not be opened for a reason that another try would meet again.

@@ -56,6 +56,8 @@ struct EpisodeSegment {
   common::v1::SegmentKind kind = common::v1::SEGMENT_KIND_SAMPLED;
   int64_t num_tokens = 0;
   double reward = 0;  // what the environment gave; sampled ones only
+  // One for each run of placeholders in its tokens, in order; never of a sampled one.
+  std::vector<PromptImage> images = {};
 
   friend bool operator==(const EpisodeSegment&, const EpisodeSegment&) = default;
 };

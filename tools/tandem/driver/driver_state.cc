@@ -22,6 +22,11 @@ v1::Completion ToProto(const Completion& completion) {
     added.set_kind(segment.kind);
     added.set_num_tokens(segment.num_tokens);
     added.set_reward(segment.reward);
+    for (const PromptImage& image : segment.images) {
+      v1::SegmentImage& kept = *added.add_images();
+      kept.set_digest(image.digest);
+      kept.set_path(image.source);
+    }
   }
   out.set_num_turns(completion.facts.num_turns);
   out.set_num_tool_calls(completion.facts.num_tool_calls);
@@ -41,7 +46,11 @@ Completion FromProto(const v1::Completion& completion) {
   out.finish_reason = completion.finish_reason();
   out.version_spans.assign(completion.version_spans().begin(), completion.version_spans().end());
   for (const v1::EpisodeSegment& segment : completion.segments()) {
-    out.segments.push_back({segment.kind(), segment.num_tokens(), segment.reward()});
+    EpisodeSegment& added =
+        out.segments.emplace_back(segment.kind(), segment.num_tokens(), segment.reward());
+    for (const v1::SegmentImage& image : segment.images()) {
+      added.images.push_back({image.path(), image.digest()});
+    }
   }
   out.facts.num_turns = completion.num_turns();
   out.facts.num_tool_calls = completion.num_tool_calls();

@@ -41,8 +41,17 @@ bool BeginsWithItsPrompt(const Completion& completion) {
          completion.segments.front().kind == common::v1::SEGMENT_KIND_PROMPT;
 }
 
+std::vector<PromptImage> EpisodeSequence::images() const {
+  std::vector<PromptImage> out = prompt_images;
+  for (const SequencePart& part : parts) {
+    out.insert(out.end(), part.images.begin(), part.images.end());
+  }
+  return out;
+}
+
 std::vector<EpisodeSequence> SequencesOf(const std::vector<uint32_t>& prompt_ids,
-                                         const Completion& completion) {
+                                         const Completion& completion,
+                                         const std::vector<PromptImage>& prompt_images) {
   std::vector<EpisodeSequence> out;
   const auto experts = [&completion](int64_t begin, int64_t end) {
     if (completion.routed_experts.empty()) return std::string();
@@ -56,7 +65,7 @@ std::vector<EpisodeSequence> SequencesOf(const std::vector<uint32_t>& prompt_ids
           : static_cast<int64_t>(completion.teacher_top_ids.size() / completion.token_ids.size());
   std::vector<EpisodeSegment> segments = completion.segments;
   if (!BeginsWithItsPrompt(completion)) {
-    out.push_back({prompt_ids, completion.prompt_routed_experts, {}});
+    out.push_back({prompt_ids, completion.prompt_routed_experts, {}, prompt_images});
   }
   if (segments.empty()) {
     segments = {
@@ -69,7 +78,7 @@ std::vector<EpisodeSequence> SequencesOf(const std::vector<uint32_t>& prompt_ids
     switch (segment.kind) {
       case common::v1::SEGMENT_KIND_PROMPT:
         if (!out.empty()) PassRewards(Slice(completion.token_rewards, begin, end), out.back());
-        out.push_back({std::move(ids), experts(begin, end), {}});
+        out.push_back({std::move(ids), experts(begin, end), {}, segment.images});
         break;
       case common::v1::SEGMENT_KIND_SAMPLED:
         out.back().parts.push_back(
@@ -95,7 +104,8 @@ std::vector<EpisodeSequence> SequencesOf(const std::vector<uint32_t>& prompt_ids
                                     .teacher_top_logprobs = {},
                                     .token_rewards = {},
                                     .version_spans = {},
-                                    .routed_experts = experts(begin, end)});
+                                    .routed_experts = experts(begin, end),
+                                    .images = segment.images});
         break;
     }
     begin = end;

@@ -1,7 +1,9 @@
 // The token sequences of a completion: one, or, where a chat template rewrote the past of an episode,
 // several, each of which is a sample of its own.
 //
-//   for (const EpisodeSequence& sequence : SequencesOf(prompt.token_ids, completion)) Write(sequence);
+//   for (const EpisodeSequence& sequence : SequencesOf(prompt.token_ids, completion, prompt.images)) {
+//     Write(sequence);
+//   }
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_EPISODE_SEQUENCES_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_EPISODE_SEQUENCES_H_
 
@@ -26,13 +28,18 @@ struct SequencePart {
   std::vector<float> teacher_top_logprobs;
   std::vector<double> token_rewards;
   std::vector<common::v1::VersionSpan> version_spans;  // counted from the part's first token
-  std::string routed_experts;  // of every part; empty if unknown (completion_experts.h)
+  std::string routed_experts;            // of every part; empty if unknown (completion_experts.h)
+  std::vector<PromptImage> images = {};  // of observations
 };
 
 struct EpisodeSequence {
   std::vector<uint32_t> prompt_ids;
   std::string prompt_experts;
   std::vector<SequencePart> parts;
+  std::vector<PromptImage> prompt_images = {};
+
+  // Those of the prompt, then those of the parts.
+  std::vector<PromptImage> images() const;
 };
 
 // Whether the completion begins with a segment of kind prompt, as those of agents do: it has its own
@@ -40,9 +47,10 @@ struct EpisodeSequence {
 bool BeginsWithItsPrompt(const Completion& completion);
 
 // Parts without tokens are left out, but for the only part of a completion of one turn. The rewards of
-// an observation's tokens pass to the sampled token before them.
+// an observation's tokens pass to the sampled token before them. `prompt_images`: of prompt_ids.
 std::vector<EpisodeSequence> SequencesOf(const std::vector<uint32_t>& prompt_ids,
-                                         const Completion& completion);
+                                         const Completion& completion,
+                                         const std::vector<PromptImage>& prompt_images = {});
 
 }  // namespace tandem::driver
 

@@ -54,7 +54,8 @@ Episodes::Episodes(const config::v1::RunConfig& config, const tokenizer::Tokeniz
       max_length_(max_length),
       max_agent_length_(LongestAgentSequence(config, max_length)),
       rewards_(TakesEnvironmentReward(config.reward())),
-      tokenizer_(tokenizer) {}
+      tokenizer_(tokenizer),
+      store_(config.run_dir() + "/images") {}
 
 Episodes::~Episodes() { Shutdown(); }
 
@@ -88,6 +89,17 @@ absl::Status Episodes::MakeEnvironment() {
   return absl::OkStatus();
 }
 
+absl::Status Episodes::ReadModel(const std::string& folder) {
+  if (config_.name() != config::v1::ENVIRONMENT_NAME_SERVICE &&
+      config_.name() != config::v1::ENVIRONMENT_NAME_CALCULATOR) {
+    return absl::OkStatus();
+  }
+  std::error_code ignored;  // who needs the folder says what it lacks
+  if (!std::filesystem::exists(folder + "/config.json", ignored)) return absl::OkStatus();
+  ASSIGN_OR_RETURN(images_, ImageReader::Create(folder, tokenizer_));
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::unique_ptr<Episodes>> Episodes::Create(const config::v1::RunConfig& config,
                                                            const tokenizer::Tokenizer* tokenizer,
                                                            int64_t max_length) {
@@ -99,6 +111,7 @@ absl::StatusOr<std::unique_ptr<Episodes>> Episodes::Create(const config::v1::Run
   }
   std::unique_ptr<Episodes> episodes(new Episodes(config, tokenizer, max_length));
   RETURN_IF_ERROR(episodes->MakeEnvironment());
+  RETURN_IF_ERROR(episodes->ReadModel(config.model().path()));
   return episodes;
 }
 
@@ -144,8 +157,10 @@ absl::Status Episodes::Start(const std::string& log_folder, absl::Duration timeo
 }
 
 EpisodeFactory Episodes::AgentFactory(RolloutFleet* fleet) const {
-  const AgentLimits limits = {
-      .max_tokens = max_tokens_, .max_length = max_agent_length_, .gives_reward = rewards_};
+  const AgentLimits limits = {.max_tokens = max_tokens_,
+                              .max_length = max_agent_length_,
+                              .gives_reward = rewards_,
+                              .store = &store_};
   return
       [limits, player = player_.get(), fleet](const Prompt& prompt, const EpisodeNumber& number) {
         return MakeAgentEpisode(prompt, number, limits, *player, *fleet);
@@ -163,14 +178,15 @@ EpisodeFactory Episodes::factory(RolloutFleet* fleet) const {
       .max_turn_tokens = max_turn_tokens_,
       .max_length = max_length_,
       .splits = config_.on_template_mismatch() == config::v1::ON_TEMPLATE_MISMATCH_SPLIT};
-  return [client = client_, limits, tokenizer = tokenizer_,
+  const EpisodeSight sight = {.reader = images_.get(), .store = &store_};
+  return [client = client_, limits, sight, tokenizer = tokenizer_,
           timeout = absl::Seconds(config_.timeout_s())](const Prompt& prompt,
                                                         const EpisodeNumber& number) {
     std::unique_ptr<environment::Environment> environment =
         client == nullptr
             ? environment::MakeCalculator(/*in_chat=*/prompt.chat.has_value())
             : environment::MakeServiceEnvironment(client, ResetOf(prompt, number), timeout);
-    return MakeMultiTurnEpisode(prompt, std::move(environment), limits, tokenizer);
+    return MakeMultiTurnEpisode(prompt, std::move(environment), limits, tokenizer, sight);
   };
 }
 

@@ -19,6 +19,8 @@
 #include "tandem/config/v1/run_config.pb.h"
 #include "tools/tandem/driver/agent_player.h"
 #include "tools/tandem/driver/episode.h"
+#include "tools/tandem/driver/image_reader.h"
+#include "tools/tandem/driver/image_store.h"
 #include "tools/tandem/driver/rollout_fleet.h"
 #include "tools/tandem/driver/row_prompt.h"
 #include "tools/tandem/driver/run_folder.h"
@@ -36,7 +38,8 @@ class Episodes {
  public:
   // `tokenizer` may be null if every row gives token ids; it outlives the episodes. `max_length` is the
   // longest sequence that the rollouts take, 0 if unknown. Connects nowhere and starts nothing.
-  // FAILED_PRECONDITION if the environment needs a tokenizer and there is none.
+  // FAILED_PRECONDITION if the environment needs a tokenizer and there is none; for a model that sees
+  // images, the errors of ImageReader::Create(). What episodes see is kept in run_dir/images.
   static absl::StatusOr<std::unique_ptr<Episodes>> Create(const config::v1::RunConfig& config,
                                                           const tokenizer::Tokenizer* tokenizer,
                                                           int64_t max_length = 0);
@@ -62,6 +65,8 @@ class Episodes {
   Episodes(const config::v1::RunConfig& config, const tokenizer::Tokenizer* tokenizer,
            int64_t max_length);
   absl::Status MakeEnvironment();
+  // Sets images_, if the episodes have several turns.
+  absl::Status ReadModel(const std::string& folder);
   EpisodeFactory AgentFactory(RolloutFleet* fleet) const;
 
   const config::v1::EnvironmentConfig config_;
@@ -71,6 +76,8 @@ class Episodes {
   const int64_t max_agent_length_;
   const bool rewards_;  // the environment's reward is one of the run's
   const tokenizer::Tokenizer* const tokenizer_;
+  const ImageStore store_;
+  std::unique_ptr<ImageReader> images_;                   // null unless the model sees images
   std::string endpoint_;                                  // of the service
   std::unique_ptr<environment::ServiceProcess> process_;  // null unless the run starts the service
   std::shared_ptr<environment::EnvironmentClient> client_;    // null unless a service plays

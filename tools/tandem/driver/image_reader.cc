@@ -18,7 +18,7 @@ namespace tandem::driver {
 using nlohmann::ordered_json;
 
 absl::StatusOr<std::unique_ptr<ImageReader>> ImageReader::Create(
-    const std::string& model_folder, const tokenizer::Tokenizer* tokenizer) {
+    const std::string& model_folder, const tokenizer::Tokenizer* tokenizer, const UrlImages* urls) {
   ASSIGN_OR_RETURN(const io::ModelConfig config, io::ReadModelConfig(model_folder));
   ASSIGN_OR_RETURN(const model::ModelSpec model, model::ParseModelSpec(config.json, config.path));
   if (!model.vision.has_value()) return nullptr;
@@ -37,7 +37,7 @@ absl::StatusOr<std::unique_ptr<ImageReader>> ImageReader::Create(
     placeholder = *text;
   }
   return std::unique_ptr<ImageReader>(
-      new ImageReader(std::move(processor), spec, std::move(placeholder)));
+      new ImageReader(std::move(processor), spec, std::move(placeholder), urls));
 }
 
 absl::StatusOr<ImageReader::Images> ImageReader::ReadFiles(std::vector<images::ChatImage> found,
@@ -48,13 +48,18 @@ absl::StatusOr<ImageReader::Images> ImageReader::ReadFiles(std::vector<images::C
   int64_t num_bytes = 0;
   for (const images::ChatImage& image : found) {
     const auto read = [&]() -> absl::Status {
+      std::string source = image.source;
+      if (urls_ != nullptr && images::IsWebUrl(source)) {
+        ASSIGN_OR_RETURN(const PromptImage kept, urls_->Get(source));
+        source = kept.source;
+      }
       ASSIGN_OR_RETURN(const images::ImageBytes file,
-                       images::ReadImageSource(image.source, folder, limits));
+                       images::ReadImageSource(source, folder, limits));
       ASSIGN_OR_RETURN(const images::Image decoded,
                        images::DecodeImage(file.bytes, file.place, limits));
       ASSIGN_OR_RETURN(out.counts_.emplace_back(),
                        processor_.NumPlaceholders({decoded.height, decoded.width}));
-      out.files_.push_back(MakePromptImage(image.source, folder, file.bytes));
+      out.files_.push_back(MakePromptImage(source, folder, file.bytes));
       num_bytes += static_cast<int64_t>(file.bytes.size());
       return absl::OkStatus();
     };
@@ -91,14 +96,60 @@ absl::StatusOr<ImageReader::Images> ImageReader::ReadFor(absl::Span<const uint32
                    images::FindChatImages(messages, &listed, ""));
   for (size_t i = 0; i < found.size(); ++i) found[i].place = absl::StrCat("images[", i, "]");
   ASSIGN_OR_RETURN(Images out, ReadFiles(std::move(found), folder));
+  RETURN_IF_ERROR(CheckFit(ids, out));
+  return out;
+}
+
+absl::Status ImageReader::CheckFit(absl::Span<const uint32_t> ids, const Images& images) const {
   // One row of as many merged patches: how many there are is all that is asked.
   std::vector<model::ImageGrid> grids;
-  for (const int64_t count : out.counts_) {
+  for (const int64_t count : images.counts_) {
     grids.push_back({spec_.merge_size, spec_.merge_size * count});
   }
-  RETURN_IF_ERROR(
-      model::PlaceImages(spec_, std::vector<int64_t>(ids.begin(), ids.end()), grids).status());
+  return model::PlaceImages(spec_, std::vector<int64_t>(ids.begin(), ids.end()), grids).status();
+}
+
+absl::StatusOr<ImageReader::Images> ImageReader::ReadShown(const std::vector<ImageFile>& files,
+                                                           const ImageStore& store) const {
+  const images::ImageLimits limits;
+  Images out;
+  out.placeholder_id_ = static_cast<int32_t>(spec_.image_token_id);
+  for (size_t i = 0; i < files.size(); ++i) {
+    const std::string place = absl::StrCat("images[", i, "]");
+    ASSIGN_OR_RETURN(const images::Image decoded, images::DecodeImage(*files[i], place, limits));
+    absl::StatusOr<int64_t> count = processor_.NumPlaceholders({decoded.height, decoded.width});
+    if (!count.ok()) return io::AtPlace(place, count.status());
+    ASSIGN_OR_RETURN(PromptImage kept, store.Keep(*files[i]));
+    out.files_.push_back(std::move(kept));
+    out.counts_.push_back(*count);
+    out.found_.push_back({"", place});
+  }
   return out;
+}
+
+ImageReader::Images ImageReader::Expanded(absl::Span<const uint32_t> ids,
+                                          const std::vector<PromptImage>& files) const {
+  Images out;
+  out.placeholder_id_ = static_cast<int32_t>(spec_.image_token_id);
+  out.files_ = files;
+  bool is_open = false;
+  for (const uint32_t id : ids) {
+    const bool is_placeholder = static_cast<int64_t>(id) == spec_.image_token_id;
+    if (is_placeholder && !is_open) {
+      out.found_.push_back({"", absl::StrCat("images[", out.counts_.size(), "]")});
+      out.counts_.push_back(0);
+    }
+    if (is_placeholder) ++out.counts_.back();
+    is_open = is_placeholder;
+  }
+  return out;
+}
+
+void ImageReader::Images::Append(const Images& later) {
+  placeholder_id_ = later.placeholder_id_;
+  files_.insert(files_.end(), later.files_.begin(), later.files_.end());
+  found_.insert(found_.end(), later.found_.begin(), later.found_.end());
+  counts_.insert(counts_.end(), later.counts_.begin(), later.counts_.end());
 }
 
 absl::StatusOr<std::vector<int32_t>> ImageReader::Images::Expand(

@@ -20,6 +20,7 @@
 #include "common/images/processor/image_processor.h"
 #include "common/model/model_spec.h"
 #include "common/tokenizer/tokenizer.h"
+#include "tools/tandem/driver/image_store.h"
 #include "tools/tandem/driver/prompt_image.h"
 
 namespace tandem::driver {
@@ -28,10 +29,12 @@ namespace tandem::driver {
 class ImageReader {
  public:
   // Null for a model without a vision tower. `tokenizer`: null if the folder has none; then rows give
-  // token ids. Errors of model::ParseModelSpec() and model::ImagePreparer::Load(); FAILED_PRECONDITION
-  // if the tokenizer does not have the model's placeholder.
+  // token ids. `urls` gets images by URL, and outlives the reader; null refuses them. Errors of
+  // model::ParseModelSpec() and model::ImagePreparer::Load(); FAILED_PRECONDITION if the tokenizer does
+  // not have the model's placeholder.
   static absl::StatusOr<std::unique_ptr<ImageReader>> Create(const std::string& model_folder,
-                                                             const tokenizer::Tokenizer* tokenizer);
+                                                             const tokenizer::Tokenizer* tokenizer,
+                                                             const UrlImages* urls = nullptr);
 
   // The images of a row, in order.
   class Images {
@@ -45,6 +48,9 @@ class ImageReader {
     // in `*next`. INVALID_ARGUMENT for a placeholder without an image.
     absl::StatusOr<std::vector<int32_t>> ExpandPart(absl::Span<const int32_t> ids,
                                                     size_t* next) const;
+
+    // Adds images that follow in the conversation.
+    void Append(const Images& later);
 
    private:
     friend class ImageReader;
@@ -66,13 +72,25 @@ class ImageReader {
                                  const nlohmann::ordered_json& listed,
                                  const std::string& folder) const;
 
+  // Reads images that are at hand, those that an environment shows, and keeps them in `store`.
+  // INVALID_ARGUMENT names the image: no picture, or damaged.
+  absl::StatusOr<Images> ReadShown(const std::vector<ImageFile>& files,
+                                   const ImageStore& store) const;
+  // The images of ids whose placeholders are expanded already, `files` in their order.
+  Images Expanded(absl::Span<const uint32_t> ids, const std::vector<PromptImage>& files) const;
+  // INVALID_ARGUMENT unless the images fit the placeholders of the ids, expanded already.
+  absl::Status CheckFit(absl::Span<const uint32_t> ids, const Images& images) const;
+
   // A request has all images of its prompt, and a message has at most 16 MiB.
   static constexpr int64_t kMaxRowBytes = int64_t{15} << 20;
 
  private:
   ImageReader(images::ImageProcessor processor, const model::VisionSpec& spec,
-              std::string placeholder)
-      : processor_(std::move(processor)), spec_(spec), placeholder_(std::move(placeholder)) {}
+              std::string placeholder, const UrlImages* urls)
+      : processor_(std::move(processor)),
+        spec_(spec),
+        placeholder_(std::move(placeholder)),
+        urls_(urls) {}
 
   // Reads the files of `found` and the numbers of their placeholders.
   absl::StatusOr<Images> ReadFiles(std::vector<images::ChatImage> found,
@@ -81,6 +99,7 @@ class ImageReader {
   const images::ImageProcessor processor_;
   const model::VisionSpec spec_;
   const std::string placeholder_;  // its text; empty without a tokenizer
+  const UrlImages* const urls_;    // may be null
 };
 
 }  // namespace tandem::driver

@@ -278,6 +278,7 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(
         ASSIGN_OR_RETURN(std::string listen, NextPort("openai-listen", options.openai_listen,
                                                       static_cast<int>(replica)));
         argv.insert(argv.end(), {"--openai-listen", std::move(listen)});
+        if (config.data().allow_urls()) argv.push_back("--allow-image-urls");
       }
       ASSIGN_OR_RETURN(Member member,
                        cluster->SpawnRollout(replica, replica_ranks[replica],

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/io/file_util.h"
 #include "common/status/status_macros.h"
 #include "common/tokenizer/observation_text.h"
 #include "common/tool_calls/registry.h"
@@ -34,14 +35,18 @@ const tool_calls::Format* FormatOfChat(const Prompt& prompt,
 class MultiTurnEpisode : public Episode {
  public:
   MultiTurnEpisode(const Prompt& prompt, std::unique_ptr<environment::Environment> environment,
-                   const EpisodeLimits& limits, const tokenizer::Tokenizer* tokenizer)
+                   const EpisodeLimits& limits, const tokenizer::Tokenizer* tokenizer,
+                   const EpisodeSight& sight)
       : prompt_(prompt),
         environment_(std::move(environment)),
         limits_(limits),
         tokenizer_(tokenizer),
+        sight_(sight),
         chat_format_(FormatOfChat(prompt, tokenizer)),
         so_far_(prompt.text) {
     turn_.token_ids = prompt.token_ids;
+    turn_.images = prompt.images;
+    if (sight_.reader != nullptr) seen_ = sight_.reader->Expanded(prompt.token_ids, prompt.images);
     turn_.stop = environment_->stop();
     if (prompt.chat.has_value()) messages_ = prompt.chat->messages;
   }
@@ -208,11 +213,19 @@ class MultiTurnEpisode : public Episode {
 
   // Appends an observation; false if it leaves no room for another token.
   absl::StatusOr<bool> AddObservation(const Reply& reply) {
-    if (!reply.messages.empty() && prompt_.chat.has_value()) return AddMessages(reply.messages);
+    ASSIGN_OR_RETURN(const ImageReader::Images shown, ReadImages(reply.images));
+    if (!reply.messages.empty() && prompt_.chat.has_value()) {
+      return AddMessages(reply.messages, shown);
+    }
     std::string text = reply.continuation;
     std::vector<uint32_t> ids = reply.token_ids;
     if (ids.empty()) {
       for (const ordered_json& message : reply.messages) {
+        if (!message["content"].is_string()) {
+          return absl::InvalidArgumentError(
+              "the environment shows an image in a message, which needs a prompt of messages and a "
+              "chat template; answer with token_ids and images");
+        }
         absl::StrAppend(&text, message["content"].get<std::string>());
       }
       ASSIGN_OR_RETURN(ids, Tokenize(text));
@@ -220,7 +233,11 @@ class MultiTurnEpisode : public Episode {
       ASSIGN_OR_RETURN(text, tokenizer_->Decode(std::vector<int32_t>(ids.begin(), ids.end()),
                                                 /*skip_special_tokens=*/true));
     }
-    AddIds(ids, common::v1::SEGMENT_KIND_ENVIRONMENT);
+    if (sight_.reader != nullptr) {
+      const absl::Status fits = sight_.reader->CheckFit(ids, shown);
+      if (!fits.ok()) return io::AtPlace("the observation", fits);
+    }
+    AddIds(ids, common::v1::SEGMENT_KIND_ENVIRONMENT, shown.files());
     // In a chat the assistant's message goes on after it; the environment sees what follows.
     if (prompt_.chat.has_value()) begun_text_ += sampled_.text + text;
     EndTurn(text);
@@ -256,7 +273,28 @@ class MultiTurnEpisode : public Episode {
     return observation;
   }
 
-  absl::StatusOr<bool> AddMessages(const ordered_json& messages) {
+  // Keeps what the environment shows, and adds it to what the episode has seen.
+  absl::StatusOr<ImageReader::Images> ReadImages(const std::vector<ImageFile>& files) {
+    if (files.empty()) {
+      return sight_.reader == nullptr ? ImageReader::Images() : sight_.reader->Expanded({}, {});
+    }
+    if (sight_.reader == nullptr) {
+      return absl::InvalidArgumentError(
+          "the environment shows an image, but the model has no vision tower");
+    }
+    absl::StatusOr<ImageReader::Images> shown = sight_.reader->ReadShown(files, *sight_.store);
+    if (!shown.ok()) return io::AtPlace("the observation", shown.status());
+    seen_.Append(*shown);
+    int64_t num_bytes = 0;
+    for (const PromptImage& image : seen_.files()) num_bytes += SizeOf(image);
+    if (num_bytes <= ImageReader::kMaxRowBytes) return shown;
+    return absl::InvalidArgumentError(
+        absl::StrCat("expected at most ", ImageReader::kMaxRowBytes,
+                     " bytes of images in an episode, which a request has all of, found ",
+                     num_bytes, "; let the environment show smaller pictures, or fewer"));
+  }
+
+  absl::StatusOr<bool> AddMessages(const ordered_json& messages, const ImageReader::Images& shown) {
     const ordered_json observation = WithCallIds(messages);
     messages_.push_back(AssistantMessage());
     tokenizer::ChatOptions options;
@@ -271,12 +309,13 @@ class MultiTurnEpisode : public Episode {
           "; use a template that only appends, or set environment.on_template_mismatch=split"));
     }
     if (rendered.mismatch.has_value()) {
-      ASSIGN_OR_RETURN(const std::vector<uint32_t> ids, Tokenize(rendered.with_all));
+      ASSIGN_OR_RETURN(const std::vector<uint32_t> ids, Tokenize(rendered.with_all, &seen_));
       turn_.token_ids.clear();
-      AddIds(ids, common::v1::SEGMENT_KIND_PROMPT);
+      turn_.images.clear();
+      AddIds(ids, common::v1::SEGMENT_KIND_PROMPT, seen_.files());
     } else {
-      ASSIGN_OR_RETURN(const std::vector<uint32_t> ids, Tokenize(rendered.text));
-      AddIds(ids, common::v1::SEGMENT_KIND_ENVIRONMENT);
+      ASSIGN_OR_RETURN(const std::vector<uint32_t> ids, Tokenize(rendered.text, &shown));
+      AddIds(ids, common::v1::SEGMENT_KIND_ENVIRONMENT, shown.files());
     }
     for (const ordered_json& message : observation) messages_.push_back(message);
     so_far_ = rendered.with_all;
@@ -285,19 +324,29 @@ class MultiTurnEpisode : public Episode {
     return HasRoom();
   }
 
-  absl::StatusOr<std::vector<uint32_t>> Tokenize(const std::string& text) const {
+  // `images`: those of a rendered chat, each of which becomes as many tokens as the model sees of it;
+  // null for plain text.
+  absl::StatusOr<std::vector<uint32_t>> Tokenize(
+      const std::string& text, const ImageReader::Images* images = nullptr) const {
     if (tokenizer_ == nullptr) {
       return absl::InvalidArgumentError(
           "the environment answered with text, but the model's folder has no tokenizer; answer "
           "with "
           "token_ids");
     }
-    ASSIGN_OR_RETURN(const std::vector<int32_t> ids,
+    ASSIGN_OR_RETURN(std::vector<int32_t> ids,
                      tokenizer_->Encode(text, /*add_special_tokens=*/false));
+    if (sight_.reader != nullptr && images != nullptr) {
+      absl::StatusOr<std::vector<int32_t>> expanded = images->Expand(ids);
+      if (!expanded.ok()) return io::AtPlace("the observation", expanded.status());
+      ids = *std::move(expanded);
+    }
     return std::vector<uint32_t>(ids.begin(), ids.end());
   }
 
-  void AddIds(const std::vector<uint32_t>& ids, common::v1::SegmentKind kind) {
+  // `images`: one for each run of placeholders in the ids.
+  void AddIds(const std::vector<uint32_t>& ids, common::v1::SegmentKind kind,
+              const std::vector<PromptImage>& images) {
     if (ids.empty()) return;
     before_observation_ = out_.token_ids.size();
     text_before_observation_ = out_.text;
@@ -307,7 +356,8 @@ class MultiTurnEpisode : public Episode {
     out_.processed_logprobs.resize(out_.token_ids.size());
     FillUp(out_);
     const auto size = static_cast<int64_t>(ids.size());
-    out_.segments.push_back({kind, size, 0});
+    out_.segments.push_back({kind, size, 0, images});
+    Append(images, turn_.images);
     if (kind == common::v1::SEGMENT_KIND_ENVIRONMENT) num_tokens_ += size;
   }
 
@@ -339,10 +389,12 @@ class MultiTurnEpisode : public Episode {
   const std::unique_ptr<environment::Environment> environment_;
   const EpisodeLimits limits_;
   const tokenizer::Tokenizer* const tokenizer_;
+  const EpisodeSight sight_;
   const tool_calls::Format* const chat_format_;
 
   Turn turn_;  // the next request; its ids are everything so far
   Completion out_;
+  ImageReader::Images seen_;      // of the prompt and all observations; if the model sees images
   int64_t num_tokens_ = 0;        // sampled and observed
   SampledTurn sampled_;           // the present turn
   environment::TurnCalls calls_;  // of the present turn
@@ -365,8 +417,10 @@ class MultiTurnEpisode : public Episode {
 std::unique_ptr<Episode> MakeMultiTurnEpisode(const Prompt& prompt,
                                               std::unique_ptr<environment::Environment> environment,
                                               const EpisodeLimits& limits,
-                                              const tokenizer::Tokenizer* tokenizer) {
-  return std::make_unique<MultiTurnEpisode>(prompt, std::move(environment), limits, tokenizer);
+                                              const tokenizer::Tokenizer* tokenizer,
+                                              const EpisodeSight& sight) {
+  return std::make_unique<MultiTurnEpisode>(prompt, std::move(environment), limits, tokenizer,
+                                            sight);
 }
 
 }  // namespace tandem::driver

@@ -9,6 +9,8 @@
 
 #include "common/tokenizer/tokenizer.h"
 #include "tools/tandem/driver/episode.h"
+#include "tools/tandem/driver/image_reader.h"
+#include "tools/tandem/driver/image_store.h"
 #include "tools/tandem/environment/environment.h"
 
 namespace tandem::driver {
@@ -22,6 +24,12 @@ struct EpisodeLimits {
   bool splits = false;
 };
 
+// How an episode sees images. Outlives it.
+struct EpisodeSight {
+  const ImageReader* reader = nullptr;  // null: the model sees none
+  const ImageStore* store = nullptr;    // keeps what the environment shows; set with `reader`
+};
+
 // `tokenizer` may be null for environments that answer with tokens only. It and the prompt outlive
 // the episode. The episode ends
 //   - when the environment says so, or has nothing to say: with the finish reason of the last turn;
@@ -29,11 +37,12 @@ struct EpisodeLimits {
 //     observation, which is then left out;
 //   - with FINISH_REASON_MAX_TURNS, when the environment would go on after the last turn.
 // Errors of NextTurn(): those of the environment; INVALID_ARGUMENT if the template rewrites the past
-// and the episode does not split.
+// and the episode does not split, and for images that the model or a request cannot take.
 std::unique_ptr<Episode> MakeMultiTurnEpisode(const Prompt& prompt,
                                               std::unique_ptr<environment::Environment> environment,
                                               const EpisodeLimits& limits,
-                                              const tokenizer::Tokenizer* tokenizer);
+                                              const tokenizer::Tokenizer* tokenizer,
+                                              const EpisodeSight& sight = {});
 
 }  // namespace tandem::driver
 

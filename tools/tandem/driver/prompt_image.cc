@@ -31,6 +31,14 @@ absl::StatusOr<PromptImage> FindImage(const std::string& source, const std::stri
   return MakePromptImage(source, folder, read.bytes);
 }
 
+int64_t SizeOf(const PromptImage& image) {
+  if (image.file != nullptr) return static_cast<int64_t>(image.file->size());
+  if (IsDataUrl(image)) return static_cast<int64_t>(image.source.size()) * 3 / 4;
+  std::error_code error;
+  const auto size = std::filesystem::file_size(image.source, error);
+  return error ? 0 : static_cast<int64_t>(size);
+}
+
 bool IsDataUrl(const PromptImage& image) {
   return absl::StartsWithIgnoreCase(image.source, "data:");
 }

@@ -6,6 +6,7 @@
 #ifndef TANDEM_TOOLS_TANDEM_DRIVER_PROMPT_IMAGE_H_
 #define TANDEM_TOOLS_TANDEM_DRIVER_PROMPT_IMAGE_H_
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -15,11 +16,14 @@
 
 namespace tandem::driver {
 
+// A file that several requests share.
+using ImageFile = std::shared_ptr<const std::string>;
+
 struct PromptImage {
   std::string source;  // an absolute path, or a data URL
   std::string digest;  // SHA-256 of the file when the row was read, 32 bytes
   // The file itself, in place of the other two, where its reader keeps it; else null.
-  std::shared_ptr<const std::string> file = nullptr;
+  ImageFile file = nullptr;
 
   friend bool operator==(const PromptImage&, const PromptImage&) = default;
 };
@@ -27,6 +31,9 @@ struct PromptImage {
 // `file`: the bytes that `source` names, a path relative to `folder` or a data URL.
 PromptImage MakePromptImage(const std::string& source, const std::string& folder,
                             absl::string_view file);
+
+// Bytes of the file, or about as many; 0 if it is gone.
+int64_t SizeOf(const PromptImage& image);
 
 // Whether the source has the file in itself.
 bool IsDataUrl(const PromptImage& image);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/rpc/enum_check.h"
 #include "common/rpc/policy_version.h"
@@ -18,6 +19,7 @@ using rollout::v1::RecordedCall;
 struct CallSequence {
   std::vector<const RecordedCall*> calls;
   std::vector<uint32_t> token_ids;  // of the last call's prompt and what it sampled
+  std::vector<std::string> image_digests;
 };
 
 absl::Status CheckRecord(const RecordedCall& call, int64_t incarnation) {
@@ -50,10 +52,15 @@ absl::Status CheckRecord(const RecordedCall& call, int64_t incarnation) {
   return absl::InternalError(absl::StrCat("version spans cover ", end, " of ", size, " tokens"));
 }
 
-bool Begins(const std::vector<uint32_t>& beginning, const RecordedCall& call) {
-  const auto& prompt = call.prompt_token_ids();
-  return beginning.size() <= static_cast<size_t>(prompt.size()) &&
-         std::equal(beginning.begin(), beginning.end(), prompt.begin());
+template <typename T, typename List>
+bool BeginsWith(const List& list, const std::vector<T>& beginning) {
+  return beginning.size() <= static_cast<size_t>(list.size()) &&
+         std::equal(beginning.begin(), beginning.end(), list.begin());
+}
+
+bool Begins(const CallSequence& sequence, const RecordedCall& call) {
+  return BeginsWith(call.prompt_token_ids(), sequence.token_ids) &&
+         BeginsWith(call.image_digests(), sequence.image_digests);
 }
 
 std::vector<CallSequence> SequencesOfCalls(const std::vector<RecordedCall>& calls) {
@@ -63,10 +70,11 @@ std::vector<CallSequence> SequencesOfCalls(const std::vector<RecordedCall>& call
     for (CallSequence& sequence : out) {
       const bool is_longer =
           longest == nullptr || sequence.token_ids.size() > longest->token_ids.size();
-      if (is_longer && Begins(sequence.token_ids, call)) longest = &sequence;
+      if (is_longer && Begins(sequence, call)) longest = &sequence;
     }
     if (longest == nullptr) longest = &out.emplace_back();
     longest->calls.push_back(&call);
+    longest->image_digests.assign(call.image_digests().begin(), call.image_digests().end());
     longest->token_ids.assign(call.prompt_token_ids().begin(), call.prompt_token_ids().end());
     longest->token_ids.insert(longest->token_ids.end(), call.token_ids().begin(),
                               call.token_ids().end());
@@ -74,16 +82,27 @@ std::vector<CallSequence> SequencesOfCalls(const std::vector<RecordedCall>& call
   return out;
 }
 
-// Appends tokens of a prompt from `begin` on.
-void AddGiven(const RecordedCall& call, int64_t begin, common::v1::SegmentKind kind,
-              Completion& out) {
+// Appends tokens of a prompt from `begin` on, and images from `first_image` on.
+absl::Status AddGiven(const RecordedCall& call, int64_t begin, int first_image,
+                      common::v1::SegmentKind kind, const StepImages& images, Completion& out) {
   const int64_t size = call.prompt_token_ids_size() - begin;
-  if (size == 0) return;
+  if (size == 0 && first_image == call.image_digests_size()) return absl::OkStatus();
+  if (size == 0) return absl::InternalError("a recorded call has images without tokens");
   out.token_ids.insert(out.token_ids.end(), call.prompt_token_ids().begin() + begin,
                        call.prompt_token_ids().end());
   out.logprobs.resize(out.token_ids.size());
   out.processed_logprobs.resize(out.token_ids.size());
-  out.segments.push_back({kind, size, 0});
+  EpisodeSegment& segment = out.segments.emplace_back(kind, size, 0.0);
+  for (int i = first_image; i < call.image_digests_size(); ++i) {
+    const auto found = images.find(call.image_digests(i));
+    if (found == images.end()) {
+      return absl::InternalError(absl::StrCat("a recorded call names the image with the SHA-256 ",
+                                              absl::BytesToHexString(call.image_digests(i)),
+                                              ", which did not come along"));
+    }
+    segment.images.push_back(found->second);
+  }
+  return absl::OkStatus();
 }
 
 void AddCall(const RecordedCall& call, Completion& out) {
@@ -103,7 +122,7 @@ void AddCall(const RecordedCall& call, Completion& out) {
 }  // namespace
 
 absl::StatusOr<Completion> EpisodeOfCalls(const std::vector<RecordedCall>& calls,
-                                          int64_t incarnation) {
+                                          int64_t incarnation, const StepImages& images) {
   if (calls.empty()) {
     return absl::InvalidArgumentError(
         "the agent made no call in its session: its client has to use OPENAI_BASE_URL and "
@@ -118,11 +137,14 @@ absl::StatusOr<Completion> EpisodeOfCalls(const std::vector<RecordedCall>& calls
   }
   for (const CallSequence& sequence : SequencesOfCalls(calls)) {
     int64_t length = 0;
+    int num_images = 0;
     for (const RecordedCall* call : sequence.calls) {
-      AddGiven(*call, length,
-               length == 0 ? common::v1::SEGMENT_KIND_PROMPT : common::v1::SEGMENT_KIND_ENVIRONMENT,
-               out);
+      RETURN_IF_ERROR(AddGiven(
+          *call, length, num_images,
+          length == 0 ? common::v1::SEGMENT_KIND_PROMPT : common::v1::SEGMENT_KIND_ENVIRONMENT,
+          images, out));
       AddCall(*call, out);
+      num_images = call->image_digests_size();
       length = call->prompt_token_ids_size() + call->token_ids_size();
     }
   }

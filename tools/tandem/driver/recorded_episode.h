@@ -22,8 +22,11 @@ namespace tandem::driver {
 // Text and finish reason are those of the last call; aborted if a call was. INVALID_ARGUMENT if there
 // is no call; INTERNAL for a record that breaks the contract; FAILED_PRECONDITION if weights of another
 // trainer than `incarnation` sampled a token (0 checks nothing).
+//
+// `images`: those that the calls name. A call with other images than a sequence, on the same tokens,
+// does not extend it.
 absl::StatusOr<Completion> EpisodeOfCalls(const std::vector<rollout::v1::RecordedCall>& calls,
-                                          int64_t incarnation);
+                                          int64_t incarnation, const StepImages& images = {});
 
 }  // namespace tandem::driver
 

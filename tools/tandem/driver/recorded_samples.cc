@@ -13,6 +13,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/hash/hasher.h"
+#include "common/images/image_source.h"
 #include "common/io/file_util.h"
 #include "common/io/jsonl.h"
 #include "common/rpc/policy_version.h"
@@ -188,8 +189,53 @@ absl::StatusOr<common::v1::SegmentKind> KindOf(const io::JsonFields& segment) {
                        absl::StrCat("expected prompt, sampled or observation, found ", kind));
 }
 
+bool IsSha256(const std::string& hex) {
+  return hex.size() == 64 && std::all_of(hex.begin(), hex.end(), absl::ascii_isxdigit);
+}
+
+// Reads `images` of a row or of one of its segments: {"path", "sha256"} each, or a path alone.
+absl::Status ReadImages(const io::JsonFields& row, const std::string& folder, StepImages& known,
+                        Segment& segment) {
+  if (!row.Has("images")) return absl::OkStatus();
+  const json& list = row.json()["images"];
+  if (!list.is_array()) return row.Error("images", "expected a list");
+  for (size_t i = 0; i < list.size(); ++i) {
+    const auto error = [&row, i](absl::string_view problem) {
+      return row.Error("images", absl::StrCat("[", i, "]: ", problem));
+    };
+    const json& entry = list[i];
+    const json path = entry.is_object() ? entry.value("path", json()) : entry;
+    const json hex = entry.is_object() ? entry.value("sha256", json()) : json();
+    std::string digest;
+    if (!hex.is_null()) {
+      if (!hex.is_string() || !IsSha256(hex.get<std::string>())) {
+        return error("sha256: expected 64 hexadecimal digits");
+      }
+      digest = absl::HexStringToBytes(hex.get<std::string>());
+    }
+    if (path.is_null()) {
+      if (!known.contains(digest)) return error("expected a path: no line before has this image");
+    } else if (!path.is_string()) {
+      return error("expected a path or data URL, as text");
+    } else if (images::IsWebUrl(path.get_ref<const std::string&>())) {
+      return error("expected a path or data URL: recorded images are not fetched");
+    } else if (digest.empty() || !known.contains(digest)) {
+      absl::StatusOr<PromptImage> image = FindImage(path.get<std::string>(), folder);
+      if (!image.ok()) return error(image.status().message());
+      if (!digest.empty() && image->digest != digest) {
+        return error("the file is not the one that was recorded: its SHA-256 differs");
+      }
+      digest = image->digest;
+      known.try_emplace(digest, *std::move(image));
+    }
+    segment.add_image_digests(digest);
+  }
+  return absl::OkStatus();
+}
+
 // Reads the segments of an episode of several turns.
-absl::Status ReadSegments(const io::JsonFields& row, Sample& sample) {
+absl::Status ReadSegments(const io::JsonFields& row, const std::string& folder, StepImages& images,
+                          Sample& sample) {
   const json& list = row.json()["segments"];
   if (!list.is_array() || list.empty()) {
     return row.Error("segments", "expected a list of segments");
@@ -201,8 +247,14 @@ absl::Status ReadSegments(const io::JsonFields& row, Sample& sample) {
     const io::JsonFields segment(list[i], absl::StrCat(row.place(), ": segments[", i, "]"));
     ASSIGN_OR_RETURN(const common::v1::SegmentKind kind, KindOf(segment));
     RETURN_IF_ERROR(AddIds(segment, "ids", kind, sample));
-    if (kind != common::v1::SEGMENT_KIND_SAMPLED) continue;
     Segment& added = *sample.mutable_segments()->rbegin();
+    if (kind != common::v1::SEGMENT_KIND_SAMPLED) {
+      // Those of the first segment are the row's.
+      if (i > 0) {
+        RETURN_IF_ERROR(ReadImages(segment, folder, images, added));
+      }
+      continue;
+    }
     const size_t num_tokens = added.token_ids_size();
     if (segment.Has("mask")) {
       RETURN_IF_ERROR(ReadMask(segment, "mask", added));
@@ -247,59 +299,16 @@ absl::Status ReadTurn(const io::JsonFields& row, Sample& sample) {
   return CheckVersions(row, "policy_versions");
 }
 
-bool IsSha256(const std::string& hex) {
-  return hex.size() == 64 && std::all_of(hex.begin(), hex.end(), absl::ascii_isxdigit);
-}
-
-// Reads `images`, of the sample's first segment: {"path", "sha256"} each, or a path alone.
-absl::Status ReadImages(const io::JsonFields& row, const std::string& folder, StepImages& known,
-                        Sample& sample) {
-  const json& list = row.json()["images"];
-  if (!list.is_array()) return row.Error("images", "expected a list");
-  for (size_t i = 0; i < list.size(); ++i) {
-    const auto error = [&row, i](absl::string_view problem) {
-      return row.Error("images", absl::StrCat("[", i, "]: ", problem));
-    };
-    const json& entry = list[i];
-    const json path = entry.is_object() ? entry.value("path", json()) : entry;
-    const json hex = entry.is_object() ? entry.value("sha256", json()) : json();
-    std::string digest;
-    if (!hex.is_null()) {
-      if (!hex.is_string() || !IsSha256(hex.get<std::string>())) {
-        return error("sha256: expected 64 hexadecimal digits");
-      }
-      digest = absl::HexStringToBytes(hex.get<std::string>());
-    }
-    if (path.is_null()) {
-      if (!known.contains(digest)) return error("expected a path: no line before has this image");
-    } else if (!path.is_string()) {
-      return error("expected a path or data URL, as text");
-    } else if (digest.empty() || !known.contains(digest)) {
-      absl::StatusOr<PromptImage> image = FindImage(path.get<std::string>(), folder);
-      if (!image.ok()) return error(image.status().message());
-      if (!digest.empty() && image->digest != digest) {
-        return error("the file is not the one that was recorded: its SHA-256 differs");
-      }
-      digest = image->digest;
-      known.try_emplace(digest, *std::move(image));
-    }
-    sample.mutable_segments(0)->add_image_digests(digest);
-  }
-  return absl::OkStatus();
-}
-
 absl::StatusOr<Sample> ReadSample(const io::JsonFields& row, const std::string& folder,
                                   StepImages& images) {
   Sample sample;
   sample.set_sample_id(row.place());
   if (row.Has("segments")) {
-    RETURN_IF_ERROR(ReadSegments(row, sample));
+    RETURN_IF_ERROR(ReadSegments(row, folder, images, sample));
   } else {
     RETURN_IF_ERROR(ReadTurn(row, sample));
   }
-  if (row.Has("images")) {
-    RETURN_IF_ERROR(ReadImages(row, folder, images, sample));
-  }
+  RETURN_IF_ERROR(ReadImages(row, folder, images, *sample.mutable_segments(0)));
   if (row.Has("scores")) {
     RETURN_IF_ERROR(ReadRewardParts(row, sample));
   }

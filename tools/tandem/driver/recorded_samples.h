@@ -22,8 +22,9 @@ struct Recording {
 // Reads the files of a folder in the order of their step numbers, and samples in the order of their
 // lines. Consecutive lines with one `step` form a step, however many groups it has; without `step`,
 // `groups_per_step` groups do. Within a step, consecutive lines with one `group` and ascending
-// `index` form a group. A line's `images`, each {"path", "sha256"}, belong to its prompt; a path is
-// relative to the line's file, and left out where an earlier line has it. INVALID_ARGUMENT names file, line and key, or a file without samples.
+// `index` form a group. A line's `images`, each {"path", "sha256"}, belong to its prompt, those of a
+// later segment to the segment; a path is relative to the line's file, and left out where an earlier
+// line has it. INVALID_ARGUMENT names file, line and key, or a file without samples.
 absl::StatusOr<Recording> ReadRecording(const std::string& path, int64_t groups_per_step);
 
 }  // namespace tandem::driver

@@ -139,7 +139,7 @@ class ReinforcementLoop : public StepLoop {
     AddStalenessMetrics(groups, version_, metrics);
     equal_rewards_.OnStep(step, groups, metrics);
     StepImages images;
-    for (const Group& group : groups) AddImages(group.prompt, images);
+    for (const Group& group : groups) AddImages(group, images);
     watch.Lap();
     const telemetry::ScopedSpan span("train step");
     ASSIGN_OR_RETURN(

@@ -66,6 +66,7 @@ void AddPart(const SequencePart& part, Sample& sample) {
   segment->mutable_token_rewards()->Add(part.token_rewards.begin(), part.token_rewards.end());
   for (const auto& span : part.version_spans) *segment->add_version_spans() = span;
   segment->set_routed_experts(part.routed_experts);
+  for (const PromptImage& image : part.images) segment->add_image_digests(image.digest);
 }
 
 }  // namespace
@@ -76,7 +77,8 @@ std::vector<Sample> ToSamples(int64_t step, const std::vector<Group>& groups, do
     const Group& group = groups[g];
     int32_t index = 0;
     for (const Completion& completion : group.completions) {
-      for (const EpisodeSequence& sequence : SequencesOf(group.prompt.token_ids, completion)) {
+      for (const EpisodeSequence& sequence :
+           SequencesOf(group.prompt.token_ids, completion, group.prompt.images)) {
         Sample& sample = samples.emplace_back();
         sample.set_group_id(absl::StrCat(step, "/", g));
         sample.set_sample_id(absl::StrCat(step, "/", g, "/", index));
@@ -85,7 +87,7 @@ std::vector<Sample> ToSamples(int64_t step, const std::vector<Group>& groups, do
         Segment* const prompt =
             AddSegment(sample, common::v1::SEGMENT_KIND_PROMPT, sequence.prompt_ids);
         prompt->set_routed_experts(sequence.prompt_experts);
-        for (const PromptImage& image : group.prompt.images) {
+        for (const PromptImage& image : sequence.prompt_images) {
           prompt->add_image_digests(image.digest);
         }
         for (const SequencePart& part : sequence.parts) AddPart(part, sample);
@@ -123,6 +125,15 @@ std::vector<Sample> ToPreferenceSamples(int64_t step, int64_t index, const Promp
 
 void AddImages(const Prompt& prompt, StepImages& images) {
   for (const PromptImage& image : prompt.images) images.try_emplace(image.digest, image);
+}
+
+void AddImages(const Group& group, StepImages& images) {
+  AddImages(group.prompt, images);
+  for (const Completion& completion : group.completions) {
+    for (const EpisodeSegment& segment : completion.segments) {
+      for (const PromptImage& image : segment.images) images.try_emplace(image.digest, image);
+    }
+  }
 }
 
 }  // namespace tandem::driver

@@ -23,8 +23,9 @@ std::vector<common::v1::Sample> ToSupervisedSamples(int64_t step, int64_t index,
 std::vector<common::v1::Sample> ToPreferenceSamples(int64_t step, int64_t index,
                                                     const Prompt& prompt);
 
-// Adds the prompt's images to those that a step's samples name.
+// Adds the prompt's images, or a group's, to those that a step's samples name.
 void AddImages(const Prompt& prompt, StepImages& images);
+void AddImages(const Group& group, StepImages& images);
 
 }  // namespace tandem::driver
 

@@ -42,6 +42,17 @@ void AddTeacher(const Tokens& tokens, json& row) {
   row["teacher_top_logprobs"] = Lists(tokens.teacher_top_logprobs, top_k);
 }
 
+// Where the images are; of a data URL, which may be long, only on the first line of a group.
+json ImagesOf(const std::vector<PromptImage>& images, bool is_first) {
+  json out = json::array();
+  for (const PromptImage& image : images) {
+    json entry = {{"sha256", absl::BytesToHexString(image.digest)}};
+    if (is_first || !IsDataUrl(image)) entry["path"] = image.source;
+    out.push_back(std::move(entry));
+  }
+  return out;
+}
+
 json SegmentsOf(const EpisodeSequence& sequence, int64_t shift) {
   json out = json::array();
   out.push_back({{"kind", "prompt"},
@@ -58,18 +69,8 @@ json SegmentsOf(const EpisodeSequence& sequence, int64_t shift) {
       AddTeacher(part, segment);
       if (!part.token_rewards.empty()) segment["token_rewards"] = part.token_rewards;
     }
+    if (!part.images.empty()) segment["images"] = ImagesOf(part.images, /*is_first=*/true);
     out.push_back(std::move(segment));
-  }
-  return out;
-}
-
-// Where the images are; of a data URL, which may be long, only on the first line of a group.
-json ImagesOf(const std::vector<PromptImage>& images, bool is_first) {
-  json out = json::array();
-  for (const PromptImage& image : images) {
-    json entry = {{"sha256", absl::BytesToHexString(image.digest)}};
-    if (is_first || !IsDataUrl(image)) entry["path"] = image.source;
-    out.push_back(std::move(entry));
   }
   return out;
 }
@@ -100,9 +101,9 @@ std::string SampleLines(int64_t step, const std::vector<Group>& groups, double t
         line["score_weights"] = completion.part_weights;
       }
       if (group.baseline.has_value()) line["baseline_reward"] = group.baseline->reward;
-      const auto write = [&] {
-        if (!group.prompt.images.empty()) {
-          line["images"] = ImagesOf(group.prompt.images, /*is_first=*/index == 0);
+      const auto write = [&](const std::vector<PromptImage>& prompt_images) {
+        if (!prompt_images.empty()) {
+          line["images"] = ImagesOf(prompt_images, /*is_first=*/index == 0);
         }
         line["index"] = index++;
         text += io::ToJsonLine(line);
@@ -114,15 +115,15 @@ std::string SampleLines(int64_t step, const std::vector<Group>& groups, double t
         line["policy_versions"] = VersionsOf(completion.version_spans, shift);
         AddTeacher(completion, line);
         if (!completion.token_rewards.empty()) line["token_rewards"] = completion.token_rewards;
-        write();
+        write(group.prompt.images);
         continue;
       }
       const std::vector<EpisodeSequence> sequences =
-          SequencesOf(group.prompt.token_ids, completion);
+          SequencesOf(group.prompt.token_ids, completion, group.prompt.images);
       for (const EpisodeSequence& sequence : sequences) {
         line["segments"] = SegmentsOf(sequence, shift);
         if (sequences.size() > 1) line["episode"] = i;  // of which several samples tell
-        write();
+        write(sequence.prompt_images);
       }
     }
   }

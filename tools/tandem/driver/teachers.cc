@@ -89,13 +89,36 @@ std::string NameOf(const config::TeacherSource& source) {
 
 std::string ServedName(size_t index) { return absl::StrCat("teacher-", index); }
 
-rollout::v1::ScoreRequest RequestOf(const std::vector<uint32_t>& ids, double temperature,
-                                    int32_t num_top_logprobs) {
+absl::StatusOr<rollout::v1::ScoreRequest> RequestOf(const std::vector<uint32_t>& ids,
+                                                    const std::vector<PromptImage>& images,
+                                                    double temperature, int32_t num_top_logprobs) {
   rollout::v1::ScoreRequest request;
   request.mutable_token_ids()->Add(ids.begin(), ids.end());
   request.set_temperature(temperature);
   request.set_num_top_logprobs(num_top_logprobs);
+  for (const PromptImage& image : images) {
+    ASSIGN_OR_RETURN(std::string file, ReadImageFile(image));
+    request.add_images()->set_data(std::move(file));
+  }
   return request;
+}
+
+// The images that the sample names, which are the prompt's, in the order of its tokens.
+absl::StatusOr<std::vector<PromptImage>> ImagesOf(const common::v1::Sample& sample,
+                                                  const Prompt& prompt) {
+  StepImages known;
+  for (const PromptImage& image : prompt.images) known.try_emplace(image.digest, image);
+  std::vector<PromptImage> out;
+  for (const common::v1::Segment& segment : sample.segments()) {
+    for (const std::string& digest : segment.image_digests()) {
+      const auto found = known.find(digest);
+      if (found == known.end()) {
+        return absl::InternalError("a sample names an image that its row does not have");
+      }
+      out.push_back(found->second);
+    }
+  }
+  return out;
 }
 
 }  // namespace
@@ -257,9 +280,13 @@ absl::Status Teachers::Score(std::vector<Group>& groups) {
   std::vector<rollout::v1::ScoreRequest> requests;
   for (const Group& group : groups) {
     for (const Completion& completion : group.completions) {
-      for (const EpisodeSequence& sequence : SequencesOf(group.prompt.token_ids, completion)) {
+      for (const EpisodeSequence& sequence :
+           SequencesOf(group.prompt.token_ids, completion, group.prompt.images)) {
         prompts.push_back(&group.prompt);
-        requests.push_back(RequestOf(IdsOf(sequence), temperature, top_k()));
+        absl::StatusOr<rollout::v1::ScoreRequest> request =
+            RequestOf(IdsOf(sequence), sequence.images(), temperature, top_k());
+        RETURN_IF_ERROR(request.status()) << RowName(group.prompt);
+        requests.push_back(*std::move(request));
       }
     }
   }
@@ -289,8 +316,12 @@ absl::Status Teachers::Score(std::vector<Group>& groups) {
 absl::Status Teachers::ScoreTop(const std::vector<const Prompt*>& prompts,
                                 std::vector<common::v1::Sample>& samples) {
   std::vector<rollout::v1::ScoreRequest> requests;
-  for (const common::v1::Sample& sample : samples) {
-    requests.push_back(RequestOf(IdsOf(sample), 1.0, top_k()));
+  for (size_t i = 0; i < samples.size(); ++i) {
+    ASSIGN_OR_RETURN(const std::vector<PromptImage> images, ImagesOf(samples[i], *prompts[i]));
+    absl::StatusOr<rollout::v1::ScoreRequest> request =
+        RequestOf(IdsOf(samples[i]), images, 1.0, top_k());
+    RETURN_IF_ERROR(request.status()) << RowName(*prompts[i]);
+    requests.push_back(*std::move(request));
   }
   ASSIGN_OR_RETURN(const std::vector<rollout::v1::ScoreResponse> responses,
                    ScoreEach(prompts, std::move(requests)));

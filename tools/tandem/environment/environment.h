@@ -32,10 +32,13 @@ struct SampledTurn {
 
 // What the environment says. At most one of messages, continuation and token_ids is set.
 struct Reply {
-  // Messages of a conversation, [{"role", "content", ...}]; null: none.
+  // Messages of a conversation, [{"role", "content", ...}]; null: none. A content with images is a list
+  // of parts, {"type": "image"} and {"type": "text", "text"}.
   nlohmann::ordered_json messages;
   std::string continuation;         // text that follows within the policy's own turn
   std::vector<uint32_t> token_ids;  // follow the turn as they are
+  // The files of the messages' image parts, or of the runs of placeholders in token_ids, in order.
+  std::vector<std::shared_ptr<const std::string>> images;
   bool goes_on = false;             // nothing to say: the policy continues the same turn
   bool done = false;
   double reward = 0;  // of this turn

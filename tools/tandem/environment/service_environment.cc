@@ -37,6 +37,16 @@ v1::Step ToProto(const SampledTurn& turn) {
   return out;
 }
 
+// A message's images, then its text.
+nlohmann::ordered_json PartsOf(const v1::Message& message) {
+  nlohmann::ordered_json parts = nlohmann::ordered_json::array();
+  for (int i = 0; i < message.images_size(); ++i) parts.push_back({{"type", "image"}});
+  if (!message.content().empty()) {
+    parts.push_back({{"type", "text"}, {"text", message.content()}});
+  }
+  return parts;
+}
+
 absl::StatusOr<Reply> FromProto(const v1::Observation& observation) {
   Reply out;
   if (observation.messages_size() > 0 && observation.token_ids_size() > 0) {
@@ -50,8 +60,22 @@ absl::StatusOr<Reply> FromProto(const v1::Observation& observation) {
   for (const v1::Message& message : observation.messages()) {
     nlohmann::ordered_json added = {{"role", message.role().empty() ? "tool" : message.role()}};
     if (!message.name().empty()) added["name"] = message.name();
-    added["content"] = message.content();
+    if (message.images().empty()) {
+      added["content"] = message.content();
+    } else {
+      added["content"] = PartsOf(message);
+    }
+    for (const common::v1::Image& image : message.images()) {
+      out.images.push_back(std::make_shared<const std::string>(image.data()));
+    }
     out.messages.push_back(std::move(added));
+  }
+  if (observation.images_size() > 0 && observation.token_ids_size() == 0) {
+    return absl::InternalError(
+        "expected images beside token_ids, or in messages, found some beside no token_ids");
+  }
+  for (const common::v1::Image& image : observation.images()) {
+    out.images.push_back(std::make_shared<const std::string>(image.data()));
   }
   out.token_ids.assign(observation.token_ids().begin(), observation.token_ids().end());
   out.reward = observation.reward();

@@ -46,9 +46,11 @@ void FlattenSample(json& sample) {
   json flat = {{"prompt_ids", json::array()},    {"response_ids", json::array()},
                {"logprobs", json::array()},      {"policy_versions", json::array()},
                {"token_rewards", json::array()}, {"observed", json::array()}};
+  json images = ListAt(sample, "images");
   bool has_rewards = false;
   for (const json& segment : segments) {
     if (!segment.is_object()) continue;
+    for (const json& image : ListAt(segment, "images")) images.push_back(image);
     const json kind = segment.value("kind", json());
     const json ids = ListAt(segment, "ids");
     json& list = flat[kind == "prompt" ? "prompt_ids" : "response_ids"];
@@ -60,6 +62,7 @@ void FlattenSample(json& sample) {
     if (!is_sampled) flat["observed"].push_back({begin, begin + ids.size()});
   }
   if (!has_rewards) flat.erase("token_rewards");
+  if (!images.empty()) flat["images"] = std::move(images);
   sample.erase("segments");
   sample.update(flat);
 }

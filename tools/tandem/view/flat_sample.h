@@ -8,7 +8,8 @@ namespace tandem::view {
 
 // If a row of rollouts/ has `segments`, replaces them by prompt_ids, response_ids, logprobs (null for
 // what was not sampled), policy_versions, token_rewards if there are any, and `observed`, the runs
-// [begin, end] of response_ids that the environment said. Anything malformed is left out, not refused.
+// [begin, end] of response_ids that the environment said. The segments' images follow the row's.
+// Anything malformed is left out, not refused.
 void FlattenSample(nlohmann::json& sample);
 
 }  // namespace tandem::view

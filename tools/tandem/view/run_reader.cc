@@ -7,6 +7,7 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -16,9 +17,11 @@
 #include "common/io/folder_lock.h"
 #include "common/io/json_values.h"
 #include "common/io/jsonl.h"
+#include "common/io/model_config.h"
 #include "common/io/parse_json.h"
 #include "common/io/read_file.h"
 #include "common/io/whole_lines.h"
+#include "common/model/model_spec.h"
 #include "common/status/status_macros.h"
 #include "tools/tandem/view/flat_sample.h"
 
@@ -32,6 +35,7 @@ using nlohmann::json;
 constexpr size_t kMaxMetricsLines = 500;
 constexpr size_t kMaxSteps = 10000;
 constexpr int64_t kMaxSampleBytes = int64_t{4} << 20;
+constexpr size_t kDigestDigits = 64;
 constexpr int64_t kMaxConfigBytes = int64_t{1} << 20;  // more is refused by LoadRunConfig()
 
 const char* FolderOf(SampleSet set) {
@@ -65,8 +69,17 @@ absl::StatusOr<std::unique_ptr<RunReader>> RunReader::Open(const std::string& ru
     if (out->tokenizer_ == nullptr && fs::exists(folder + "/tokenizer.json")) {
       ASSIGN_OR_RETURN(out->tokenizer_, tokenizer::Tokenizer::Load(folder));
     }
+    if (out->image_token_id_ < 0) out->ReadImageToken(folder);
   }
   return out;
+}
+
+void RunReader::ReadImageToken(const std::string& model_folder) {
+  const absl::StatusOr<io::ModelConfig> config = io::ReadModelConfig(model_folder);
+  if (!config.ok()) return;
+  // A model that this build does not know has samples to show all the same.
+  const absl::StatusOr<model::ModelSpec> spec = model::ParseModelSpec(config->json, config->path);
+  if (spec.ok() && spec->vision.has_value()) image_token_id_ = spec->vision->image_token_id;
 }
 
 absl::Status RunReader::ReadConfig() {
@@ -202,6 +215,7 @@ absl::StatusOr<json> RunReader::Samples(SampleSet set, int64_t step, int64_t off
     }
     end += static_cast<int64_t>(line.size()) + 1;
     FlattenSample(sample);
+    DescribeImages(sample, image_token_id_);
     TokenTexts texts = Texts(Ids(sample, "response_ids"));
     sample["tokens"] = std::move(texts.texts);
     sample["special"] = std::move(texts.special);
@@ -210,7 +224,38 @@ absl::StatusOr<json> RunReader::Samples(SampleSet set, int64_t step, int64_t off
     return !more;
   }));
   RETURN_IF_ERROR(problem);
-  return json{{"samples", std::move(samples)}, {"next", more ? json(end) : json(nullptr)}};
+  const std::string* const placeholder =
+      tokenizer_ == nullptr || image_token_id_ < 0
+          ? nullptr
+          : tokenizer_->IdToToken(static_cast<int32_t>(image_token_id_));
+  return json{{"samples", std::move(samples)},
+              {"image_placeholder", placeholder == nullptr ? json(nullptr) : json(*placeholder)},
+              {"next", more ? json(end) : json(nullptr)}};
+}
+
+absl::StatusOr<ServedImage> RunReader::Image(SampleSet set, int64_t step,
+                                             const std::string& digest) const {
+  if (digest.size() != kDigestDigits ||
+      !std::all_of(digest.begin(), digest.end(), absl::ascii_isxdigit)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("expected a digest of ", kDigestDigits, " hexadecimal digits"));
+  }
+  ASSIGN_OR_RETURN(const std::string path, SamplesPath(set, step));
+  std::string source;
+  RETURN_IF_ERROR(io::ForEachWholeLine(path, /*offset=*/0, [&](absl::string_view line) {
+    source = FindImageSource(line, digest);
+    return source.empty();
+  }));
+  if (source.empty()) {
+    return absl::NotFoundError(
+        absl::StrCat("no sample of ", FolderOf(set), " of step ", step, " names this image"));
+  }
+  // The run's own copy is there wherever the folder was moved to.
+  const std::string kept = absl::StrCat("images/", digest);
+  if (fs::exists(absl::StrCat(run_dir_, "/", kept))) {
+    return ReadServedImage(kept, run_dir_, digest);
+  }
+  return ReadServedImage(source, io::ParentFolder(path), digest);
 }
 
 absl::StatusOr<std::vector<int32_t>> RunReader::SampleIds(const SampleKey& key) const {
@@ -223,6 +268,10 @@ absl::StatusOr<std::vector<int32_t>> RunReader::SampleIds(const SampleKey& key) 
         if (count++ == key.sample) {
           json sample = row.json();
           FlattenSample(sample);
+          if (sample.contains("images")) {
+            return absl::UnimplementedError(
+                "the model's view of a sample with images is not computed");
+          }
           ids = Ids(sample, "prompt_ids");
           for (const int32_t id : Ids(sample, "response_ids")) ids.push_back(id);
         }

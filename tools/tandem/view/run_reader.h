@@ -6,7 +6,9 @@
 //   metrics  {"generation", "from", "total", "lines": lines of metrics.jsonl from line `from` on}
 //   steps    {"steps": steps with samples, ascending, "more": whether later ones exist}
 //   samples  {"samples": lines of rollouts/N.jsonl or evaluations/N.jsonl, with "tokens", the text
-//             of each token, and "special", the indices of special tokens,
+//             of each token, "special", the indices of special tokens, and "images", if there are
+//             any (sample_images.h),
+//             "image_placeholder": what stands for an image in prompts, null if unknown,
 //             "next": where the next lines begin, null at the end}
 //
 // Each reply is bounded: the page asks again for the rest.
@@ -26,6 +28,7 @@
 #include "absl/types/span.h"
 #include "common/tokenizer/tokenizer.h"
 #include "tandem/config/v1/run_config.pb.h"
+#include "tools/tandem/view/sample_images.h"
 
 namespace tandem::view {
 
@@ -62,7 +65,12 @@ class RunReader {
   // `offset` is 0 or an earlier reply's "next". NOT_FOUND for a step without samples.
   absl::StatusOr<nlohmann::json> Samples(SampleSet set, int64_t step, int64_t offset) const;
 
-  // Returns the ids of a sample's prompt and response. OUT_OF_RANGE if the step has fewer samples.
+  // Returns the image with this SHA-256 digest, 64 hexadecimal digits. NOT_FOUND if no sample of the
+  // step names it; else the errors of ReadServedImage().
+  absl::StatusOr<ServedImage> Image(SampleSet set, int64_t step, const std::string& digest) const;
+
+  // Returns the ids of a sample's prompt and response. OUT_OF_RANGE if the step has fewer samples;
+  // UNIMPLEMENTED for a sample with images.
   absl::StatusOr<std::vector<int32_t>> SampleIds(const SampleKey& key) const;
   TokenTexts Texts(absl::Span<const int32_t> ids) const;
 
@@ -88,10 +96,13 @@ class RunReader {
   absl::Status ReadConfig() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Reads the new lines of metrics.jsonl.
   absl::Status ReadMetrics() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Reads image_token_id_ from the folder's config.json, if it has one.
+  void ReadImageToken(const std::string& model_folder);
   void BeginGeneration() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const std::string run_dir_;
   std::unique_ptr<tokenizer::Tokenizer> tokenizer_;  // may be null
+  int64_t image_token_id_ = -1;                      // of the model; -1: none, or unknown
 
   mutable absl::Mutex mu_;
   FileVersion config_version_ ABSL_GUARDED_BY(mu_);

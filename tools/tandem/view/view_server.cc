@@ -48,10 +48,11 @@ absl::StatusOr<Content> FindPart(const std::string& path) {
     const char* path;
     std::string_view (*bytes)();
   };
-  static constexpr Script kScripts[] = {{"/view.js", ViewJs},       {"/dom.js", DomJs},
-                                        {"/runs.js", RunsJs},       {"/charts.js", ChartsJs},
-                                        {"/curves.js", CurvesJs},   {"/colours.js", ColoursJs},
-                                        {"/samples.js", SamplesJs}, {"/attention.js", AttentionJs}};
+  static constexpr Script kScripts[] = {{"/view.js", ViewJs},        {"/dom.js", DomJs},
+                                        {"/runs.js", RunsJs},        {"/charts.js", ChartsJs},
+                                        {"/curves.js", CurvesJs},    {"/colours.js", ColoursJs},
+                                        {"/samples.js", SamplesJs},  {"/attention.js", AttentionJs},
+                                        {"/pictures.js", PicturesJs}};
   for (const Script& script : kScripts) {
     if (path == script.path) return Text("javascript", script.bytes());
   }
@@ -103,6 +104,11 @@ absl::StatusOr<Content> FindOfRun(const http::Request& request, const ViewedRun&
     ASSIGN_OR_RETURN(found, run.reader->Samples(set, step, offset));
     return Json(found);
   }
+  if (path == "/api/image") {
+    ASSIGN_OR_RETURN(ServedImage image,
+                     run.reader->Image(set, step, request.QueryValue("sha256").value_or("")));
+    return Content{std::move(image.media_type), std::move(image.bytes)};
+  }
   ASSIGN_OR_RETURN(const int64_t sample, Number(request, "sample"));
   if (path == "/api/inspect") {
     ASSIGN_OR_RETURN(found, run.inspector->Inspect({set, step, sample}));
@@ -115,8 +121,9 @@ absl::StatusOr<Content> FindOfRun(const http::Request& request, const ViewedRun&
 
 absl::StatusOr<Content> Find(const http::Request& request, const std::vector<ViewedRun>& runs) {
   if (request.path == "/api/runs") return Statuses(runs);
-  constexpr std::string_view kOfRun[] = {"/api/config",  "/api/metrics", "/api/steps",
-                                         "/api/samples", "/api/inspect", "/api/attention"};
+  constexpr std::string_view kOfRun[] = {"/api/config",   "/api/metrics", "/api/steps",
+                                         "/api/samples",  "/api/image",   "/api/inspect",
+                                         "/api/attention"};
   if (std::find(std::begin(kOfRun), std::end(kOfRun), request.path) == std::end(kOfRun)) {
     return FindPart(request.path);
   }
@@ -135,6 +142,8 @@ int HttpCode(const absl::Status& status) {
     case absl::StatusCode::kNotFound:
     case absl::StatusCode::kOutOfRange:
       return 404;
+    case absl::StatusCode::kUnimplemented:
+      return 501;
     default:
       return 500;
   }
@@ -144,9 +153,10 @@ http::Response Page(int code, Content content) {
   http::Response response;
   response.code = code;
   response.content_type = std::move(content.type);
-  response.headers = {{"Content-Security-Policy",
-                       "default-src 'self'; img-src data:; style-src 'self' 'unsafe-inline'; "
-                       "frame-ancestors 'none'"}};
+  response.headers = {
+      {"Content-Security-Policy",
+       "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; "
+       "frame-ancestors 'none'"}};
   response.body = std::move(content.bytes);
   return response;
 }

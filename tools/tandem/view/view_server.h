@@ -9,10 +9,11 @@
 //   GET api/metrics?run=R&generation=G&from=I
 //   GET api/steps?run=R&set=S&after=N
 //   GET api/samples?run=R&set=S&step=N&offset=B
+//   GET api/image?run=R&set=S&step=N&sha256=D               an image that a sample names
 //   GET api/inspect?run=R&set=S&step=N&sample=K             the model's view: inspector.h
 //   GET api/attention?run=R&set=S&step=N&sample=K&layer=L   bytes [num_heads][T][T]
 //
-// R is a run's index in api/runs, S is "rollouts" or "evaluations".
+// R is a run's index in api/runs, S is "rollouts" or "evaluations", D the digest of an image's file.
 #ifndef TANDEM_TOOLS_TANDEM_VIEW_VIEW_SERVER_H_
 #define TANDEM_TOOLS_TANDEM_VIEW_VIEW_SERVER_H_
 
@@ -27,7 +28,8 @@
 
 namespace tandem::view {
 
-// Read-only. No path of a request reaches the file system. Separate threads run the inspectors, so
+// Read-only. No path of a request reaches the file system; images are those that the runs' samples
+// name, and only if their content is that of a PNG, JPEG or WebP with the digest asked for. Separate threads run the inspectors, so
 // the page stays responsive.
 class ViewServer final : private http::Handler {
  public:

@@ -43,6 +43,11 @@ extern RolloutFleet* fleet;
 extern GenerationLoop::Options options;
 }  // namespace tandem::driver::episodes_example
 
+namespace tandem::driver::image_store_example {
+extern const config::v1::RunConfig config;
+extern const std::string file;
+}  // namespace tandem::driver::image_store_example
+
 namespace tandem::driver::image_reader_example {
 extern std::string model_folder;
 extern const std::unique_ptr<tokenizer::Tokenizer> tokenizer;

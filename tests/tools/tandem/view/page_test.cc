@@ -12,10 +12,13 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "common/config/load.h"
 #include "common/config/to_yaml.h"
+#include "common/images/image_digest.h"
 #include "common/io/folder_lock.h"
 #include "tests/support/chromium.h"
+#include "tests/support/picture_data.h"
 #include "tests/support/program.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_folder.h"
@@ -331,6 +334,51 @@ TEST_F(ViewPageTest, MarkupInSamplesIsTextAndNothingElse) {
   EXPECT_EQ(said["images"], "0");
   EXPECT_THAT(said["prompt"], HasSubstr("<b>story</b> about <img src=x onerror=alert(1)>"));
   EXPECT_EQ(said["marked"], "<img");
+  EXPECT_EQ(said["error"], "");
+}
+
+TEST_F(ViewPageTest, PicturesStandWhereThePromptHasThem) {
+  config_.mutable_model()->set_path(testing::WritePictureModel(folder_));
+  folder_.Write("run/config.yaml", config::ToYaml(config_));
+  const std::string png = testing::SquaresPng(2, 40);
+  const auto digest = [](const std::string& file) {
+    return absl::BytesToHexString(images::ImageDigest(file));
+  };
+  const json there = {{"path", folder_.Write("cat.png", png)}, {"sha256", digest(png)}};
+  const json gone = {{"path", folder_ / "gone.png"}, {"sha256", digest("gone")}};
+  folder_.Write("run/rollouts/3.jsonl",
+                json{{"group", 4},
+                     {"prompt", "before<|image_pad|>between<|image_pad|>after"},
+                     {"completion", "1"},
+                     {"rewards", 1},
+                     {"finish_reason", "stop"},
+                     {"images", {there, gone}},
+                     {"segments",
+                      {{{"kind", "prompt"}, {"ids", {3, 16, 16, 4, 16, 5}}},
+                       {{"kind", "sampled"}, {"ids", {4, 2}}, {"logprobs", {-1., -1.}}},
+                       {{"kind", "observation"}, {"ids", {9, 16, 16, 16, 9}}, {"images", {there}}},
+                       {{"kind", "sampled"}, {"ids", {2}}, {"logprobs", {-1.}}}}}}
+                        .dump() +
+                    "\n");
+  Serve({folder_ / "run"});
+  auto said = Probe("#samples", R"(
+    await until(() => document.querySelector(".prompt .missing"));
+    await until(() => [...document.querySelectorAll("#samples-tab img")].every((i) => i.naturalWidth > 0));
+    say("prompt", document.querySelector(".prompt").innerText.replaceAll(/\s+/g, " "));
+    say("size", document.querySelector(".prompt img").naturalWidth);
+    say("pictures", document.querySelectorAll(".tokens img").length);
+    say("tokens", document.querySelectorAll(".tokens > *").length);
+    say("in list", document.querySelector("#groups .text").innerText);
+    say("buttons", document.querySelectorAll(".card button").length);
+  )");
+  EXPECT_THAT(said["prompt"],
+              ::testing::MatchesRegex(
+                  "before.*cat.png, 16 x 16.*between.*no picture: .*gone.png.*after.*"));
+  EXPECT_EQ(said["size"], "16");
+  EXPECT_EQ(said["pictures"], "1");
+  EXPECT_EQ(said["tokens"], "6");  // 5 tokens and the picture of three more
+  EXPECT_EQ(said["in list"], "before[image]between[image]after");
+  EXPECT_EQ(said["buttons"], "0");
   EXPECT_EQ(said["error"], "");
 }
 

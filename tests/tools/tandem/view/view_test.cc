@@ -11,11 +11,14 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "common/config/load.h"
 #include "common/config/to_yaml.h"
+#include "common/images/image_digest.h"
 #include "common/io/folder_lock.h"
 #include "tests/support/http_clients.h"
 #include "tests/support/http_get.h"
+#include "tests/support/picture_data.h"
 #include "tests/support/program.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_folder.h"
@@ -97,7 +100,7 @@ TEST_F(ViewTest, ServesThePageAndNothingElse) {
   EXPECT_THAT(Get("/").body, HasSubstr("<title>Tandem</title>"));
   EXPECT_THAT(Get("/view.js").body, HasSubstr("function openLinked"));
   for (const char* script : {"/dom.js", "/runs.js", "/charts.js", "/curves.js", "/colours.js",
-                             "/samples.js", "/attention.js"}) {
+                             "/samples.js", "/attention.js", "/pictures.js"}) {
     const HttpAnswer answer = Get(script);
     EXPECT_EQ(answer.code, 200) << script;
     EXPECT_THAT(answer.head, HasSubstr("text/javascript")) << script;
@@ -308,6 +311,142 @@ TEST_F(ViewTest, SaysWhyAModelCannotRead) {
   const HttpAnswer answer = Get("/api/inspect?run=0&set=rollouts&step=3&sample=0");
   EXPECT_EQ(answer.code, 500);
   EXPECT_THAT(answer.body, HasSubstr("safetensors"));
+}
+
+class ViewImagesTest : public ViewTest {
+ protected:
+  // The id that stands for an image in the model of picture_data.h.
+  static constexpr int kImage = 16;
+
+  static std::string HexDigest(const std::string& file) {
+    return absl::BytesToHexString(images::ImageDigest(file));
+  }
+  json Entry(const std::string& path, const std::string& file) const {
+    return {{"path", path}, {"sha256", HexDigest(file)}};
+  }
+  // A sample of one turn with these images.
+  void WriteRow(const json& images, const std::string& file = "run/rollouts/3.jsonl") {
+    folder_.Write(file, json{{"group", 4},
+                             {"prompt", "1<|image_pad|>+"},
+                             {"rewards", 1.0},
+                             {"prompt_ids", {4, kImage, kImage, 5}},
+                             {"response_ids", {4, 2}},
+                             {"images", images}}
+                                .dump() +
+                            "\n");
+  }
+  HttpAnswer GetImage(const std::string& digest) {
+    return Get("/api/image?run=0&set=rollouts&step=3&sha256=" + digest);
+  }
+  json FirstSample() {
+    return GetJson("/api/samples?run=0&set=rollouts&step=3&offset=0")["samples"][0];
+  }
+
+  const std::string picture_ = testing::SquaresPng(3, 70);
+};
+
+TEST_F(ViewImagesTest, ServesThePicturesThatSamplesName) {
+  Start(testing::WritePictureModel(folder_));
+  const std::string path = folder_.Write("data/cat.txt", picture_);  // names say nothing
+  WriteRow({Entry(path, picture_)});
+  const json reply = GetJson("/api/samples?run=0&set=rollouts&step=3&offset=0");
+  EXPECT_EQ(reply["image_placeholder"], "<|image_pad|>");
+  EXPECT_EQ(reply["samples"][0]["images"], (json::array({{{"sha256", HexDigest(picture_)},
+                                                          {"name", path},
+                                                          {"part", "prompt"},
+                                                          {"begin", 1},
+                                                          {"end", 3}}})));
+  const HttpAnswer answer = GetImage(HexDigest(picture_));
+  EXPECT_EQ(answer.code, 200);
+  EXPECT_EQ(answer.body, picture_);
+  EXPECT_THAT(answer.head, HasSubstr("Content-Type: image/png"));
+  EXPECT_THAT(answer.head, HasSubstr("nosniff"));
+  EXPECT_THAT(answer.head, HasSubstr("img-src 'self' data:;"));
+}
+
+TEST_F(ViewImagesTest, ShowsThePicturesOfObservations) {
+  Start(testing::WritePictureModel(folder_));
+  const std::string seen = testing::SquaresPng(1, 9);
+  folder_.Write(
+      "run/rollouts/3.jsonl",
+      json{{"group", 4},
+           {"rewards", 1.0},
+           {"images", {Entry("first.png", picture_)}},
+           {"segments",
+            {{{"kind", "prompt"}, {"ids", {kImage, kImage, 5}}},
+             {{"kind", "sampled"}, {"ids", {4, 2}}},
+             {{"kind", "observation"},
+              {"ids", {9, kImage, kImage, kImage, 9}},
+              {"images", {Entry("data:image/png;base64," + absl::Base64Escape(seen), seen)}}},
+             {{"kind", "sampled"}, {"ids", {2}}}}}}
+              .dump() +
+          "\n");
+  const json images = FirstSample()["images"];
+  ASSERT_EQ(images.size(), 2u);
+  EXPECT_EQ(images[0]["part"], "prompt");
+  EXPECT_EQ(images[1]["part"], "response");
+  EXPECT_EQ(images[1]["begin"], 3);
+  EXPECT_EQ(images[1]["end"], 6);
+  EXPECT_EQ(images[1]["name"], "data URL");  // not its megabytes
+  EXPECT_EQ(GetImage(HexDigest(seen)).body, seen);
+}
+
+TEST_F(ViewImagesTest, AnOlderLineOfTheGroupNamesTheFile) {
+  Start(testing::WritePictureModel(folder_));
+  const std::string data = "data:image/png;base64," + absl::Base64Escape(picture_);
+  folder_.Write("run/rollouts/3.jsonl",
+                json{{"group", 4}, {"images", {Entry(data, picture_)}}}.dump() + "\n" +
+                    json{{"group", 4}, {"images", {{{"sha256", HexDigest(picture_)}}}}}.dump() +
+                    "\n");
+  const json samples = GetJson("/api/samples?run=0&set=rollouts&step=3&offset=0")["samples"];
+  EXPECT_EQ(samples[0]["images"][0]["name"], "data URL");
+  EXPECT_EQ(samples[1]["images"][0]["name"], nullptr);
+  EXPECT_EQ(GetImage(HexDigest(picture_)).body, picture_);
+}
+
+TEST_F(ViewImagesTest, ServesNoOtherFile) {
+  Start(testing::WritePictureModel(folder_));
+  const std::string drawing = "<svg xmlns='http://www.w3.org/2000/svg'><script/></svg>";
+  const std::string secret = "secret";
+  const std::string other = testing::SquaresPng(2, 1);
+  WriteRow({Entry(folder_.Write("drawing.png", drawing), drawing),
+            Entry(folder_.Write("secret.png", secret), secret),
+            Entry(folder_.Write("changed.png", other), picture_)});
+  folder_.Write("run/images/" + HexDigest(other), other);  // there, but no sample's
+  for (const std::string& no_image : {drawing, secret}) {
+    const HttpAnswer answer = GetImage(HexDigest(no_image));
+    EXPECT_EQ(answer.code, 400);
+    EXPECT_THAT(answer.body, HasSubstr("expected a PNG, JPEG or WebP image"));
+    EXPECT_THAT(answer.head, HasSubstr("text/plain"));
+  }
+  const HttpAnswer changed = GetImage(HexDigest(picture_));
+  EXPECT_EQ(changed.code, 404);
+  EXPECT_THAT(changed.body, HasSubstr("changed.png: the file changed"));
+  EXPECT_EQ(GetImage(HexDigest(other)).code, 404);
+  for (const char* none : {"", "..%2F..%2Fsecret.png", "zz", "secret.png"}) {
+    EXPECT_EQ(GetImage(none).code, 400) << none;
+  }
+  EXPECT_EQ(Get("/api/image?run=0&set=rollouts&step=9&sha256=" + HexDigest(picture_)).code, 404);
+  EXPECT_EQ(Get("/api/image?run=7&set=rollouts&step=3&sha256=" + HexDigest(picture_)).code, 404);
+}
+
+TEST_F(ViewImagesTest, AFileThatIsGoneIsNamed) {
+  Start(testing::WritePictureModel(folder_));
+  WriteRow({Entry(folder_ / "gone.png", picture_)});
+  const HttpAnswer answer = GetImage(HexDigest(picture_));
+  EXPECT_EQ(answer.code, 404);
+  EXPECT_THAT(answer.body, HasSubstr(folder_ / "gone.png"));
+  // The run's own copy is there wherever its folder was moved to.
+  folder_.Write("run/images/" + HexDigest(picture_), picture_);
+  EXPECT_EQ(GetImage(HexDigest(picture_)).body, picture_);
+}
+
+TEST_F(ViewImagesTest, TheModelsViewOfAPictureIsNotComputed) {
+  Start(testing::WritePictureModel(folder_));
+  WriteRow({Entry(folder_.Write("cat.png", picture_), picture_)});
+  const HttpAnswer answer = Get("/api/inspect?run=0&set=rollouts&step=3&sample=0");
+  EXPECT_EQ(answer.code, 501);
+  EXPECT_THAT(answer.body, HasSubstr("with images is not computed"));
 }
 
 TEST_F(ViewTest, RefusesWhatIsNoRun) {

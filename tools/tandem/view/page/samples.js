@@ -3,6 +3,7 @@
 import {$, complain, getJson, make, mean, show, tip} from "./dom.js";
 import {kColourings, rewardColour} from "./colours.js";
 import {entropiesOf, inspect, openAttention} from "./attention.js";
+import {promptWithPictures, spansWithPictures, withoutPictures} from "./pictures.js";
 import {configOf, runs} from "./runs.js";
 
 const state = {
@@ -13,6 +14,7 @@ const state = {
   generation: null,   // of the run, whose samples these are
   loading: false,     // its later samples are still to come
   groups: [],         // of the step
+  placeholder: null,  // what stands for an image in prompts
   group: 0,           // index into the groups that are listed
   byStd: true         // whether the run divides advantages by the standard deviation
 };
@@ -75,7 +77,7 @@ export function drawGroups() {
     class: i === state.group ? "on" : "", id: `group-${i}`, role: "option", "aria-selected": i === state.group,
     onclick: () => { state.group = i; drawGroups(); }
   },
-    make("div", {class: "text"}, group.prompt.trim() || "(empty prompt)"),
+    make("div", {class: "text"}, withoutPictures(group.prompt, state.placeholder).trim() || "(empty prompt)"),
     make("div", {class: "dots"}, ...group.members.map((m) => make("span", {
       class: "dot", title: show(m.rewards), style: `background:${rewardColour(m.rewards, low, high)}`})),
       make("span", {class: "muted"}, ` ${show(group.average)}`)))));
@@ -155,7 +157,7 @@ function drawLegend(versions) {
   }
 }
 
-function card(sample, low, high) {
+function card(group, sample, low, high) {
   const parts = Object.entries(sample.scores || {}).map(([name, score]) => make("span", {class: "muted"}, `${name} ${show(score)}`));
   return make("article", {class: "card"},
     make("h3", {},
@@ -166,8 +168,8 @@ function card(sample, low, high) {
       ...(sample.observed ? [make("span", {class: "muted"}, `${sample.observed.length + 1} turns`)] : []),
       make("span", {class: "muted"}, sample.finish_reason),
       make("span", {class: "muted", title: "mean log-prob of its tokens"}, `log-prob ${show(sample.meanLogprob)}`),
-      make("button", {class: "right", onclick: () => readAttention(sample)}, "attention")),
-    make("div", {class: "tokens"}, ...tokenSpans(sample)));
+      ...(sample.images ? [] : [make("button", {class: "right", onclick: () => readAttention(sample)}, "attention")])),
+    make("div", {class: "tokens"}, ...spansWithPictures(group, sample, tokenSpans(sample))));
 }
 
 function drawGroup(group, low, high) {
@@ -179,12 +181,13 @@ function drawGroup(group, low, high) {
   const versions = [...new Set(group.members.flatMap((m) => m.policy_versions.map((s) => s[0])))].sort((a, b) => a - b);
   drawLegend(versions);
   if ($("colour").value === "entropy") {
-    for (const member of group.members) if (!entropiesOf(member)) inspect(member).then(drawSoon, complain);
+    // The server computes none for samples with images.
+    for (const member of group.members) if (!member.images && !entropiesOf(member)) inspect(member).then(drawSoon, complain);
   }
   $("group").replaceChildren(
-    make("div", {class: "prompt"}, ...highlighted(group.prompt),
+    make("div", {class: "prompt"}, ...promptWithPictures(group, state.placeholder, highlighted),
       make("div", {class: "muted"}, `expected: ${group.answer ?? "-"}`)),
-    make("div", {id: "completions"}, ...group.members.map((m) => card(m, low, high))));
+    make("div", {id: "completions"}, ...group.members.map((m) => card(group, m, low, high))));
 }
 
 // A timer and no animation frame: a page that nobody looks at has no frames.
@@ -209,6 +212,7 @@ async function showStep(step) {
     if (!isShown()) return;  // the reader has moved on
     samples.push(...reply.samples);
     offset = reply.next;
+    state.placeholder = reply.image_placeholder;
     state.loading = offset !== null;
     state.groups = toGroups(samples);
     drawFinishReasons(samples);
