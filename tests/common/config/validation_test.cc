@@ -410,6 +410,7 @@ TEST_F(ValidationTest, AnEnvironmentHasWhatItNeedsAndNothingElse) {
   const std::string agent = "environment.name=agent", command = "environment.command=play";
   const std::string service = "environment.name=service";
   EXPECT_EQ(error({agent, command}), "");
+  EXPECT_EQ(error({agent, command, "actor.router_replay=r3"}), "");
   EXPECT_EQ(error({agent, "environment.url=http://h:1/p", "environment.max_concurrent=2"}), "");
   EXPECT_EQ(error({agent, command, "reward.name=environment"}), "");
   EXPECT_EQ(error({service, command}), "");
@@ -422,7 +423,6 @@ TEST_F(ValidationTest, AnEnvironmentHasWhatItNeedsAndNothingElse) {
            Case{{agent}, "environment.command: expected one of environment.command and"},
            Case{{agent, command, "environment.url=http://h:1/"}, "found both"},
            Case{{agent, "environment.url=ftp://h/"}, "environment.url: expected http[s]://HOST"},
-           Case{{agent, command, "actor.router_replay=r3"}, "actor.router_replay: r3 needs"},
            Case{{agent, command, "environment.endpoint=h:1"}, "environment.endpoint: needs"},
            Case{{agent, command, "environment.max_turns=3"},
                 "environment.max_turns: has no effect"},

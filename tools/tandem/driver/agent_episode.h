@@ -15,6 +15,7 @@ struct AgentLimits {
   int64_t max_length = 0;  // of a sequence, its prompt included; 0: no limit
   // The run's reward is the agent's; otherwise the agent must give none.
   bool gives_reward = false;
+  bool returns_experts = false;  // of all tokens (completion_experts.h)
 };
 
 // `player`, `fleet` and the prompt outlive the episode's play. Errors of NextTurn(): MayPlayAgain()

@@ -15,6 +15,7 @@
 #include "common/io/jsonl.h"
 #include "common/rpc/policy_version.h"
 #include "common/status/status_macros.h"
+#include "tools/tandem/driver/experts_text.h"
 
 namespace tandem::driver {
 namespace {
@@ -62,6 +63,38 @@ absl::Status ReadTeacher(const io::JsonFields& row, Segment& segment) {
   ASSIGN_OR_RETURN(const std::vector<double> values,
                    TokenList(row, "teacher_logprobs", segment.token_ids_size()));
   segment.mutable_teacher_logprobs()->Add(values.begin(), values.end());
+  return absl::OkStatus();
+}
+
+// Reads the experts of a segment's tokens; `routed` may be null, then they are left out.
+absl::Status ReadExperts(const io::JsonFields& row, const std::string& key,
+                         const model::RoutedLayout* routed, Segment& segment) {
+  if (routed == nullptr || segment.token_ids_size() == 0) return absl::OkStatus();
+  if (!row.Has(key)) {
+    if (segment.kind() != common::v1::SEGMENT_KIND_SAMPLED) return absl::OkStatus();
+    return row.Error(key,
+                     "expected the experts that sampling routed the tokens to, because "
+                     "actor.router_replay is r3; record samples with that setting, or replay these "
+                     "with actor.router_replay=disabled");
+  }
+  ASSIGN_OR_RETURN(const std::string text, row.String(key));
+  absl::StatusOr<std::string> bytes = ExpertsOfText(text);
+  if (!bytes.ok()) return row.Error(key, bytes.status().message());
+  const int64_t size = segment.token_ids_size() * routed->bytes_per_token();
+  if (static_cast<int64_t>(bytes->size()) != size) {
+    return row.Error(key, absl::StrCat("expected ", routed->bytes_per_token(),
+                                       " bytes for each of ", segment.token_ids_size(),
+                                       " tokens, as this model has them, found ", bytes->size()));
+  }
+  std::vector<uint16_t> experts(bytes->size() / sizeof(uint16_t));
+  for (size_t i = 0; i < experts.size(); ++i) {  // little endian
+    experts[i] = static_cast<uint16_t>(static_cast<uint8_t>((*bytes)[2 * i]) |
+                                       static_cast<uint8_t>((*bytes)[2 * i + 1]) << 8);
+  }
+  if (const absl::Status known = routed->Check(experts); !known.ok()) {
+    return row.Error(key, known.message());
+  }
+  segment.set_routed_experts(*std::move(bytes));
   return absl::OkStatus();
 }
 
@@ -153,7 +186,8 @@ absl::StatusOr<common::v1::SegmentKind> KindOf(const io::JsonFields& segment) {
 }
 
 // Reads the segments of an episode of several turns.
-absl::Status ReadSegments(const io::JsonFields& row, Sample& sample) {
+absl::Status ReadSegments(const io::JsonFields& row, const model::RoutedLayout* routed,
+                          Sample& sample) {
   const json& list = row.json()["segments"];
   if (!list.is_array() || list.empty()) {
     return row.Error("segments", "expected a list of segments");
@@ -165,8 +199,9 @@ absl::Status ReadSegments(const io::JsonFields& row, Sample& sample) {
     const io::JsonFields segment(list[i], absl::StrCat(row.place(), ": segments[", i, "]"));
     ASSIGN_OR_RETURN(const common::v1::SegmentKind kind, KindOf(segment));
     RETURN_IF_ERROR(AddIds(segment, "ids", kind, sample));
-    if (kind != common::v1::SEGMENT_KIND_SAMPLED) continue;
     Segment& added = *sample.mutable_segments()->rbegin();
+    RETURN_IF_ERROR(ReadExperts(segment, "routed_experts", routed, added));
+    if (kind != common::v1::SEGMENT_KIND_SAMPLED) continue;
     const size_t num_tokens = added.token_ids_size();
     if (segment.Has("mask")) {
       RETURN_IF_ERROR(ReadMask(segment, "mask", added));
@@ -187,10 +222,13 @@ absl::Status ReadSegments(const io::JsonFields& row, Sample& sample) {
   return absl::OkStatus();
 }
 
-absl::Status ReadTurn(const io::JsonFields& row, Sample& sample) {
+absl::Status ReadTurn(const io::JsonFields& row, const model::RoutedLayout* routed,
+                      Sample& sample) {
   RETURN_IF_ERROR(AddIds(row, "prompt_ids", common::v1::SEGMENT_KIND_PROMPT, sample));
   RETURN_IF_ERROR(AddIds(row, "response_ids", common::v1::SEGMENT_KIND_SAMPLED, sample));
+  RETURN_IF_ERROR(ReadExperts(row, "prompt_routed_experts", routed, *sample.mutable_segments(0)));
   Segment& response = *sample.mutable_segments(1);
+  RETURN_IF_ERROR(ReadExperts(row, "routed_experts", routed, response));
   const size_t num_tokens = response.token_ids_size();
   if (row.Has("response_mask")) {
     RETURN_IF_ERROR(ReadMask(row, "response_mask", response));
@@ -253,13 +291,19 @@ absl::Status ReadImages(const io::JsonFields& row, const std::string& folder, St
 }
 
 absl::StatusOr<Sample> ReadSample(const io::JsonFields& row, const std::string& folder,
-                                  StepImages& images) {
+                                  const model::RoutedLayout* routed, StepImages& images) {
   Sample sample;
   sample.set_sample_id(row.place());
   if (row.Has("segments")) {
-    RETURN_IF_ERROR(ReadSegments(row, sample));
+    RETURN_IF_ERROR(ReadSegments(row, routed, sample));
   } else {
-    RETURN_IF_ERROR(ReadTurn(row, sample));
+    RETURN_IF_ERROR(ReadTurn(row, routed, sample));
+  }
+  if (routed != nullptr) {
+    int64_t num_tokens = 0;
+    for (const Segment& segment : sample.segments()) num_tokens += segment.token_ids_size();
+    const absl::Status travels = routed->CheckLength(num_tokens);
+    if (!travels.ok()) return row.Error("routed_experts", travels.message());
   }
   if (row.Has("images")) {
     RETURN_IF_ERROR(ReadImages(row, folder, images, sample));
@@ -364,7 +408,8 @@ absl::StatusOr<std::vector<std::string>> FilesOf(const std::string& path) {
 
 }  // namespace
 
-absl::StatusOr<Recording> ReadRecording(const std::string& path, int64_t groups_per_step) {
+absl::StatusOr<Recording> ReadRecording(const std::string& path, int64_t groups_per_step,
+                                        const model::RoutedLayout* routed) {
   ASSIGN_OR_RETURN(const std::vector<std::string> files, FilesOf(path));
   StepBuilder steps(groups_per_step);
   hash::Hasher digest;
@@ -374,7 +419,7 @@ absl::StatusOr<Recording> ReadRecording(const std::string& path, int64_t groups_
     RETURN_IF_ERROR(io::ForEachJsonLine(file, [&](const io::JsonFields& row) -> absl::Status {
       digest.Update(row.source());
       digest.Update("\n");
-      ASSIGN_OR_RETURN(Sample sample, ReadSample(row, folder, out.images));
+      ASSIGN_OR_RETURN(Sample sample, ReadSample(row, folder, routed, out.images));
       return steps.Add(row, std::move(sample));
     }));
   }
