@@ -99,11 +99,6 @@ absl::Status CheckRoutersOf(absl::string_view command, const config::v1::ActorCo
       return absl::InvalidArgumentError(absl::StrCat(
           key, ": given rows have no rollout's routing; set it to ", off, " in tandem sft"));
     }
-    if (command == "replay" && key == kReplay) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(key, ": recorded samples (run_dir/rollouts) have no routing; set it to ",
-                       off, " in tandem replay"));
-    }
   }
   return absl::OkStatus();
 }

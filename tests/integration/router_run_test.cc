@@ -98,24 +98,112 @@ TEST(RouterReplayRun, BringsTheTrainersProbabilitiesNearerToTheRollouts) {
   EXPECT_LE(largest[1], largest[0]);
 }
 
-TEST(RouterReplayRun, TrainsOnEpisodesOfSeveralTurns) {
-  const TempFolder folder;
-  const ProgramResult result =
-      RunTandem(folder, "train", "turns", ManyExperts(),
-                {"actor.router_replay=r3", "environment.name=calculator", "environment.max_turns=3",
-                 "rollout.max_tokens=6", "environment.max_tokens=24"});
-  ASSERT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_EQ(Metrics(folder, "turns").size(), kSteps);
+// Replays the rollouts of the run `name`, into `name`-replayed.
+ProgramResult Replay(const TempFolder& folder, const std::string& name,
+                     const std::vector<std::string>& sets) {
+  std::vector<std::string> args = TinyRun(folder, "replay");
+  args.insert(args.end(), {"--input", folder / name + "/rollouts"});
+  folder.Write("model/config.json", ManyExperts().dump());
+  std::vector<std::string> all = {"run_dir=" + (folder / name + "-replayed"),
+                                  "rollout.max_tokens=24", "actor.entropy_coeff=0.05", "seed=11"};
+  all.insert(all.end(), sets.begin(), sets.end());
+  for (const std::string& set : all) args.insert(args.end(), {"--set", set});
+  return RunProgram("tandem", args);
 }
 
-TEST(RouterReplayRun, NeedsExpertsAndSampledTokens) {
+// A recorded run trains as it did when it sampled, in every bit.
+void ExpectSameSteps(const TempFolder& folder, const std::string& name) {
+  const std::vector<nlohmann::json> trained = Metrics(folder, name);
+  const std::vector<nlohmann::json> replayed = Metrics(folder, name + "-replayed");
+  ASSERT_EQ(trained.size(), kSteps);
+  ASSERT_EQ(replayed.size(), kSteps);
+  for (int i = 0; i < kSteps; ++i) {
+    for (const char* key : {"actor/loss", "actor/grad_norm", "training/rollout_probs_diff_mean"}) {
+      EXPECT_EQ(trained[i][key], replayed[i][key]) << key << " of step " << i + 1;
+    }
+  }
+}
+
+TEST(RouterReplayRun, RecordedSamplesHaveTheirRouting) {
   const TempFolder folder;
-  ProgramResult result =
+  const std::vector<std::string> sets = {"model.dtype=bfloat16", "actor.router_replay=r3"};
+  std::vector<std::string> sampling = sets;
+  sampling.push_back("rollout.tensor_model_parallel_size=2");
+  ProgramResult result = RunTandem(folder, "train", "run", ManyExperts(), sampling);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  result = Replay(folder, "run", sets);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  ExpectSameSteps(folder, "run");
+}
+
+TEST(RouterReplayRun, RefusesRecordedSamplesWithoutTheirRouting) {
+  const TempFolder folder;
+  ProgramResult result = RunTandem(folder, "train", "run", ManyExperts(), {});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  result = Replay(folder, "run", {"actor.router_replay=r3"});
+  EXPECT_NE(result.exit_code, 0);
+  EXPECT_THAT(result.err, HasSubstr("1.jsonl:1: routed_experts: expected the experts"));
+}
+
+TEST(RouterReplayRun, TrainsOnEpisodesOfSeveralTurns) {
+  const TempFolder folder;
+  const std::vector<std::string> sets = {"model.dtype=bfloat16", "actor.router_replay=r3"};
+  std::vector<std::string> sampling = sets;
+  sampling.insert(sampling.end(), {"environment.name=calculator", "environment.max_turns=3",
+                                   "rollout.max_tokens=6", "environment.max_tokens=24"});
+  ProgramResult result = RunTandem(folder, "train", "turns", ManyExperts(), sampling);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  result = Replay(folder, "turns", sets);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  ExpectSameSteps(folder, "turns");
+}
+
+// Three calls, each of which continues the one before, and one that begins anew.
+constexpr char kAgent[] = R"(
+import json, os, sys, urllib.request
+
+def complete(prompt):
+    request = urllib.request.Request(
+        os.environ["OPENAI_BASE_URL"] + "/completions",
+        json.dumps({"model": "m", "prompt": prompt, "max_tokens": 6}).encode(),
+        {"Content-Type": "application/json",
+         "Authorization": "Bearer " + os.environ["OPENAI_API_KEY"]})
+    return json.load(urllib.request.urlopen(request, timeout=200))["choices"][0]["text"]
+
+prompt = json.load(sys.stdin)["prompt"]
+text = prompt
+for turn in range(3):
+    text += complete(text) + "+1="
+complete(prompt + "2=")
+)";
+
+TEST(RouterReplayRun, TrainsOnWhatAgentsSample) {
+  const TempFolder folder;
+  const std::string agent = folder.Write("agent.py", kAgent);
+  const std::vector<std::string> sets = {"model.dtype=bfloat16", "actor.router_replay=r3"};
+  std::vector<std::string> sampling = sets;
+  sampling.insert(sampling.end(), {"environment.name=agent", "environment.command=python3 " + agent,
+                                   "environment.max_tokens=60", "environment.timeout_s=200",
+                                   "environment.max_concurrent=8", "data.max_prompt_length=60"});
+  ProgramResult result = RunTandem(folder, "train", "agents", ManyExperts(), sampling);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  // Of a sequence only the last token was never computed.
+  for (const nlohmann::json& row : JsonLines(ReadWhole(folder / "agents/rollouts/1.jsonl"))) {
+    for (const nlohmann::json& segment : row["segments"]) {
+      EXPECT_TRUE(segment.contains("routed_experts")) << segment.dump();
+    }
+  }
+  result = Replay(folder, "agents", sets);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  ExpectSameSteps(folder, "agents");
+}
+
+TEST(RouterReplayRun, NeedsExperts) {
+  const TempFolder folder;
+  const ProgramResult result =
       RunTandem(folder, "train", "dense", testing::TinyModelConfig(), {"actor.router_replay=r3"});
   EXPECT_NE(result.exit_code, 0);
   EXPECT_THAT(result.err, HasSubstr("actor.router_replay: the model has no layer with experts"));
-  result = RunTandem(folder, "replay", "recorded", ManyExperts(), {"actor.router_replay=r3"});
-  EXPECT_NE(result.exit_code, 0);
 }
 
 // The bias of the exported model, all layers.
@@ -126,6 +214,7 @@ std::vector<float> Biases(const TempFolder& folder, const std::string& name) {
   for (const std::string& tensor : model->names()) {
     if (tensor.find("e_score_correction_bias") == std::string::npos) continue;
     const auto view = model->Find(tensor);
+    EXPECT_EQ(view->dtype, io::DType::kF32);
     const size_t begin = out.size();
     out.resize(begin + view->bytes.size() / sizeof(float));
     std::memcpy(out.data() + begin, view->bytes.data(), view->bytes.size());
@@ -151,6 +240,27 @@ TEST(RouterBiasRun, BiasesMoveAndAreExported) {
   result = RunTandem(folder, "train", "fixed", CorrectedExperts(), {});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(Biases(folder, "fixed"), std::vector<float>(6, 0.0f));
+}
+
+// In bfloat16 too biases are float32, on both sides alike.
+TEST(RouterBiasRun, BiasesOfABfloat16ModelAreFloat32) {
+  const TempFolder folder;
+  constexpr float kRate = 0.001f;  // which bfloat16 rounds
+  const ProgramResult result =
+      RunTandem(folder, "train", "moved", CorrectedExperts(),
+                {"model.dtype=bfloat16", "numerics=exact", "actor.router_bias_update_rate=0.001"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const std::vector<float> moved = Biases(folder, "moved");
+  ASSERT_EQ(moved.size(), 6u);
+  bool any = false;
+  for (const float bias : moved) {
+    EXPECT_NEAR(bias, kRate * std::round(bias / kRate), 1e-8);
+    any = any || bias != 0;
+  }
+  EXPECT_TRUE(any);
+  for (const nlohmann::json& step : Metrics(folder, "moved")) {
+    EXPECT_EQ(step["training/rollout_probs_diff_max"], 0.0);
+  }
 }
 
 TEST(RouterLossRun, IsPartOfTheLossAndReported) {

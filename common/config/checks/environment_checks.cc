@@ -39,12 +39,6 @@ void CheckAgent(const v1::RunConfig& config, Checker* check) {
                 "abort would return parts of answers to agents, which cannot continue them; use "
                 "keep_recompute, keep_kv or wait with environment.name agent");
   }
-  if (config.actor().router_replay() == v1::ROUTER_REPLAY_R3) {
-    check->Fail(
-        "actor.router_replay",
-        "r3 needs the experts of every sampled token, which sessions of agents do not record; "
-        "use disabled with environment.name agent");
-  }
   if (config.reward().overlong_buffer().enable()) {
     check->Fail("reward.overlong_buffer.enable",
                 "counts the tokens after the data's prompt, but an agent's prompts are its own; "

@@ -85,7 +85,11 @@ Engine::Engine(const EngineOptions& options, const model::Transformer& model,
       runner_(std::move(runner)),
       blocks_(runner_->cache().options().num_blocks, options.block_size,
               runner_->cache().groups().windows),
-      scheduler_(WithStates(options.scheduler, runner_->cache()), blocks_) {
+      scheduler_(WithStates(options.scheduler, runner_->cache()), blocks_),
+      routing_(blocks_, routed_values_per_token_) {
+  scheduler_.SetNumUsable([this](Sequence& sequence) {
+    return routing_.NumUsable(static_cast<SampleState&>(sequence));
+  });
   if (model.spec().vision.has_value() && options.image_preparer.ok()) {
     pixels_.emplace(*options.image_preparer);
     ImageEncoderOptions of_encoder = options.image_encoder;

@@ -30,6 +30,7 @@
 #include "common/tokenizer/tokenizer.h"
 #include "services/rollout/engine/generation.h"
 #include "services/rollout/engine/limits.h"
+#include "services/rollout/engine/sample_routing.h"
 #include "services/rollout/engine/sample_state.h"
 #include "services/rollout/images/image_encoder.h"
 #include "services/rollout/images/request_images.h"
@@ -263,6 +264,7 @@ class Engine {
   std::unique_ptr<ModelRunner> runner_;
   BlockManager blocks_;
   Scheduler scheduler_;
+  SampleRouting routing_;
   std::optional<ImageEncoder> encoder_;                         // if the model takes images
   std::map<int64_t, std::unique_ptr<ActiveRequest>> requests_;  // by arrival
   std::vector<std::unique_ptr<ActiveRequest>> finished_;        // kept until the step is over

@@ -153,6 +153,7 @@ void Engine::Step() {
     item.num_top_logprobs = request.scores ? request.spec.num_top_logprobs : 0;
     item.samples = !request.scores && planned.reaches_end();
     item.records_experts = request.spec.return_routed_experts;
+    if (item.records_experts) routing_.AddCached(sample);
     if (sample.places != nullptr) {
       item.image_rows = encoder_->RowsOf(*request.spec.images, sample.num_computed,
                                          sample.num_computed + item.num_tokens);
@@ -212,8 +213,8 @@ void Engine::Step() {
   for (size_t i = 0; i < items.size(); ++i) {
     auto& sample = static_cast<SampleState&>(*plan.sequences[i].sequence);
     if (items[i].records_experts) {
-      AddExperts(sample, sample.num_computed - items[i].num_tokens, output->routed_experts[i],
-                 routed_values_per_token_);
+      routing_.AddComputed(sample, sample.num_computed - items[i].num_tokens,
+                           output->routed_experts[i]);
     }
     if (items[i].scores) CollectScore(sample, output->scores[i], output->score_top_logprobs[i]);
     if (items[i].classifies) CollectClass(sample, std::move(output->class_logits[i]));
@@ -241,6 +242,8 @@ void Engine::ForkGroup(ActiveRequest& request) {
     SampleState& copy = *request.samples[i];
     copy.tokens = first.tokens;
     copy.routed_experts = first.routed_experts;
+    copy.routed_root = first.routed_root;
+    copy.num_routed_blocks = first.num_routed_blocks;
     scheduler_.Fork(first, &copy);
     if (copy.state >= 0) state_copies_.emplace_back(first.state, copy.state);
   }

@@ -46,10 +46,10 @@ struct GenerationRequest {
   int32_t num_top_logprobs = 0;         // top tokens per position, besides the sampled one
   bool processed_top_logprobs = false;  // the top tokens of the processed logits, not the raw ones
   bool return_ranks = false;            // of the sampled tokens, among the same logits
-  bool return_routed_experts = false;  // of prompt and sampled tokens; the prefix cache is not read
-  bool stream = false;                 // a chunk per step; else one per finished sample
-  int32_t priority = 0;                // higher is admitted first
-  std::string client_id;               // clients of equal priority share fairly
+  bool return_routed_experts = false;   // of prompt and sampled tokens, cached ones too
+  bool stream = false;                  // a chunk per step; else one per finished sample
+  int32_t priority = 0;                 // higher is admitted first
+  std::string client_id;                // clients of equal priority share fairly
   // Samples to resume, or already complete; each index once.
   std::vector<BegunSample> begun;
 

@@ -49,14 +49,15 @@ void MakeSamples(ActiveRequest& request, const tokenizer::Tokenizer* tokenizer) 
     SampleState& first = *request.samples.front();
     first.tokens = spec.prompt_ids;
     first.num_samples = spec.n;
-    first.may_use_cache = (!request.scores || request.classifies) && !spec.return_routed_experts;
+    first.may_use_cache = !request.scores || request.classifies;
+    first.limits_cache = spec.return_routed_experts;
     return;
   }
   for (const BegunSample& begun : spec.begun) {
     SampleState& sample = *request.samples[begun.index];
     sample.tokens = begun.token_ids;
     sample.finished = begun.ended;
-    sample.may_use_cache = !spec.return_routed_experts;
+    sample.limits_cache = spec.return_routed_experts;
     sample.num_begun = static_cast<int64_t>(begun.token_ids.size());
     request.num_unfinished -= begun.ended ? 1 : 0;
   }

@@ -31,7 +31,9 @@ struct SampleState : Sequence {
   // prompt and begun ones included.
   std::vector<uint16_t> routed_experts;
   int64_t num_routed_sent = 0;
-  int64_t num_begun = 0;  // sampled by an earlier call
+  BlockHash routed_root;          // under which the first of them was computed
+  int64_t num_routed_blocks = 0;  // whose experts later requests can have (SampleRouting)
+  int64_t num_begun = 0;          // sampled by an earlier call
 };
 
 struct ActiveRequest {

@@ -35,6 +35,8 @@ v1::RecordedCall RecordedCallOf(const CompletionPrompt& prompt, double temperatu
   out.set_temperature(temperature);
   out.set_num_cached_tokens(chunk.num_cached_tokens);
   for (const std::string& digest : prompt.image_digests) out.add_image_digests(digest);
+  out.set_routed_experts(std::move(*response.mutable_routed_experts()));
+  out.set_prompt_routed_experts(std::move(*response.mutable_prompt_routed_experts()));
   return out;
 }
 

@@ -122,8 +122,7 @@ Scheduler::Admission Scheduler::AdmitSequence(Sequence* sequence, StepPlan& plan
   const bool reads_cache = sequence->may_use_cache && !HasStates();
   PrefixMatch match;
   if (reads_cache) {
-    // Compute at least one token: its logits are sampled.
-    match = blocks_.MatchPrefix(sequence->tokens, sequence->num_tokens() - 1, sequence->hashes);
+    match = blocks_.MatchPrefix(sequence->tokens, MaxCached(*sequence), sequence->hashes);
   }
   sequence->blocks = std::move(match.blocks);
   sequence->num_computed = match.num_tokens;
@@ -150,7 +149,8 @@ Scheduler::Admission Scheduler::AdmitSequence(Sequence* sequence, StepPlan& plan
     ReleaseBlocks(sequence);
     return Admission::kPassedOver;
   }
-  if (reads_cache) TakeTail(*sequence);
+  // Limits are whole blocks.
+  if (reads_cache && !sequence->limits_cache) TakeTail(*sequence);
   if (sequence->num_sampled() == 0) sequence->num_cached = sequence->num_computed;
   stats_.num_cached_tokens += sequence->num_computed;
   Dequeue(sequence);
@@ -402,6 +402,13 @@ std::optional<BlockHash> Scheduler::NextBlockHash(Sequence& sequence) const {
   }
   return sequence.hashes.At(blocks_.root(), sequence.tokens, block_size,
                             sequence.num_hashed_blocks);
+}
+
+int64_t Scheduler::MaxCached(Sequence& sequence) const {
+  // Compute at least one token: its logits are sampled.
+  const int64_t most = sequence.num_tokens() - 1;
+  if (!sequence.limits_cache) return most;
+  return num_usable_ ? std::min(most, num_usable_(sequence)) : 0;
 }
 
 int64_t Scheduler::NumReadyPending(const Sequence& sequence) const {

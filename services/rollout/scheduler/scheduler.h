@@ -77,6 +77,12 @@ class Scheduler {
   // Without it all tokens are ready.
   void SetNumReady(NumReady num_ready) { num_ready_ = std::move(num_ready); }
 
+  // Returns how many leading tokens of a sequence that limits its use of the prefix cache may come from
+  // there. Called when the sequence is about to be admitted.
+  using NumUsable = std::function<int64_t(Sequence&)>;
+  // Without it none may.
+  void SetNumUsable(NumUsable num_usable) { num_usable_ = std::move(num_usable); }
+
   void Add(Sequence* sequence);
 
   // Returns an empty plan if nothing can run. Valid until the next call.
@@ -163,6 +169,8 @@ class Scheduler {
   bool TakeState(Sequence& sequence);
   std::optional<BlockHash> NextBlockHash(Sequence& sequence) const;
   int64_t NumSlots() const;
+  // Leading tokens that the prefix cache may serve.
+  int64_t MaxCached(Sequence& sequence) const;
   // Pending tokens that may be computed now.
   int64_t NumReadyPending(const Sequence& sequence) const;
 
@@ -179,6 +187,7 @@ class Scheduler {
   std::vector<int32_t> free_states_;
   SchedulerStats stats_;
   NumReady num_ready_;
+  NumUsable num_usable_;
   // Reused, so a step allocates nothing.
   StepPlan plan_;
   std::vector<Sequence*> running_before_;

@@ -31,6 +31,8 @@ struct Sequence {
 
   // False: every position is computed, because its log-prob is needed.
   bool may_use_cache = true;
+  // True: of the cached prefix only as much counts as Scheduler::NumUsable says.
+  bool limits_cache = false;
   // False: older weights computed its blocks, so they must not enter the prefix cache.
   bool may_publish = true;
 

@@ -8,6 +8,7 @@
 #include "common/images/image_digest.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
+#include "services/rollout/sessions/shared_tokens.h"
 
 namespace tandem::rollout {
 namespace {
@@ -22,11 +23,13 @@ absl::Status Used(absl::string_view what) {
 }  // namespace
 
 Session::Session(v1::OpenSessionRequest request, absl::Time expires,
-                 std::shared_ptr<std::atomic<int64_t>> all_bytes, int64_t max_all_bytes)
+                 std::shared_ptr<std::atomic<int64_t>> all_bytes, int64_t max_all_bytes,
+                 int64_t routed_bytes_per_token)
     : request_(std::move(request)),
       expires_(expires),
       all_bytes_(std::move(all_bytes)),
-      max_all_bytes_(max_all_bytes) {}
+      max_all_bytes_(max_all_bytes),
+      routed_bytes_per_token_(routed_bytes_per_token) {}
 
 Session::~Session() {
   absl::MutexLock lock(&mu_);
@@ -55,7 +58,8 @@ void SetSampling(const v1::SamplingParams& sampling, GenerationRequest& generati
                                    sampling.stop_token_ids().end());
 }
 
-absl::Status Session::CheckRoom(int64_t num_prompt_tokens, int64_t image_bytes, int32_t n) const {
+absl::Status Session::CheckRoom(int64_t num_prompt_tokens, int64_t image_bytes, int32_t n,
+                                int64_t routed_bytes) const {
   if (num_calls_ >= kMaxSessionCalls) {
     return Used(absl::StrCat("the session has made ", kMaxSessionCalls, " calls, its limit"));
   }
@@ -65,11 +69,30 @@ absl::Status Session::CheckRoom(int64_t num_prompt_tokens, int64_t image_bytes, 
         " bytes, which leaves no room for a prompt of ", num_prompt_tokens, " tokens",
         image_bytes == 0 ? "" : absl::StrCat(" and ", image_bytes, " bytes of new images")));
   }
+  if (routed_bytes > 0 && record_bytes_ + reserved_bytes_ + routed_bytes > kMaxSessionBytes) {
+    const std::string problem =
+        absl::StrCat("the session has recorded ", record_bytes_, " of at most ", kMaxSessionBytes,
+                     " bytes, ", reserved_bytes_,
+                     " are kept for running calls, and the experts of this call's tokens may take ",
+                     routed_bytes);
+    if (reserved_bytes_ == 0) return Used(problem);
+    return absl::ResourceExhaustedError(absl::StrCat(problem, "; try again after them"));
+  }
   if (*all_bytes_ > max_all_bytes_) {
     return absl::ResourceExhaustedError(
         "the rollout's sessions hold all the memory there is for them; close some");
   }
   return absl::OkStatus();
+}
+
+int64_t Session::RoutedBytes(const GenerationRequest& generation, int64_t max_tokens) const {
+  if (routed_bytes_per_token_ == 0) return 0;
+  int64_t shared = 0;
+  for (const auto& [place, call] : recorded_) {
+    shared = std::max(shared, NumSharedTokens(call, generation.prompt_ids));
+  }
+  const int64_t given = static_cast<int64_t>(generation.prompt_ids.size()) - shared;
+  return (given + max_tokens * generation.n) * routed_bytes_per_token_;
 }
 
 absl::StatusOr<Session::Call> Session::Begin(int64_t num_prompt_tokens,
@@ -100,7 +123,6 @@ absl::StatusOr<Session::Call> Session::Begin(int64_t num_prompt_tokens,
   absl::MutexLock lock(&mu_);
   int64_t image_bytes = 0;
   for (const auto& [digest, size] : sizes) image_bytes += images_.contains(digest) ? 0 : size;
-  RETURN_IF_ERROR(CheckRoom(num_prompt_tokens, image_bytes, n));
   int64_t reserved = 0;
   if (request_.max_tokens() > 0) {
     const int64_t left = request_.max_tokens() - num_sampled_;
@@ -116,6 +138,9 @@ absl::StatusOr<Session::Call> Session::Begin(int64_t num_prompt_tokens,
     most = std::min(most, (left - num_reserved_) / n);
     reserved = most * n;
   }
+  const int64_t routed_bytes = RoutedBytes(generation, most == kNoLimit ? 0 : most);
+  RETURN_IF_ERROR(CheckRoom(num_prompt_tokens, image_bytes, n, routed_bytes));
+  generation.return_routed_experts = request_.return_routed_experts();
   if (most != kNoLimit) {
     generation.max_tokens = most;
     generation.min_tokens = std::min(generation.min_tokens, most);
@@ -126,13 +151,15 @@ absl::StatusOr<Session::Call> Session::Begin(int64_t num_prompt_tokens,
         request_.sampling().seed() + static_cast<uint64_t>(number) * 0xE7037ED1A0B428DBULL;
   }
   num_reserved_ += reserved;
-  return Call(shared_from_this(), number, reserved);
+  reserved_bytes_ += routed_bytes;
+  return Call(shared_from_this(), number, reserved, routed_bytes);
 }
 
 Session::Call::~Call() {
   if (session_ == nullptr) return;
   absl::MutexLock lock(&session_->mu_);
   session_->num_reserved_ -= reserved_;
+  session_->reserved_bytes_ -= reserved_bytes_;
 }
 
 void Session::Call::Record(int32_t sample, v1::RecordedCall recorded, std::optional<PastTurn> turn,
@@ -141,6 +168,7 @@ void Session::Call::Record(int32_t sample, v1::RecordedCall recorded, std::optio
   Session& session = *session_;
   absl::MutexLock lock(&session.mu_);
   if (session.is_closed_) return;
+  session.ShareExperts({number_, sample}, recorded);
   const auto bytes =
       static_cast<int64_t>(recorded.ByteSizeLong()) + session.KeepImages(recorded, images);
   session.num_sampled_ += recorded.token_ids_size();
@@ -168,6 +196,21 @@ int64_t Session::KeepImages(const v1::RecordedCall& recorded,
   return bytes;
 }
 
+void Session::ShareExperts(const Place& place, v1::RecordedCall& recorded) {
+  const int64_t size = recorded.prompt_token_ids_size();
+  if (recorded.prompt_routed_experts().empty() || size == 0) return;
+  int64_t shared = 0;
+  for (const auto& [earlier, call] : recorded_) {
+    const int64_t same = NumSharedTokens(call, recorded.prompt_token_ids());
+    if (same <= shared) continue;
+    shared = same;
+    shared_with_[place] = earlier;
+  }
+  const size_t each = recorded.prompt_routed_experts().size() / static_cast<size_t>(size);
+  recorded.mutable_prompt_routed_experts()->erase(0, static_cast<size_t>(shared) * each);
+  recorded.set_shared_tokens(shared);
+}
+
 std::shared_ptr<const PastTurn> Session::FindChat(const std::vector<std::string>& digests) const {
   absl::MutexLock lock(&mu_);
   return turns_.FindChat(digests);
@@ -182,7 +225,14 @@ v1::CloseSessionResponse Session::Close() {
   v1::CloseSessionResponse out;
   absl::MutexLock lock(&mu_);
   is_closed_ = true;
-  for (auto& [place, call] : recorded_) *out.add_calls() = std::move(call);
+  std::map<Place, int32_t> index;
+  for (auto& [place, call] : recorded_) {
+    index[place] = out.calls_size();
+    *out.add_calls() = std::move(call);
+  }
+  for (const auto& [place, earlier] : shared_with_) {
+    out.mutable_calls(index[place])->set_shared_with(index[earlier]);
+  }
   recorded_.clear();
   for (const auto& [digest, file] : images_) out.add_images()->set_data(*file);
   images_.clear();

@@ -40,8 +40,10 @@ void SetSampling(const v1::SamplingParams& sampling, GenerationRequest& generati
 class Session : public std::enable_shared_from_this<Session> {
  public:
   // `all_bytes` counts what all sessions hold, of which there may be `max_all_bytes`.
+  // `routed_bytes_per_token`: of a token's experts, if the session records them.
   Session(v1::OpenSessionRequest request, absl::Time expires,
-          std::shared_ptr<std::atomic<int64_t>> all_bytes, int64_t max_all_bytes);
+          std::shared_ptr<std::atomic<int64_t>> all_bytes, int64_t max_all_bytes,
+          int64_t routed_bytes_per_token = 0);
   ~Session();
 
   const v1::OpenSessionRequest& request() const { return request_; }
@@ -53,8 +55,11 @@ class Session : public std::enable_shared_from_this<Session> {
   // One prompt of a request, while it is sampled. Movable.
   class Call {
    public:
-    Call(std::shared_ptr<Session> session, int64_t number, int64_t reserved)
-        : session_(std::move(session)), number_(number), reserved_(reserved) {}
+    Call(std::shared_ptr<Session> session, int64_t number, int64_t reserved, int64_t reserved_bytes)
+        : session_(std::move(session)),
+          number_(number),
+          reserved_(reserved),
+          reserved_bytes_(reserved_bytes) {}
     ~Call();
     Call(Call&& other) noexcept = default;
     Call& operator=(Call&&) = delete;
@@ -69,7 +74,8 @@ class Session : public std::enable_shared_from_this<Session> {
    private:
     std::shared_ptr<Session> session_;  // null once moved from
     int64_t number_;
-    int64_t reserved_;
+    int64_t reserved_;        // tokens
+    int64_t reserved_bytes_;  // of experts
   };
 
   // Begins to sample a prompt of `num_prompt_tokens` with these images: sets the request's limits of
@@ -87,25 +93,37 @@ class Session : public std::enable_shared_from_this<Session> {
   v1::CloseSessionResponse Close();
 
  private:
-  // `image_bytes`: of images that the session does not have yet.
-  absl::Status CheckRoom(int64_t num_prompt_tokens, int64_t image_bytes, int32_t n) const
+  using Place = std::pair<int64_t, int32_t>;  // number of the call, and sample
+
+  // `image_bytes`: of images that the session does not have yet; `routed_bytes`: of the experts that the
+  // call may record.
+  absl::Status CheckRoom(int64_t num_prompt_tokens, int64_t image_bytes, int32_t n,
+                         int64_t routed_bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Bytes of the experts that a call which samples up to `max_tokens` may record.
+  int64_t RoutedBytes(const GenerationRequest& generation, int64_t max_tokens) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Keeps what it does not have; returns the bytes that it takes.
   int64_t KeepImages(const v1::RecordedCall& recorded, const std::vector<SessionImage>& images)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Leaves out the experts that an earlier call has recorded.
+  void ShareExperts(const Place& place, v1::RecordedCall& recorded)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const v1::OpenSessionRequest request_;
   const absl::Time expires_;
   const std::shared_ptr<std::atomic<int64_t>> all_bytes_;
   const int64_t max_all_bytes_;
+  const int64_t routed_bytes_per_token_;
   mutable absl::Mutex mu_;
   bool is_closed_ ABSL_GUARDED_BY(mu_) = false;
   int64_t num_calls_ ABSL_GUARDED_BY(mu_) = 0;
-  int64_t num_sampled_ ABSL_GUARDED_BY(mu_) = 0;   // tokens
-  int64_t num_reserved_ ABSL_GUARDED_BY(mu_) = 0;  // that running calls may sample
-  int64_t record_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // of recorded_ and images_
-  int64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;         // counted in all_bytes_
-  std::map<std::pair<int64_t, int32_t>, v1::RecordedCall> recorded_ ABSL_GUARDED_BY(mu_);
+  int64_t num_sampled_ ABSL_GUARDED_BY(mu_) = 0;     // tokens
+  int64_t num_reserved_ ABSL_GUARDED_BY(mu_) = 0;    // that running calls may sample
+  int64_t record_bytes_ ABSL_GUARDED_BY(mu_) = 0;    // of recorded_ and images_
+  int64_t reserved_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // of experts that running calls may record
+  int64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;           // counted in all_bytes_
+  std::map<Place, v1::RecordedCall> recorded_ ABSL_GUARDED_BY(mu_);
+  std::map<Place, Place> shared_with_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, SessionImage> images_ ABSL_GUARDED_BY(mu_);  // of recorded_, by digest
   PastTurns turns_ ABSL_GUARDED_BY(mu_);
 };

@@ -41,6 +41,9 @@ absl::Status CheckSampling(const v1::OpenSessionRequest& request, const RequestL
   generation.prompt_ids = {0};
   if (sampling.has_max_tokens()) generation.max_tokens = sampling.max_tokens();
   SetSampling(sampling, generation);
+  if (request.return_routed_experts() && !limits.routed_layout.ok()) {
+    return rpc::InvalidField("return_routed_experts", limits.routed_layout.status().message());
+  }
   return CheckRequest(generation, limits);
 }
 
@@ -115,8 +118,10 @@ absl::StatusOr<std::string> SessionStore::Open(const v1::OpenSessionRequest& req
     return absl::ResourceExhaustedError(
         absl::StrCat(sessions_.size(), " sessions are open, as many as there may be"));
   }
+  const int64_t routed_bytes =
+      request.return_routed_experts() ? limits.routed_layout->bytes_per_token() : 0;
   sessions_[request.session_id()] = std::make_shared<Session>(
-      request, absl::Now() + DurationOf(request), bytes_, options_.max_bytes);
+      request, absl::Now() + DurationOf(request), bytes_, options_.max_bytes, routed_bytes);
   return url;
 }
 

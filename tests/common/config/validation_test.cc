@@ -404,6 +404,17 @@ TEST_F(ValidationTest, FilesAreLookedForOnlyWhereNeeded) {
   EXPECT_OK(CheckFiles(config, {}));
 }
 
+TEST_F(ValidationTest, WholeExpertsNeedRanksThatShareThem) {
+  const auto error = [](std::vector<std::string> assignments) {
+    return std::string(LoadRunConfig({}, assignments).status().message());
+  };
+  const std::string whole = "rollout.enable_expert_parallel=true";
+  EXPECT_THAT(error({whole}), HasSubstr("rollout.enable_expert_parallel: needs"));
+  EXPECT_EQ(error({whole, "rollout.tensor_model_parallel_size=2"}), "");
+  // Replicas elsewhere have the ranks that they have.
+  EXPECT_EQ(error({whole, "rollout.endpoints=[\"h:1\"]"}), "");
+}
+
 TEST_F(ValidationTest, AnEnvironmentHasWhatItNeedsAndNothingElse) {
   const auto error = [](std::vector<std::string> assignments) {
     return std::string(LoadRunConfig({}, assignments).status().message());
@@ -411,6 +422,7 @@ TEST_F(ValidationTest, AnEnvironmentHasWhatItNeedsAndNothingElse) {
   const std::string agent = "environment.name=agent", command = "environment.command=play";
   const std::string service = "environment.name=service";
   EXPECT_EQ(error({agent, command}), "");
+  EXPECT_EQ(error({agent, command, "actor.router_replay=r3"}), "");
   EXPECT_EQ(error({agent, "environment.url=http://h:1/p", "environment.max_concurrent=2"}), "");
   EXPECT_EQ(error({agent, command, "reward.name=environment"}), "");
   EXPECT_EQ(error({service, command}), "");
@@ -423,7 +435,6 @@ TEST_F(ValidationTest, AnEnvironmentHasWhatItNeedsAndNothingElse) {
            Case{{agent}, "environment.command: expected one of environment.command and"},
            Case{{agent, command, "environment.url=http://h:1/"}, "found both"},
            Case{{agent, "environment.url=ftp://h/"}, "environment.url: expected http[s]://HOST"},
-           Case{{agent, command, "actor.router_replay=r3"}, "actor.router_replay: r3 needs"},
            Case{{agent, command, "environment.endpoint=h:1"}, "environment.endpoint: needs"},
            Case{{agent, command, "environment.max_turns=3"},
                 "environment.max_turns: has no effect"},

@@ -10,7 +10,7 @@
 #include "common/io/jsonl.h"
 #include "common/io/model_config.h"
 #include "common/model/model_spec.h"
-#include "common/rank_setup/router_checks.h"
+#include "common/model/routed_experts.h"
 #include "common/status/status_macros.h"
 #include "tools/tandem/commands/command.h"
 #include "tools/tandem/commands/machine_check.h"
@@ -56,9 +56,6 @@ absl::Status CheckKeys(const config::v1::RunConfig& config, const config::Places
         "trainer.save_best: tandem replay evaluates nothing and keeps no best model; remove the "
         "key "
         "(--set trainer.save_best=)";
-  } else if (const absl::Status routers = setup::CheckRoutersOf("replay", config.actor());
-             !routers.ok()) {
-    problem = std::string(routers.message());
   }
   if (problem.empty()) return absl::OkStatus();
   return Misuse(absl::InvalidArgumentError(plan::WithPlace(places, problem)));
@@ -66,9 +63,8 @@ absl::Status CheckKeys(const config::v1::RunConfig& config, const config::Places
 
 // Refuses, or warns of, a recording that is too large for this machine.
 absl::Status CheckRecordingFits(const RunOptions& options, const config::v1::RunConfig& config,
-                                const config::Places& places, const driver::Recording& recording) {
-  ASSIGN_OR_RETURN(const io::ModelConfig model, io::ReadModelConfig(config.model().path()));
-  ASSIGN_OR_RETURN(const model::ModelSpec spec, model::ParseModelSpec(model.json, model.path));
+                                const config::Places& places, const model::ModelSpec& spec,
+                                const driver::Recording& recording) {
   // The plan is for the recorded samples, not for those that the configuration would generate.
   int prompt = 1, completion = 1;
   size_t samples = 1;
@@ -104,15 +100,27 @@ absl::Status RunReplay(const ReplayOptions& options) {
   ASSIGN_OR_RETURN(config::v1::RunConfig config, ResolveConfig(options.run, {}, &places));
   RETURN_IF_ERROR(CheckKeys(config, places));
   RETURN_IF_ERROR(CheckTeacherKeys("replay", config, places));
+  ASSIGN_OR_RETURN(const io::ModelConfig model, io::ReadModelConfig(config.model().path()));
+  ASSIGN_OR_RETURN(const model::ModelSpec spec, model::ParseModelSpec(model.json, model.path));
+  std::optional<model::RoutedLayout> routed;
+  if (config.actor().router_replay() == config::v1::ROUTER_REPLAY_R3) {
+    absl::StatusOr<model::RoutedLayout> layout = model::RoutedLayout::Of(spec);
+    if (!layout.ok()) {
+      return Misuse(absl::InvalidArgumentError(plan::WithPlace(
+          places, absl::StrCat("actor.router_replay: ", layout.status().message()))));
+    }
+    routed = *std::move(layout);
+  }
   ASSIGN_OR_RETURN(const driver::Recording recording,
-                   driver::ReadRecording(options.input, config.data().train_batch_size()));
+                   driver::ReadRecording(options.input, config.data().train_batch_size(),
+                                         routed.has_value() ? &*routed : nullptr));
   const auto& steps = recording.steps;
   // One pass over the recording, unless the number of steps is stated: then it is repeated.
   const int64_t total_steps = places.count("trainer.total_steps") > 0
                                   ? config.trainer().total_steps()
                                   : static_cast<int64_t>(steps.size());
   config.mutable_trainer()->set_total_steps(total_steps);
-  RETURN_IF_ERROR(CheckRecordingFits(options.run, config, places, recording));
+  RETURN_IF_ERROR(CheckRecordingFits(options.run, config, places, spec, recording));
   driver::Progress progress("replay", total_steps, options.run.quiet);
   AllowResumeFolder(options.run, config);
   ASSIGN_OR_RETURN(RunStart start, PrepareRunFolder(options.run, config, session, progress));

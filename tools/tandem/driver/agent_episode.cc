@@ -42,6 +42,7 @@ class AgentEpisode : public Episode {
     *request.session.mutable_sampling() = SessionSampling(sampling);
     request.session.set_max_tokens(limits_.max_tokens);
     request.session.set_max_length(limits_.max_length);
+    request.session.set_return_routed_experts(limits_.returns_experts);
     request.task.row = prompt_.fields;
     request.task.seed = number_.seed;
     request.task.sample = number_.sample;

@@ -18,6 +18,7 @@ struct AgentLimits {
   bool gives_reward = false;
   // Keeps the images of the agent's chats, and outlives the episodes.
   const ImageStore* store = nullptr;
+  bool returns_experts = false;  // of all tokens (completion_experts.h)
 };
 
 // `player`, `fleet` and the prompt outlive the episode's play. Errors of NextTurn(): MayPlayAgain()

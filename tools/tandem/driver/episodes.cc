@@ -156,19 +156,20 @@ absl::Status Episodes::Start(const std::string& log_folder, absl::Duration timeo
   return Check(timeout, interrupted);
 }
 
-EpisodeFactory Episodes::AgentFactory(RolloutFleet* fleet) const {
+EpisodeFactory Episodes::AgentFactory(RolloutFleet* fleet, bool returns_experts) const {
   const AgentLimits limits = {.max_tokens = max_tokens_,
                               .max_length = max_agent_length_,
                               .gives_reward = rewards_,
-                              .store = &store_};
+                              .store = &store_,
+                              .returns_experts = returns_experts};
   return
       [limits, player = player_.get(), fleet](const Prompt& prompt, const EpisodeNumber& number) {
         return MakeAgentEpisode(prompt, number, limits, *player, *fleet);
       };
 }
 
-EpisodeFactory Episodes::factory(RolloutFleet* fleet) const {
-  if (player_ != nullptr) return AgentFactory(fleet);
+EpisodeFactory Episodes::factory(RolloutFleet* fleet, bool returns_experts) const {
+  if (player_ != nullptr) return AgentFactory(fleet, returns_experts);
   if (config_.name() != config::v1::ENVIRONMENT_NAME_CALCULATOR && client_ == nullptr) {
     return MakeSingleTurnEpisode;
   }

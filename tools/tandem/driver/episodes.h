@@ -55,7 +55,8 @@ class Episodes {
   absl::Status Start(const std::string& log_folder, absl::Duration timeout,
                      const std::function<bool()>& interrupted);
   // `fleet` samples the episodes. Agents need it and use it until Shutdown(); otherwise it may be null.
-  EpisodeFactory factory(RolloutFleet* fleet) const;
+  // `returns_experts`: agents' calls do (completion_experts.h), as other requests by GenerateOptions.
+  EpisodeFactory factory(RolloutFleet* fleet, bool returns_experts = false) const;
   // Cuts off agents and ends the connection to a service; then nothing uses a fleet. Harmless to repeat.
   void Shutdown();
   // Adds counts since the last call.
@@ -67,7 +68,7 @@ class Episodes {
   absl::Status MakeEnvironment();
   // Sets images_, if the episodes have several turns.
   absl::Status ReadModel(const std::string& folder);
-  EpisodeFactory AgentFactory(RolloutFleet* fleet) const;
+  EpisodeFactory AgentFactory(RolloutFleet* fleet, bool returns_experts) const;
 
   const config::v1::EnvironmentConfig config_;
   const int64_t max_tokens_;

@@ -9,6 +9,8 @@
 #include "common/rpc/policy_version.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
+#include "tools/tandem/driver/completion_experts.h"
+#include "tools/tandem/driver/recorded_experts.h"
 
 namespace tandem::driver {
 namespace {
@@ -17,7 +19,7 @@ using rollout::v1::RecordedCall;
 
 // Calls that extend one another.
 struct CallSequence {
-  std::vector<const RecordedCall*> calls;
+  std::vector<int> calls;           // indices
   std::vector<uint32_t> token_ids;  // of the last call's prompt and what it sampled
   std::vector<std::string> image_digests;
 };
@@ -65,7 +67,8 @@ bool Begins(const CallSequence& sequence, const RecordedCall& call) {
 
 std::vector<CallSequence> SequencesOfCalls(const std::vector<RecordedCall>& calls) {
   std::vector<CallSequence> out;
-  for (const RecordedCall& call : calls) {
+  for (size_t i = 0; i < calls.size(); ++i) {
+    const RecordedCall& call = calls[i];
     CallSequence* longest = nullptr;
     for (CallSequence& sequence : out) {
       const bool is_longer =
@@ -73,13 +76,26 @@ std::vector<CallSequence> SequencesOfCalls(const std::vector<RecordedCall>& call
       if (is_longer && Begins(sequence, call)) longest = &sequence;
     }
     if (longest == nullptr) longest = &out.emplace_back();
-    longest->calls.push_back(&call);
+    longest->calls.push_back(static_cast<int>(i));
     longest->image_digests.assign(call.image_digests().begin(), call.image_digests().end());
     longest->token_ids.assign(call.prompt_token_ids().begin(), call.prompt_token_ids().end());
     longest->token_ids.insert(longest->token_ids.end(), call.token_ids().begin(),
                               call.token_ids().end());
   }
   return out;
+}
+
+// Appends the experts of the last tokens of `out`, a call's prompt and sampled tokens from `begin` on.
+// The call also tells those of the token before, the last one of an earlier call.
+absl::Status AddExperts(const RecordedExperts& experts, int call, int64_t begin, Completion& out) {
+  const size_t each = experts.bytes_per_token();
+  if (each == 0) return absl::OkStatus();
+  const int64_t first = std::max<int64_t>(0, begin - 1);
+  ASSIGN_OR_RETURN(const std::string known, experts.Of(call, first));
+  const size_t end = out.token_ids.size() * each;
+  if (begin > 0) FillUnknown(known, each, end - known.size(), out.routed_experts);
+  out.routed_experts.append(known, static_cast<size_t>(begin - first) * each);
+  return absl::OkStatus();
 }
 
 // Appends tokens of a prompt from `begin` on, and images from `first_image` on.
@@ -135,17 +151,20 @@ absl::StatusOr<Completion> EpisodeOfCalls(const std::vector<RecordedCall>& calls
     out.facts.num_prompt_tokens += call.prompt_token_ids_size();
     out.facts.num_cached_tokens += call.num_cached_tokens();
   }
+  ASSIGN_OR_RETURN(const RecordedExperts experts, RecordedExperts::Of(calls));
   for (const CallSequence& sequence : SequencesOfCalls(calls)) {
     int64_t length = 0;
     int num_images = 0;
-    for (const RecordedCall* call : sequence.calls) {
+    for (const int index : sequence.calls) {
+      const RecordedCall& call = calls[index];
       RETURN_IF_ERROR(AddGiven(
-          *call, length, num_images,
+          call, length, num_images,
           length == 0 ? common::v1::SEGMENT_KIND_PROMPT : common::v1::SEGMENT_KIND_ENVIRONMENT,
           images, out));
-      AddCall(*call, out);
-      num_images = call->image_digests_size();
-      length = call->prompt_token_ids_size() + call->token_ids_size();
+      AddCall(call, out);
+      RETURN_IF_ERROR(AddExperts(experts, index, length, out));
+      num_images = call.image_digests_size();
+      length = call.prompt_token_ids_size() + call.token_ids_size();
     }
   }
   out.text = calls.back().text();

@@ -18,6 +18,7 @@
 #include "common/io/jsonl.h"
 #include "common/rpc/policy_version.h"
 #include "common/status/status_macros.h"
+#include "tools/tandem/driver/experts_text.h"
 
 namespace tandem::driver {
 namespace {
@@ -100,6 +101,38 @@ absl::Status ReadTeacher(const io::JsonFields& row, Segment& segment) {
   if (!row.Has("teacher_top_ids")) return absl::OkStatus();
   RETURN_IF_ERROR(ReadLists(row, "teacher_top_ids", segment, segment.mutable_teacher_top_ids()));
   return ReadLists(row, "teacher_top_logprobs", segment, segment.mutable_teacher_top_logprobs());
+}
+
+// Reads the experts of a segment's tokens; `routed` may be null, then they are left out.
+absl::Status ReadExperts(const io::JsonFields& row, const std::string& key,
+                         const model::RoutedLayout* routed, Segment& segment) {
+  if (routed == nullptr || segment.token_ids_size() == 0) return absl::OkStatus();
+  if (!row.Has(key)) {
+    if (segment.kind() != common::v1::SEGMENT_KIND_SAMPLED) return absl::OkStatus();
+    return row.Error(key,
+                     "expected the experts that sampling routed the tokens to, because "
+                     "actor.router_replay is r3; record samples with that setting, or replay these "
+                     "with actor.router_replay=disabled");
+  }
+  ASSIGN_OR_RETURN(const std::string text, row.String(key));
+  absl::StatusOr<std::string> bytes = ExpertsOfText(text);
+  if (!bytes.ok()) return row.Error(key, std::string(bytes.status().message()));
+  const int64_t size = segment.token_ids_size() * routed->bytes_per_token();
+  if (static_cast<int64_t>(bytes->size()) != size) {
+    return row.Error(key, absl::StrCat("expected ", routed->bytes_per_token(),
+                                       " bytes for each of ", segment.token_ids_size(),
+                                       " tokens, as this model has them, found ", bytes->size()));
+  }
+  std::vector<uint16_t> experts(bytes->size() / sizeof(uint16_t));
+  for (size_t i = 0; i < experts.size(); ++i) {  // little endian
+    experts[i] = static_cast<uint16_t>(static_cast<uint8_t>((*bytes)[2 * i]) |
+                                       static_cast<uint8_t>((*bytes)[2 * i + 1]) << 8);
+  }
+  if (const absl::Status known = routed->Check(experts); !known.ok()) {
+    return row.Error(key, std::string(known.message()));
+  }
+  segment.set_routed_experts(*std::move(bytes));
+  return absl::OkStatus();
 }
 
 // Checks versions of spans, [version, begin, end], or of tokens. Recorded samples train with any
@@ -234,8 +267,8 @@ absl::Status ReadImages(const io::JsonFields& row, const std::string& folder, St
 }
 
 // Reads the segments of an episode of several turns.
-absl::Status ReadSegments(const io::JsonFields& row, const std::string& folder, StepImages& images,
-                          Sample& sample) {
+absl::Status ReadSegments(const io::JsonFields& row, const std::string& folder,
+                          const model::RoutedLayout* routed, StepImages& images, Sample& sample) {
   const json& list = row.json()["segments"];
   if (!list.is_array() || list.empty()) {
     return row.Error("segments", "expected a list of segments");
@@ -248,6 +281,7 @@ absl::Status ReadSegments(const io::JsonFields& row, const std::string& folder, 
     ASSIGN_OR_RETURN(const common::v1::SegmentKind kind, KindOf(segment));
     RETURN_IF_ERROR(AddIds(segment, "ids", kind, sample));
     Segment& added = *sample.mutable_segments()->rbegin();
+    RETURN_IF_ERROR(ReadExperts(segment, "routed_experts", routed, added));
     if (kind != common::v1::SEGMENT_KIND_SAMPLED) {
       // Those of the first segment are the row's.
       if (i > 0) {
@@ -275,10 +309,13 @@ absl::Status ReadSegments(const io::JsonFields& row, const std::string& folder, 
   return absl::OkStatus();
 }
 
-absl::Status ReadTurn(const io::JsonFields& row, Sample& sample) {
+absl::Status ReadTurn(const io::JsonFields& row, const model::RoutedLayout* routed,
+                      Sample& sample) {
   RETURN_IF_ERROR(AddIds(row, "prompt_ids", common::v1::SEGMENT_KIND_PROMPT, sample));
   RETURN_IF_ERROR(AddIds(row, "response_ids", common::v1::SEGMENT_KIND_SAMPLED, sample));
+  RETURN_IF_ERROR(ReadExperts(row, "prompt_routed_experts", routed, *sample.mutable_segments(0)));
   Segment& response = *sample.mutable_segments(1);
+  RETURN_IF_ERROR(ReadExperts(row, "routed_experts", routed, response));
   const size_t num_tokens = response.token_ids_size();
   if (row.Has("response_mask")) {
     RETURN_IF_ERROR(ReadMask(row, "response_mask", response));
@@ -300,13 +337,19 @@ absl::Status ReadTurn(const io::JsonFields& row, Sample& sample) {
 }
 
 absl::StatusOr<Sample> ReadSample(const io::JsonFields& row, const std::string& folder,
-                                  StepImages& images) {
+                                  const model::RoutedLayout* routed, StepImages& images) {
   Sample sample;
   sample.set_sample_id(row.place());
   if (row.Has("segments")) {
-    RETURN_IF_ERROR(ReadSegments(row, folder, images, sample));
+    RETURN_IF_ERROR(ReadSegments(row, folder, routed, images, sample));
   } else {
-    RETURN_IF_ERROR(ReadTurn(row, sample));
+    RETURN_IF_ERROR(ReadTurn(row, routed, sample));
+  }
+  if (routed != nullptr) {
+    int64_t num_tokens = 0;
+    for (const Segment& segment : sample.segments()) num_tokens += segment.token_ids_size();
+    const absl::Status travels = routed->CheckLength(num_tokens);
+    if (!travels.ok()) return row.Error("routed_experts", std::string(travels.message()));
   }
   RETURN_IF_ERROR(ReadImages(row, folder, images, *sample.mutable_segments(0)));
   if (row.Has("scores")) {
@@ -409,7 +452,8 @@ absl::StatusOr<std::vector<std::string>> FilesOf(const std::string& path) {
 
 }  // namespace
 
-absl::StatusOr<Recording> ReadRecording(const std::string& path, int64_t groups_per_step) {
+absl::StatusOr<Recording> ReadRecording(const std::string& path, int64_t groups_per_step,
+                                        const model::RoutedLayout* routed) {
   ASSIGN_OR_RETURN(const std::vector<std::string> files, FilesOf(path));
   StepBuilder steps(groups_per_step);
   hash::Hasher digest;
@@ -419,7 +463,7 @@ absl::StatusOr<Recording> ReadRecording(const std::string& path, int64_t groups_
     RETURN_IF_ERROR(io::ForEachJsonLine(file, [&](const io::JsonFields& row) -> absl::Status {
       digest.Update(row.source());
       digest.Update("\n");
-      ASSIGN_OR_RETURN(Sample sample, ReadSample(row, folder, out.images));
+      ASSIGN_OR_RETURN(Sample sample, ReadSample(row, folder, routed, out.images));
       return steps.Add(row, std::move(sample));
     }));
   }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/model/routed_experts.h"
 #include "tandem/common/v1/sample.pb.h"
 #include "tools/tandem/driver/prompt_source.h"
 
@@ -24,8 +25,13 @@ struct Recording {
 // `groups_per_step` groups do. Within a step, consecutive lines with one `group` and ascending
 // `index` form a group. A line's `images`, each {"path", "sha256"}, belong to its prompt, those of a
 // later segment to the segment; a path is relative to the line's file, and left out where an earlier
-// line has it. INVALID_ARGUMENT names file, line and key, or a file without samples.
-absl::StatusOr<Recording> ReadRecording(const std::string& path, int64_t groups_per_step);
+// line has it.
+//
+// With `routed`, the samples have the experts that the lines recorded, which they must have for sampled
+// tokens; without, experts are not read. INVALID_ARGUMENT names file, line and key, or a file without
+// samples.
+absl::StatusOr<Recording> ReadRecording(const std::string& path, int64_t groups_per_step,
+                                        const model::RoutedLayout* routed = nullptr);
 
 }  // namespace tandem::driver
 

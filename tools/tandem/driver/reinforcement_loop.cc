@@ -113,7 +113,10 @@ class ReinforcementLoop : public StepLoop {
                                     .policy_version = version_,
                                     .interrupted = c_.interrupted};
     if (resumed() && c_.resume->state.has_ahead()) options.restored = &c_.resume->state.ahead();
-    if (c_.episodes != nullptr) options.make_episode = c_.episodes->factory(c_.fleet);
+    if (c_.episodes != nullptr) {
+      options.make_episode = c_.episodes->factory(
+          c_.fleet, c_.config.actor().router_replay() == config::v1::ROUTER_REPLAY_R3);
+    }
     options.teachers = c_.teachers;
     // In mode async a group begins before its training step is known.
     if (!is_async()) options.trace = next_trace_;

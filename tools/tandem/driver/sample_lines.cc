@@ -7,6 +7,7 @@
 #include "common/io/jsonl.h"
 #include "nlohmann/json.hpp"
 #include "tools/tandem/driver/episode_sequences.h"
+#include "tools/tandem/driver/experts_text.h"
 
 namespace tandem::driver {
 namespace {
@@ -53,11 +54,16 @@ json ImagesOf(const std::vector<PromptImage>& images, bool is_first) {
   return out;
 }
 
+void AddExperts(const std::string& key, const std::string& experts, json& line) {
+  if (!experts.empty()) line[key] = ExpertsText(experts);
+}
+
 json SegmentsOf(const EpisodeSequence& sequence, int64_t shift) {
   json out = json::array();
   out.push_back({{"kind", "prompt"},
                  {"ids", sequence.prompt_ids},
                  {"mask", std::vector<int>(sequence.prompt_ids.size(), 0)}});
+  AddExperts("routed_experts", sequence.prompt_experts, out.back());
   for (const SequencePart& part : sequence.parts) {
     json segment = {{"kind", part.is_sampled ? "sampled" : "observation"},
                     {"ids", part.token_ids},
@@ -70,6 +76,7 @@ json SegmentsOf(const EpisodeSequence& sequence, int64_t shift) {
       if (!part.token_rewards.empty()) segment["token_rewards"] = part.token_rewards;
     }
     if (!part.images.empty()) segment["images"] = ImagesOf(part.images, /*is_first=*/true);
+    AddExperts("routed_experts", part.routed_experts, segment);
     out.push_back(std::move(segment));
   }
   return out;
@@ -115,6 +122,8 @@ std::string SampleLines(int64_t step, const std::vector<Group>& groups, double t
         line["policy_versions"] = VersionsOf(completion.version_spans, shift);
         AddTeacher(completion, line);
         if (!completion.token_rewards.empty()) line["token_rewards"] = completion.token_rewards;
+        AddExperts("prompt_routed_experts", completion.prompt_routed_experts, line);
+        AddExperts("routed_experts", completion.routed_experts, line);
         write(group.prompt.images);
         continue;
       }

@@ -93,12 +93,14 @@ class RoutedExpertsTest : public EngineTest {
     }
   }
 
-  void GenerateAndExpect(const GenerationRequest& request) {
+  // Returns the number of prompt tokens that were in the cache.
+  int64_t GenerateAndExpect(const GenerationRequest& request) {
     Outcome outcome;
     Submit(request, outcome);
-    ASSERT_TRUE(outcome.Wait());
-    ASSERT_OK(outcome.status());
+    EXPECT_TRUE(outcome.Wait());
+    EXPECT_OK(outcome.status());
     ExpectComputed(request, outcome);
+    return outcome.chunks(0).front().num_cached_tokens;
   }
 };
 
@@ -126,13 +128,31 @@ TEST_F(RoutedExpertsTest, OfAPromptInChunksAndInTheCacheAreComplete) {
   EngineOptions options;
   options.scheduler.max_num_batched_tokens = 9;
   StartRandom(options, ExpertSpec());
-  GenerateAndExpect(Request(/*n=*/2));
-  // The same prompt again: its blocks are cached, its experts are not.
-  GenerateAndExpect(Request(/*n=*/2));
   GenerationRequest without = Request(/*n=*/1);
   without.return_routed_experts = false;
-  const SampleChunk cached = Generate(without);
-  EXPECT_GT(cached.num_cached_tokens, 0);
+  Generate(without);
+  // The prompt's blocks are cached, but not its experts; then both are.
+  EXPECT_EQ(GenerateAndExpect(Request(/*n=*/2)), 0);
+  EXPECT_EQ(GenerateAndExpect(Request(/*n=*/2)), 32);
+  EXPECT_EQ(Generate(without).num_cached_tokens, 32);
+}
+
+TEST_F(RoutedExpertsTest, OfALaterTurnAreThoseOfTheEarlierOnes) {
+  StartRandom({}, ExpertSpec());
+  GenerationRequest request = Request(/*n=*/1, /*max_tokens=*/30);
+  const SampleChunk first = Generate(request);
+  request.prompt_ids.insert(request.prompt_ids.end(), first.token_ids.begin(),
+                            first.token_ids.end());
+  request.prompt_ids.insert(request.prompt_ids.end(), {3, 1, 4});
+  EXPECT_EQ(GenerateAndExpect(request), 64);  // 37 + 29 were computed, in blocks of 16
+}
+
+TEST_F(RoutedExpertsTest, OfOlderWeightsServeNoRequestOfNewerOnes) {
+  StartRandom({}, ExpertSpec());
+  EXPECT_EQ(GenerateAndExpect(Request(/*n=*/1)), 0);
+  CommitRandom(/*version=*/1, /*seed=*/5);
+  EXPECT_EQ(GenerateAndExpect(Request(/*n=*/1)), 0);
+  EXPECT_EQ(GenerateAndExpect(Request(/*n=*/1)), 32);
 }
 
 TEST_F(RoutedExpertsTest, OfPreemptedSamplesAreThoseOfTheFirstComputation) {

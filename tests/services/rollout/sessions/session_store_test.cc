@@ -60,6 +60,12 @@ TEST_F(SessionStoreTest, WithoutAnEndpointThereAreNoSessions) {
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("--openai-listen")));
 }
 
+TEST_F(SessionStoreTest, ExpertsOfAModelWithoutThemAreRefused) {
+  request_.set_return_routed_experts(true);
+  EXPECT_THAT(Open().status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("return_routed_experts")));
+}
+
 TEST_F(SessionStoreTest, AnIdIsOneSessions) {
   ASSERT_OK(Open().status());
   request_.set_max_tokens(3);

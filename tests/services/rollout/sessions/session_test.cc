@@ -136,6 +136,64 @@ TEST_F(SessionTest, ReturnsItsCallsInTheOrderInWhichTheyBegan) {
               StatusIs(absl::StatusCode::kUnauthenticated, "the session is closed"));
 }
 
+// With one byte of experts per token.
+v1::RecordedCall Routed(std::initializer_list<uint32_t> prompt, std::initializer_list<uint32_t> ids,
+                        const std::string& of_prompt, const std::string& of_ids) {
+  v1::RecordedCall out;
+  out.mutable_prompt_token_ids()->Add(prompt.begin(), prompt.end());
+  out.mutable_token_ids()->Add(ids.begin(), ids.end());
+  out.set_prompt_routed_experts(of_prompt);
+  out.set_routed_experts(of_ids);
+  return out;
+}
+
+TEST_F(SessionTest, RecordsTheExpertsOfATokenOnce) {
+  request_.set_return_routed_experts(true);
+  const auto session = Make();
+  GenerationRequest generation;
+  ASSERT_OK_AND_ASSIGN(auto first, session->Begin(1, generation));
+  EXPECT_TRUE(generation.return_routed_experts);
+  ASSERT_OK_AND_ASSIGN(auto second, session->Begin(1, generation));
+  ASSERT_OK_AND_ASSIGN(auto third, session->Begin(1, generation));
+  // The second call is the first that ends.
+  second.Record(0, Routed({1, 2}, {3, 4}, "ab", "c?"), std::nullopt, {});
+  first.Record(0, Routed({1, 2, 3, 4, 9}, {5}, "abcde", "?"), std::nullopt, {});
+  third.Record(0, Routed({1, 2}, {7}, "ab", "?"), std::nullopt, {});
+  third.Record(1, Routed({8}, {7}, "z", "?"), std::nullopt, {});
+
+  const v1::CloseSessionResponse closed = session->Close();
+
+  ASSERT_EQ(closed.calls_size(), 4);
+  EXPECT_EQ(closed.calls(1).prompt_routed_experts(), "ab");
+  // The last token that was sampled had not been computed.
+  EXPECT_EQ(closed.calls(0).prompt_routed_experts(), "de");
+  EXPECT_EQ(closed.calls(0).shared_tokens(), 3);
+  EXPECT_EQ(closed.calls(0).shared_with(), 1);
+  EXPECT_EQ(closed.calls(2).prompt_routed_experts(), "");
+  EXPECT_EQ(closed.calls(2).shared_tokens(), 2);
+  EXPECT_EQ(closed.calls(3).prompt_routed_experts(), "z");
+  EXPECT_EQ(closed.calls(3).shared_tokens(), 0);
+}
+
+TEST_F(SessionTest, KeepsRoomForTheExpertsOfRunningCalls) {
+  request_.set_return_routed_experts(true);
+  request_.mutable_sampling()->set_max_tokens(500);
+  const auto session =
+      std::make_shared<Session>(request_, absl::Now() + absl::Minutes(1), all_bytes_,
+                                int64_t{1} << 30, /*routed_bytes_per_token=*/1 << 14);
+  GenerationRequest generation;
+  generation.prompt_ids.assign(100, 1);
+  {
+    ASSERT_OK_AND_ASSIGN(auto first, session->Begin(100, generation));
+    EXPECT_THAT(session->Begin(100, generation).status(),
+                StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("try again after them")));
+  }
+  EXPECT_OK(session->Begin(100, generation).status());
+  generation.prompt_ids.assign(600, 1);
+  EXPECT_THAT(session->Begin(600, generation).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("experts of this call's")));
+}
+
 TEST_F(SessionTest, EndsWithItsTime) {
   const auto session = Make(absl::ZeroDuration());
   EXPECT_THAT(session->CheckOpen(),

@@ -118,6 +118,56 @@ TEST(RecordedEpisode, EachSampledTokenIsTrainedOnOnce) {
   EXPECT_THAT(IdsOf(samples[2].segments(0)), ElementsAre(1, 2, 3, 21));
 }
 
+// With one byte of experts per token: a letter for each token, in order; '\xFF' for the last sampled
+// one. The first `shared` prompt tokens' are those of call `with`.
+RecordedCall Routed(RecordedCall call, const std::string& prompt, const std::string& sampled,
+                    int64_t shared = 0, int32_t with = 0) {
+  call.set_prompt_routed_experts(prompt);
+  call.set_routed_experts(sampled);
+  call.set_shared_tokens(shared);
+  call.set_shared_with(with);
+  return call;
+}
+
+TEST(RecordedEpisode, EachTokenHasItsExperts) {
+  const std::vector<RecordedCall> calls = {
+      Routed(Call({1, 2}, {3, 4}), "ab", "c\xFF"),
+      // Continues the first, whose last token it computed.
+      Routed(Call({1, 2, 3, 4, 20}, {6}), "de", "\xFF", 3, 0),
+      // Begins anew, with tokens that the second shares with the first and tokens of its own.
+      Routed(Call({1, 2, 3, 4, 30}, {7}), "f", "\xFF", 4, 1),
+      // Continues the second.
+      Routed(Call({1, 2, 3, 4, 20, 6, 21}, {8}), "gh", "\xFF", 5, 1)};
+  ASSERT_OK_AND_ASSIGN(const Completion episode, EpisodeOfCalls(calls, 0));
+  const std::vector<common::v1::Sample> samples = Samples(episode);
+  ASSERT_EQ(samples.size(), 2u);
+  const auto experts = [](const common::v1::Sample& sample) {
+    std::string all;
+    for (const common::v1::Segment& segment : sample.segments()) {
+      all += segment.routed_experts() + "|";
+    }
+    return all;
+  };
+  EXPECT_EQ(experts(samples[0]), "ab|cd|e|g|h|\xFF|");
+  EXPECT_EQ(experts(samples[1]), "abcdf|\xFF|");
+}
+
+TEST(RecordedEpisode, ExpertsThatBreakTheContractAreRefused) {
+  const RecordedCall first = Routed(Call({1, 2}, {3, 4}), "ab", "c\xFF");
+  const auto second = [](const std::string& prompt, int64_t shared, int32_t with) {
+    return Routed(Call({1, 2, 3, 4, 20}, {6}), prompt, "\xFF", shared, with);
+  };
+  EXPECT_THAT(EpisodeOfCalls({first, second("d", 3, 0)}, 0).status(),
+              StatusIs(absl::StatusCode::kInternal,
+                       HasSubstr("recorded call 1: expected 1 bytes of experts for each of 2")));
+  EXPECT_THAT(EpisodeOfCalls({first, second("de", 3, 5)}, 0).status(),
+              StatusIs(absl::StatusCode::kInternal, HasSubstr("that call 5 begins with too")));
+  EXPECT_THAT(EpisodeOfCalls({Routed(Call({9}, {2}), "a", "\xFF"), second("de", 3, 0)}, 0).status(),
+              StatusIs(absl::StatusCode::kInternal, HasSubstr("3 tokens that call 0 begins with")));
+  EXPECT_THAT(EpisodeOfCalls({first, second("", 5, 2), second("", 5, 1)}, 0).status(),
+              StatusIs(absl::StatusCode::kInternal, HasSubstr("no call has its experts")));
+}
+
 TEST(RecordedEpisode, TheRewardOfAnEpisodeIsThatOfItsSamples) {
   ASSERT_OK_AND_ASSIGN(Completion episode, EpisodeOfCalls({Call({1}, {2}), Call({5}, {6})}, 0));
   episode.reward = 0.5;

@@ -4,9 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <utility>
 
+#include "common/model/model_spec.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_folder.h"
+#include "tools/tandem/driver/experts_text.h"
 #include "tools/tandem/driver/sample_builder.h"
 #include "tools/tandem/driver/sample_lines.h"
 
@@ -252,6 +255,86 @@ TEST(RecordedSamples, LikeliestTokensThatAreWrongNameTheirKey) {
   EXPECT_THAT(ReadRecording(folder.Write("2.jsonl", Line(R"("teacher_top_ids": [[1], [2]], )")), 1)
                   .status(),
               refused("expected teacher_top_logprobs beside it"));
+}
+
+// Two layers with four experts, one of which computes a token.
+model::RoutedLayout Routed() {
+  model::ModelSpec spec;
+  spec.layers.resize(2);
+  for (model::LayerSpec& layer : spec.layers) {
+    layer.experts = {.num_experts = 4, .intermediate_size = 8, .routing = {.top_k = 1}};
+  }
+  return model::RoutedLayout::Of(spec).value();
+}
+
+// The bytes of tokens whose experts are `first` and `second` in the two layers.
+std::string Experts(std::initializer_list<std::pair<int, int>> tokens) {
+  std::string bytes;
+  for (const auto& [first, second] : tokens) {
+    for (const int expert : {first, second}) {
+      bytes.push_back(static_cast<char>(expert & 0xFF));
+      bytes.push_back(static_cast<char>(expert >> 8));
+    }
+  }
+  return bytes;
+}
+
+TEST(RecordedSamples, ReadsBackTheExpertsOfTokens) {
+  Group group;
+  group.prompt.token_ids = {7};
+  Completion& completion = group.completions.emplace_back();
+  completion.token_ids = {4, 0};
+  completion.processed_logprobs = {-0.5f, -0.25f};
+  completion.prompt_routed_experts = Experts({{0, 3}});
+  completion.routed_experts = Experts({{2, 1}, {0xFFFF, 0xFFFF}});
+  Completion& episode = group.completions.emplace_back(completion);
+  episode.token_ids = {4, 9, 5};
+  episode.processed_logprobs = {-0.5f, 0, -0.25f};
+  episode.routed_experts = Experts({{2, 1}, {3, 3}, {0xFFFF, 0xFFFF}});
+  episode.segments = {{common::v1::SEGMENT_KIND_SAMPLED, 1, 0},
+                      {common::v1::SEGMENT_KIND_ENVIRONMENT, 1, 0},
+                      {common::v1::SEGMENT_KIND_SAMPLED, 1, 0}};
+  const TempFolder folder;
+  const std::string path = folder.Write("1.jsonl", SampleLines(1, {group}, 1, 0));
+  const model::RoutedLayout routed = Routed();
+
+  ASSERT_OK_AND_ASSIGN(const Recording recording, ReadRecording(path, 1, &routed));
+
+  const std::vector<Sample> expected = ToSamples(1, {group}, 1);
+  ASSERT_EQ(recording.steps.at(0).size(), 2u);
+  for (size_t i = 0; i < 2; ++i) {
+    for (int s = 0; s < expected[i].segments_size(); ++s) {
+      EXPECT_FALSE(expected[i].segments(s).routed_experts().empty());
+      EXPECT_EQ(recording.steps[0][i].segments(s).routed_experts(),
+                expected[i].segments(s).routed_experts());
+    }
+  }
+  // Without a use for them they are left out.
+  ASSERT_OK_AND_ASSIGN(const Recording without, ReadRecording(path, 1));
+  EXPECT_TRUE(without.steps.at(0).at(0).segments(1).routed_experts().empty());
+}
+
+TEST(RecordedSamples, ExpertsThatDoNotFitAreRefused) {
+  const TempFolder folder;
+  const model::RoutedLayout routed = Routed();
+  EXPECT_THAT(ReadRecording(folder.Write("b.jsonl", Line("")), 1, &routed).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("b.jsonl:1: routed_experts: expected the experts that sampling")));
+  const auto with = [](const std::string& text) {
+    return Line("\"routed_experts\": \"" + text + "\", ");
+  };
+  for (const auto& [text, says] : std::vector<std::pair<std::string, std::string>>{
+           {"!", "expected base64"},
+           {"aGVsbG8=", "expected a zstd frame"},
+           {ExpertsText(Experts({{1, 1}})), "4 bytes for each of 2 tokens"},
+           {ExpertsText(Experts({{1, 1}, {4, 1}})), "token 1, layer 0"},
+           {ExpertsText(std::string(model::kMaxRoutedBytes + 4, 0)), "at most"}}) {
+    EXPECT_THAT(
+        ReadRecording(folder.Write("c.jsonl", with(text)), 1, &routed).status(),
+        StatusIs(absl::StatusCode::kInvalidArgument,
+                 ::testing::AllOf(HasSubstr("c.jsonl:1: routed_experts: "), HasSubstr(says))))
+        << text.substr(0, 40);
+  }
 }
 
 TEST(RecordedSamples, ASegmentThatIsWrongNamesLineAndKey) {
