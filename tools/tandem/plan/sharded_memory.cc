@@ -289,8 +289,16 @@ Size ShardedMemory::PassOps::PutImages(sharding::Saves saves) {
                                     memory_.image_rows() * memory_.spec_.vision->patches_per_row());
   const Size rows = tower->Forward(has_graph);
   if (has_graph) tower_ = std::move(tower);
-  const Size selected = take(memory_.image_tokens() * batch.hidden * batch.element_bytes);
-  return take(batch.Bytes(batch.hidden));
+  const Size selected = take(LaterRowBytes(-1));
+  Size x = take(batch.Bytes(batch.hidden));
+  return LaterRowBytes(0) == 0 ? x : take(batch.Bytes(batch.hidden) + LaterRowBytes(0));
+}
+
+int64_t ShardedMemory::PassOps::LaterRowBytes(int64_t layer) const {
+  if (!memory_.has_images()) return 0;
+  const int64_t parts = memory_.spec_.vision->num_row_parts() - 1 - layer;
+  return std::max<int64_t>(0, parts) * memory_.image_tokens() * memory_.batch_.hidden *
+         memory_.batch_.element_bytes;
 }
 
 std::vector<Size> ShardedMemory::PassOps::ImagesBackward() {
@@ -302,8 +310,9 @@ std::vector<Size> ShardedMemory::PassOps::ImagesBackward() {
   // That of the embedding, zero where images are; of each token's row; of each row.
   const Size of_embedding = take(batch.tokens);
   if (tower_ == nullptr) return {};
-  const Size of_tokens = take(memory_.image_tokens());
-  Size of_rows = take(memory_.image_rows());
+  const int64_t parts = memory_.spec_.vision->num_row_parts();
+  const Size of_tokens = take(memory_.image_tokens() * parts);
+  Size of_rows = take(memory_.image_rows() * parts);
   return std::exchange(tower_, nullptr)->Backward(std::move(of_rows));
 }
 
@@ -311,7 +320,15 @@ Size ShardedMemory::PassOps::RunStage(int stage, const Size& input, sharding::Sa
                                       Graph& graph) {
   if (stage == 0) return RunEmbedding(saves);
   graph = std::make_unique<LayerReplay>(memory_.ledger_, memory_.layers_.Of(stage - 1, saves));
-  return graph->Forward(input);
+  Size x = graph->Forward(input);
+  // Images add to it, in a tensor of its own, and what they add later goes along behind it.
+  const int64_t hidden_bytes = memory_.batch_.Bytes(memory_.batch_.hidden);
+  const auto take = [this](int64_t bytes) {
+    return memory_.ledger_.Take(MemoryKind::kActivations, bytes);
+  };
+  if (LaterRowBytes(stage - 1) > 0) x = take(hidden_bytes);
+  if (LaterRowBytes(stage) > 0) x = take(hidden_bytes + LaterRowBytes(stage));
+  return x;
 }
 
 Size ShardedMemory::PassOps::Backward(int stage, Boundary& boundary, const Size& /*gradient*/,
@@ -338,7 +355,11 @@ Size ShardedMemory::PassOps::Backward(int stage, Boundary& boundary, const Size&
   gradients = boundary.graph->Backward();
   Size input_gradient = std::move(gradients.back());
   gradients.pop_back();
-  return input_gradient;
+  if (LaterRowBytes(stage - 1) == 0) return input_gradient;
+  const CountedBatch& batch = memory_.batch_;
+  // The gradients of the stream and of the images' rows, put together.
+  return memory_.ledger_.Take(MemoryKind::kActivations,
+                              batch.Bytes(batch.hidden) + LaterRowBytes(stage - 1));
 }
 
 absl::Status ShardedMemory::PassOps::AddGradients(int stage,

@@ -79,6 +79,8 @@ class ShardedMemory {
     Size RunEmbedding(sharding::Saves saves);
     // The embedding with the rows of images in their places; the embedding itself is the caller's.
     Size PutImages(sharding::Saves saves);
+    // Bytes of what images add behind this layer and later ones; of the embedding too for -1.
+    int64_t LaterRowBytes(int64_t layer) const;
     // Frees what PutImages() saved. Returns the gradients of the tower's parameters.
     std::vector<Size> ImagesBackward();
 

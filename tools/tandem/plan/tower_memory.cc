@@ -45,18 +45,71 @@ CountedTensor TowerMemory::Reordered(const CountedTensor& x, CountedTape* tape) 
   return out;
 }
 
-// x: [num_patches, tower's hidden]. Returns [num_rows, hidden].
-CountedTensor TowerMemory::Merge(const CountedTensor& x, CountedTape* tape) {
-  const model::VisionParameters& at = table_.vision();
+// Four vectors of each patch, weighted and added up in float32 one after another.
+CountedTensor TowerMemory::AddPositions(const CountedTensor& x, CountedTape* tape) {
+  constexpr int kCorners = 4;
+  const auto take = [this](int64_t bytes) { return ledger_.Take(MemoryKind::kActivations, bytes); };
+  const int64_t floats = batch_.tokens * vision_.hidden_size * kFloat32Bytes;
+  const bool widens = batch_.element_bytes != kFloat32Bytes;
+  Size sum;
+  for (int corner = 0; corner < kCorners; ++corner) {
+    Size weighted;
+    {
+      const Size picked = take(x.bytes());
+      const Size wide = take(widens ? floats : 0);
+      weighted = take(floats);
+    }
+    sum = sum == nullptr ? std::move(weighted) : take(floats);
+  }
+  const Size narrowed = take(widens ? x.bytes() : 0);
+  const CountedTensor out(take(x.bytes()), x.bytes());
+  if (tape != nullptr) {
+    tape->Record([this, take, floats, widens, x = x.gradient(), gradient = out.gradient()] {
+      const Size grad = gradient->Take();
+      const int positions = table_.vision().positions;
+      if (table_.parameter(positions).trainable) {
+        const Size wide = take(widens ? floats : 0);
+        const Size weighted = take(floats);
+        const int64_t bytes = table_.parameter(positions).numel * batch_.element_bytes;
+        const Size of_corner = ledger_.Take(MemoryKind::kGradientBuffers, bytes);
+        gradients_.push_back(ledger_.Take(MemoryKind::kGradientBuffers, bytes));
+      }
+      if (x != nullptr) x->Give(grad);
+    });
+  }
+  return out;
+}
+
+// x: [num_patches, tower's hidden]; `norm`: whether its norm sees a row or a patch. Returns
+// [num_rows, hidden].
+CountedTensor TowerMemory::Merge(const CountedTensor& x, const model::MergerParameters& at,
+                                 const CountedBatch& norm, CountedTape* tape) {
   const model::AttentionSpec& attention = vision_.layers.front().attention;
-  // The norm is a patch's; the products are a row's.
   const CountedTensor normed =
-      OpsOf(batch_, attention, tape).Normalize(x, vision_.merger_norm, at.merger_norm);
+      OpsOf(norm, attention, tape).Normalize(x, vision_.merger_norm, at.norm);
   CountedOps& ops = OpsOf(rows_, attention, tape);
-  const CountedTensor up = ops.Replicated(normed, at.merger_up_weight, at.merger_up_bias);
+  const CountedTensor up = ops.Replicated(normed, at.up_weight, at.up_bias);
   const model::FeedForwardSpec gelu{.activation = model::Activation::kGelu, .gated = false};
-  return ops.Replicated(ops.Activate(up, gelu, /*alphas=*/-1), at.merger_down_weight,
-                        at.merger_down_bias);
+  return ops.Replicated(ops.Activate(up, gelu, /*alphas=*/-1), at.down_weight, at.down_bias);
+}
+
+// Rows side by side; a part's gradient is a view of the whole.
+CountedTensor TowerMemory::Joined(const std::vector<CountedTensor>& parts, CountedTape* tape) {
+  if (parts.size() == 1) return parts.front();
+  int64_t bytes = 0;
+  std::vector<std::shared_ptr<CountedGradient>> gradients;
+  for (const CountedTensor& part : parts) {
+    bytes += part.bytes();
+    gradients.push_back(part.gradient());
+  }
+  const CountedTensor out(ledger_.Take(MemoryKind::kActivations, bytes), bytes);
+  if (tape != nullptr) {
+    tape->Record([gradients = std::move(gradients), gradient = out.gradient()] {
+      const Size grad = gradient->Take();
+      for (const std::shared_ptr<CountedGradient>& part : gradients) part->Give(grad);
+    });
+  }
+  return out;
 }
 
 Size TowerMemory::Forward(bool has_graph) {
@@ -68,7 +121,8 @@ Size TowerMemory::Forward(bool has_graph) {
       batch_.element_bytes == kFloat32Bytes ? 0 : batch_.Bytes(vision_.patch_elements());
   CountedTensor x = OpsOf(batch_, vision_.layers.front().attention, tape)
                         .Replicated(CountedTensor(take(typed_bytes), typed_bytes).Constant(),
-                                    at.patch_weight, -1);
+                                    at.patch_weight, at.patch_bias);
+  if (at.positions >= 0) x = AddPositions(x, tape);
   // Cosines and sines of half a head's width each, made of those of rows and of columns.
   const int64_t angle_bytes =
       batch_.tokens * vision_.layers.front().attention.head_dim * kFloat32Bytes;
@@ -84,13 +138,20 @@ Size TowerMemory::Forward(bool has_graph) {
   if (has_graph) angles_ = angles;
 
   CountedOps::Residual stream{x, {}};
+  std::vector<CountedTensor> parts(1);  // the first is the last to be made
   for (int64_t i = 0; i < vision_.num_layers(); ++i) {
     const model::LayerSpec& layer = vision_.layers[static_cast<size_t>(i)];
     stream = model::LayerForward(OpsOf(batch_, layer.attention, tape), layer,
                                  at.layers[static_cast<size_t>(i)], stream);
+    const size_t next = parts.size() - 1;
+    if (next == at.deepstack.size() || vision_.deepstack_layers[next] != i) continue;
+    stream = {OpsOf(batch_, layer.attention, tape).Sum(stream), {}};
+    parts.push_back(Merge(stream.x, at.deepstack[next], rows_, tape));
   }
   CountedOps& last = OpsOf(batch_, vision_.layers.back().attention, tape);
-  const CountedTensor rows = Merge(last.Sum(stream), tape);
+  parts.front() = Merge(last.Sum(stream), at.merger, batch_, tape);
+  const CountedTensor rows = Joined(parts, tape);
+  parts.clear();
   const CountedTensor result = vision_.window_size > 0 ? Reordered(rows, tape) : rows;
   if (has_graph) result_ = result;
   return *result.storage();

@@ -29,7 +29,7 @@ class TowerMemory {
   TowerMemory(const TowerMemory&) = delete;
   TowerMemory& operator=(const TowerMemory&) = delete;
 
-  // Returns the rows, [num_rows, hidden]. The float32 pixels are the caller's.
+  // Returns the rows, [num_rows, num_row_parts() * hidden]. The float32 pixels are the caller's.
   Size Forward(bool has_graph);
   // After Forward() with a graph: frees what it saved on the way. Returns the gradients of the tower's
   // trainable parameters.
@@ -43,7 +43,10 @@ class TowerMemory {
                     CountedTape* tape);
   // Rows or patches in another order: a copy, whose gradient is one too.
   CountedTensor Reordered(const CountedTensor& x, CountedTape* tape);
-  CountedTensor Merge(const CountedTensor& x, CountedTape* tape);
+  CountedTensor AddPositions(const CountedTensor& x, CountedTape* tape);
+  CountedTensor Merge(const CountedTensor& x, const model::MergerParameters& at,
+                      const CountedBatch& norm, CountedTape* tape);
+  CountedTensor Joined(const std::vector<CountedTensor>& parts, CountedTape* tape);
 
   MemoryLedger& ledger_;
   // Every tensor-parallel rank computes the whole tower.
