@@ -6,6 +6,7 @@
 //   run_dir/tensorboard/       the metrics for TensorBoard
 //   run_dir/rollouts/N.jsonl   the samples of step N
 //   run_dir/evaluations/N.jsonl   the samples of the evaluation after step N, in the same format
+//   run_dir/images/            images that the run fetched, or its episodes saw (image_store.h)
 //   run_dir/logs/              logs of the processes, and their configuration
 //   run_dir/checkpoints/       sharded checkpoints
 //   run_dir/model/             the trained model, a Hugging Face folder

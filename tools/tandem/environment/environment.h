@@ -39,7 +39,7 @@ struct Reply {
   std::vector<uint32_t> token_ids;  // follow the turn as they are
   // The files of the messages' image parts, or of the runs of placeholders in token_ids, in order.
   std::vector<std::shared_ptr<const std::string>> images;
-  bool goes_on = false;             // nothing to say: the policy continues the same turn
+  bool goes_on = false;  // nothing to say: the policy continues the same turn
   bool done = false;
   double reward = 0;  // of this turn
   int64_t num_tool_calls = 0;

@@ -348,7 +348,7 @@ class ViewImagesTest : public ViewTest {
 TEST_F(ViewImagesTest, ServesThePicturesThatSamplesName) {
   Start(testing::WritePictureModel(folder_));
   const std::string path = folder_.Write("data/cat.txt", picture_);  // names say nothing
-  WriteRow({Entry(path, picture_)});
+  WriteRow(json::array({Entry(path, picture_)}));
   const json reply = GetJson("/api/samples?run=0&set=rollouts&step=3&offset=0");
   EXPECT_EQ(reply["image_placeholder"], "<|image_pad|>");
   EXPECT_EQ(reply["samples"][0]["images"], (json::array({{{"sha256", HexDigest(picture_)},
@@ -409,9 +409,9 @@ TEST_F(ViewImagesTest, ServesNoOtherFile) {
   const std::string drawing = "<svg xmlns='http://www.w3.org/2000/svg'><script/></svg>";
   const std::string secret = "secret";
   const std::string other = testing::SquaresPng(2, 1);
-  WriteRow({Entry(folder_.Write("drawing.png", drawing), drawing),
-            Entry(folder_.Write("secret.png", secret), secret),
-            Entry(folder_.Write("changed.png", other), picture_)});
+  WriteRow(json::array({Entry(folder_.Write("drawing.png", drawing), drawing),
+                        Entry(folder_.Write("secret.png", secret), secret),
+                        Entry(folder_.Write("changed.png", other), picture_)}));
   folder_.Write("run/images/" + HexDigest(other), other);  // there, but no sample's
   for (const std::string& no_image : {drawing, secret}) {
     const HttpAnswer answer = GetImage(HexDigest(no_image));
@@ -432,7 +432,7 @@ TEST_F(ViewImagesTest, ServesNoOtherFile) {
 
 TEST_F(ViewImagesTest, AFileThatIsGoneIsNamed) {
   Start(testing::WritePictureModel(folder_));
-  WriteRow({Entry(folder_ / "gone.png", picture_)});
+  WriteRow(json::array({Entry(folder_ / "gone.png", picture_)}));
   const HttpAnswer answer = GetImage(HexDigest(picture_));
   EXPECT_EQ(answer.code, 404);
   EXPECT_THAT(answer.body, HasSubstr(folder_ / "gone.png"));
@@ -443,7 +443,7 @@ TEST_F(ViewImagesTest, AFileThatIsGoneIsNamed) {
 
 TEST_F(ViewImagesTest, TheModelsViewOfAPictureIsNotComputed) {
   Start(testing::WritePictureModel(folder_));
-  WriteRow({Entry(folder_.Write("cat.png", picture_), picture_)});
+  WriteRow(json::array({Entry(folder_.Write("cat.png", picture_), picture_)}));
   const HttpAnswer answer = Get("/api/inspect?run=0&set=rollouts&step=3&sample=0");
   EXPECT_EQ(answer.code, 501);
   EXPECT_THAT(answer.body, HasSubstr("with images is not computed"));
