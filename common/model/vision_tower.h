@@ -31,9 +31,9 @@ struct ImagePatches {
 };
 
 // Returns the images' rows, [sum of NumImageRows(), num_row_parts() * hidden]: what stands in the
-// embedding, then what deepstack adds behind layer 0 of the language model, behind layer 1, ... Every
-// tensor-parallel rank computes all of them. On the CPU the rows of an image depend on that image alone, bit for bit. Differentiable with
-// respect to the tower's parameters.
+// embedding, then what deepstack adds behind layer 0 of the language model, behind layer 1, ... On the
+// CPU the rows of an image depend on that image alone, bit for bit. Differentiable with respect to the
+// tower's parameters.
 at::Tensor EncodeImages(const Transformer& model, const ParameterProvider& params,
                         const ImagePatches& images);
 

@@ -409,7 +409,8 @@ TEST(StoredFolderErrors, NameTheShapeOfTheRuleForATensorThatFitsNeitherWay) {
   stored["h.0.down"] = at::zeros({2, 6, 4});
   const TempFolder temp;
   const io::ModelFolder folder = WriteFolder(temp, stored);
-  Arena arena(ParameterTable(family.spec), at::kFloat);
+  const ParameterTable table(family.spec);
+  Arena arena(table, at::kFloat);
 
   EXPECT_THAT(LoadParameters(folder, arena),
               StatusIs(absl::StatusCode::kFailedPrecondition,
