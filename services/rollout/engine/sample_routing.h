@@ -2,9 +2,9 @@
 // come from there bring theirs along.
 //
 //   SampleRouting routing(blocks, routed_values_per_token);
-//   scheduler.SetNumUsable([&](Sequence& sequence) { return routing.NumUsable(AsSample(sequence)); });
-//   routing.AddCached(sample);                 // before a step computes the rest
-//   routing.AddComputed(sample, first, experts);  // after it
+//   const int64_t usable = routing.NumUsable(sample);  // of the prefix cache, when it is admitted
+//   routing.AddCached(sample);                         // before a step computes the rest
+//   routing.AddComputed(sample, first, experts);       // after it
 #ifndef TANDEM_SERVICES_ROLLOUT_ENGINE_SAMPLE_ROUTING_H_
 #define TANDEM_SERVICES_ROLLOUT_ENGINE_SAMPLE_ROUTING_H_
 

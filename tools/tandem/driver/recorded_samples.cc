@@ -79,7 +79,7 @@ absl::Status ReadExperts(const io::JsonFields& row, const std::string& key,
   }
   ASSIGN_OR_RETURN(const std::string text, row.String(key));
   absl::StatusOr<std::string> bytes = ExpertsOfText(text);
-  if (!bytes.ok()) return row.Error(key, bytes.status().message());
+  if (!bytes.ok()) return row.Error(key, std::string(bytes.status().message()));
   const int64_t size = segment.token_ids_size() * routed->bytes_per_token();
   if (static_cast<int64_t>(bytes->size()) != size) {
     return row.Error(key, absl::StrCat("expected ", routed->bytes_per_token(),
@@ -92,7 +92,7 @@ absl::Status ReadExperts(const io::JsonFields& row, const std::string& key,
                                        static_cast<uint8_t>((*bytes)[2 * i + 1]) << 8);
   }
   if (const absl::Status known = routed->Check(experts); !known.ok()) {
-    return row.Error(key, known.message());
+    return row.Error(key, std::string(known.message()));
   }
   segment.set_routed_experts(*std::move(bytes));
   return absl::OkStatus();
@@ -303,7 +303,7 @@ absl::StatusOr<Sample> ReadSample(const io::JsonFields& row, const std::string& 
     int64_t num_tokens = 0;
     for (const Segment& segment : sample.segments()) num_tokens += segment.token_ids_size();
     const absl::Status travels = routed->CheckLength(num_tokens);
-    if (!travels.ok()) return row.Error("routed_experts", travels.message());
+    if (!travels.ok()) return row.Error("routed_experts", std::string(travels.message()));
   }
   if (row.Has("images")) {
     RETURN_IF_ERROR(ReadImages(row, folder, images, sample));

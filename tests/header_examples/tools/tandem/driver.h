@@ -32,6 +32,17 @@ extern Completion completion;
 inline constexpr header_examples::AnyFunction Write;
 }  // namespace tandem::driver::episode_sequences_example
 
+namespace tandem::driver::experts_text_example {
+extern nlohmann::json line;
+extern std::string segment_bytes, text;
+}  // namespace tandem::driver::experts_text_example
+
+namespace tandem::driver::recorded_experts_example {
+extern std::vector<rollout::v1::RecordedCall> calls;
+extern int call;
+extern int64_t first;
+}  // namespace tandem::driver::recorded_experts_example
+
 namespace tandem::driver::episodes_example {
 using namespace driver_names;
 extern const tokenizer::Tokenizer* tokenizer;

@@ -284,9 +284,10 @@ TEST(RecordedSamples, ExpertsThatDoNotFitAreRefused) {
            {ExpertsText(Experts({{1, 1}})), "4 bytes for each of 2 tokens"},
            {ExpertsText(Experts({{1, 1}, {4, 1}})), "token 1, layer 0"},
            {ExpertsText(std::string(model::kMaxRoutedBytes + 4, 0)), "at most"}}) {
-    EXPECT_THAT(ReadRecording(folder.Write("c.jsonl", with(text)), 1, &routed).status(),
-                StatusIs(absl::StatusCode::kInvalidArgument,
-                         testing::AllOf(HasSubstr("c.jsonl:1: routed_experts: "), HasSubstr(says))))
+    EXPECT_THAT(
+        ReadRecording(folder.Write("c.jsonl", with(text)), 1, &routed).status(),
+        StatusIs(absl::StatusCode::kInvalidArgument,
+                 ::testing::AllOf(HasSubstr("c.jsonl:1: routed_experts: "), HasSubstr(says))))
         << text.substr(0, 40);
   }
 }
