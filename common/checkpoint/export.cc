@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
@@ -14,6 +15,7 @@
 #include "common/io/model_folder.h"
 #include "common/io/model_folder_writer.h"
 #include "common/model/model_spec.h"
+#include "common/model/parameter_table.h"
 #include "common/model/stored_layout.h"
 #include "common/model/stored_writer.h"
 #include "common/status/status_macros.h"
@@ -55,13 +57,20 @@ absl::StatusOr<model::StoredLayout> LayoutOf(const ModelEntry& entry, const std:
   std::vector<model::LogicalParameter> parameters;
   bool has_value_head = false;
   for (const LogicalTensor& tensor : entry.tensors) {
-    parameters.push_back({tensor.name, tensor.shape});
     has_value_head |= tensor.name == "score.weight";
   }
   ASSIGN_OR_RETURN(io::ModelConfig config, io::ReadModelConfig(path));
   ASSIGN_OR_RETURN(const model::ModelSpec spec,
                    has_value_head ? model::ParseValueModelSpec(std::move(config.json), config.path)
                                   : model::ParseModelSpec(config.json, config.path));
+  absl::flat_hash_set<std::string> in_float32;
+  const model::ParameterTable table(spec);
+  for (const model::Parameter& parameter : table.parameters()) {
+    if (parameter.in_float32) in_float32.insert(parameter.name);
+  }
+  for (const LogicalTensor& tensor : entry.tensors) {
+    parameters.push_back({tensor.name, tensor.shape, in_float32.contains(tensor.name)});
+  }
   return model::StoredLayout::Create(spec, std::move(parameters), folder);
 }
 
@@ -94,7 +103,8 @@ absl::StatusOr<ExportReport> ExportCheckpoint(const ExportOptions& options) {
   RETURN_IF_ERROR(writer.status()) << note;
   RETURN_IF_ERROR(
       model::ForStoredPieces(*layout, kPieceElements, [&](const model::StoredPiece& piece) {
-        return CopyPiece(reader, *model, piece, options.dtype, *writer);
+        return CopyPiece(reader, *model, piece, layout->DTypeOf(*piece.tensor, options.dtype),
+                         *writer);
       }));
   RETURN_IF_ERROR(writer->Commit());
   return ExportReport{manifest.step, manifest.policy_version,

@@ -22,10 +22,16 @@ Arena::Arena(const ParameterTable& table, at::ScalarType dtype, at::Device devic
              const LeavesOut& leaves_out)
     : table_(table), dtype_(dtype) {
   const at::NoGradGuard no_grad;
-  const int64_t element = static_cast<int64_t>(c10::elementSize(dtype));
+  const auto dtype_of = [&](size_t index) {
+    return table.parameters()[index].in_float32 && dtype != at::kDouble ? at::kFloat : dtype;
+  };
+  const auto bytes_of = [&](size_t index) {
+    return table.parameters()[index].numel *
+           static_cast<int64_t>(c10::elementSize(dtype_of(index)));
+  };
   const auto held_bytes = [&](size_t index) {
     const bool is_held = leaves_out == nullptr || !leaves_out(static_cast<int>(index));
-    return is_held ? table.parameters()[index].numel * element : 0;
+    return is_held ? bytes_of(index) : 0;
   };
   int64_t size = 0;
   for (size_t i = 0; i < table.parameters().size(); ++i) size += Aligned(held_bytes(i));
@@ -36,12 +42,13 @@ Arena::Arena(const ParameterTable& table, at::ScalarType dtype, at::Device devic
   for (size_t i = 0; i < table.parameters().size(); ++i) {
     const Parameter& parameter = table.parameters()[i];
     const int64_t bytes = held_bytes(i);
-    if (bytes < parameter.numel * element) {
+    if (bytes < bytes_of(i)) {
       parameters_.push_back(
-          at::from_blob(nullptr, parameter.shape, at::TensorOptions(dtype).device(device)));
+          at::from_blob(nullptr, parameter.shape, at::TensorOptions(dtype_of(i)).device(device)));
       continue;
     }
-    parameters_.push_back(storage_.narrow(0, offset, bytes).view(dtype).view(parameter.shape));
+    parameters_.push_back(
+        storage_.narrow(0, offset, bytes).view(dtype_of(i)).view(parameter.shape));
     offset += Aligned(bytes);
   }
 }
@@ -56,7 +63,7 @@ absl::Span<std::byte> Arena::SegmentBytes(size_t i) const {
   const ParameterTable::SegmentRef ref = table_.segments()[i];
   const Parameter& parameter = table_.parameter(ref.parameter);
   const Segment& segment = table_.segment(ref);
-  const int64_t element = static_cast<int64_t>(c10::elementSize(dtype_));
+  const auto element = static_cast<int64_t>(parameters_[ref.parameter].element_size());
   if (parameters_[ref.parameter].storage().data() == nullptr) return {};
   std::byte* const start = static_cast<std::byte*>(parameters_[ref.parameter].data_ptr());
   return {start + (segment.offset - parameter.offset) * element,

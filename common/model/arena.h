@@ -25,6 +25,8 @@ namespace tandem::model {
 // table must outlive the arena. Threads may read concurrently; a writer needs exclusive access.
 class Arena : public ParameterProvider {
  public:
+  // Of `dtype`, but for parameters that are in float32 in every model.
+  //
   // `leaves_out`: returns true for a parameter that is stored elsewhere; it has a shape here and a
   // null data pointer. Null: nothing is left out.
   using LeavesOut = std::function<bool(int index)>;
@@ -36,6 +38,7 @@ class Arena : public ParameterProvider {
 
   const ParameterTable& table() const { return table_; }
   at::ScalarType dtype() const { return dtype_; }
+  at::ScalarType DTypeOf(int index) const { return parameters_[index].scalar_type(); }
   // The segment table().segments()[i], as a view in its logical shape.
   at::Tensor SegmentTensor(size_t i) const;
   // Bytes of that segment; empty if it is left out. If the arena is not on the CPU, the pointer is

@@ -121,6 +121,29 @@ at::Tensor DispatchRows(const at::Tensor& x, const ExpertRows& rows) {
   return GatherRows(x.contiguous(), rows.tokens);
 }
 
+OwnExpertRows OwnRows(const ExpertRows& all, Range experts) {
+  const int64_t* const first = all.first.const_data_ptr<int64_t>();
+  const int64_t begin = first[experts.begin];
+  OwnExpertRows own;
+  own.begin = begin;
+  own.rows.first = all.first.narrow(0, experts.begin, experts.size() + 1) - begin;
+  own.rows.tokens = all.tokens.narrow(0, begin, first[experts.end] - begin);
+  return own;
+}
+
+at::Tensor DispatchOwnRows(const at::Tensor& x, const OwnExpertRows& own) {
+  if (!KernelsTake({x})) return at::index_select(x, 0, own.rows.tokens);
+  return GatherRows(x.contiguous(), own.rows.tokens.contiguous());
+}
+
+at::Tensor AmongAllRows(const at::Tensor& results, const OwnExpertRows& own,
+                        const ExpertRows& all) {
+  at::Tensor out = EmptyTensor({all.tokens.numel(), results.size(1)}, results.options());
+  out.zero_();
+  out.narrow(0, own.begin, results.size(0)).copy_(results);
+  return out;
+}
+
 at::Tensor CombineRows(const at::Tensor& results, const at::Tensor& weights,
                        const ExpertRows& rows) {
   if (!KernelsTake({results})) return eager::CombineRows(results, weights, rows.places);

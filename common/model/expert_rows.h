@@ -12,6 +12,8 @@
 
 #include <cstdint>
 
+#include "common/model/tensor_parallel.h"
+
 namespace tandem::model {
 
 struct ExpertRows {
@@ -28,6 +30,20 @@ ExpertRows GroupByExpert(const at::Tensor& experts, int64_t num_experts);
 // Returns the tokens' rows by expert, [num_tokens * top_k, size]. x: [num_tokens, size].
 // Differentiable.
 at::Tensor DispatchRows(const at::Tensor& x, const ExpertRows& rows);
+
+// The rows of some consecutive experts, among those of all.
+struct OwnExpertRows {
+  ExpertRows rows;    // `first` and `tokens` alone; counted from the first of them
+  int64_t begin = 0;  // its place among all rows
+};
+OwnExpertRows OwnRows(const ExpertRows& all, Range experts);
+
+// Returns the tokens' rows of these experts. x: [num_tokens, size]. Not differentiable.
+at::Tensor DispatchOwnRows(const at::Tensor& x, const OwnExpertRows& own);
+
+// Returns the results of these experts' rows at their places among all rows, which are 0 otherwise: the
+// weighted sum is then this rank's part of a sum over ranks. Not differentiable.
+at::Tensor AmongAllRows(const at::Tensor& results, const OwnExpertRows& own, const ExpertRows& all);
 
 // Returns the weighted sum of each token's rows, [num_tokens, size]: in float32 in the order of
 // experts, rounded once, so that a token's bits do not depend on the batch. results:

@@ -143,13 +143,13 @@ absl::Status LoadParameters(const io::ModelFolder& folder, Arena& arena) {
       [&](ParameterTable::SegmentRef ref, const StoredSource& source) -> absl::Status {
         const Segment& part = arena.table().segment(ref);
         const at::Tensor segment = arena.SegmentTensor(i);
+        const at::ScalarType dtype = segment.scalar_type();
         if (segment.is_cpu()) {
           void* const out = arena.SegmentBytes(i++).data();
-          return CopySegment(part, source, 0, part.numel, arena.dtype(), out);
+          return CopySegment(part, source, 0, part.numel, dtype, out);
         }
-        at::Tensor staged = at::empty(segment.sizes(), arena.dtype());
-        RETURN_IF_ERROR(
-            CopySegment(part, source, 0, part.numel, arena.dtype(), staged.mutable_data_ptr()));
+        at::Tensor staged = at::empty(segment.sizes(), dtype);
+        RETURN_IF_ERROR(CopySegment(part, source, 0, part.numel, dtype, staged.mutable_data_ptr()));
         segment.copy_(staged);
         ++i;
         return absl::OkStatus();

@@ -12,7 +12,9 @@ constexpr int64_t kAlignment = 64;  // bytes, required by PackedMatrix
 
 // Returns whether the CPU's matrix products read it.
 bool IsPacked(const ParameterTable& table, at::ScalarType dtype, int index) {
-  return (dtype == at::kFloat || dtype == at::kBFloat16) && table.IsMultipliedBy(index);
+  // Other ranks' experts are empty.
+  return (dtype == at::kFloat || dtype == at::kBFloat16) && table.IsMultipliedBy(index) &&
+         table.parameter(index).numel > 0;
 }
 
 }  // namespace
@@ -86,6 +88,7 @@ void PackedArena::CopyFrom(const Arena& other) {
   for (size_t i = 0; i < table_.segments().size(); ++i) {
     const absl::Span<const std::byte> from = other.SegmentBytes(i);
     const absl::Span<std::byte> to = SegmentBytes(i);
+    if (from.empty()) continue;
     if (to.empty()) {
       Write(i, 0, from);
       continue;
@@ -98,6 +101,7 @@ void PackedArena::CopyFrom(const Arena& other) {
 void PackedArena::CopyTo(Arena& other) const {
   for (size_t i = 0; i < table_.segments().size(); ++i) {
     const absl::Span<std::byte> to = other.SegmentBytes(i);
+    if (to.empty()) continue;
     if (const absl::Span<const std::byte> from = SegmentBytes(i); !from.empty()) {
       std::memcpy(to.data(), from.data(), from.size());
     } else {

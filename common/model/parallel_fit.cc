@@ -155,6 +155,23 @@ absl::Status CheckExpertParallel(const ModelSpec& spec, const UnitLimits& limits
   return absl::OkStatus();
 }
 
+absl::Status CheckWholeExperts(const ModelSpec& spec, int size) {
+  bool has_experts = false;
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    if (!spec.layers[i].experts.has_value()) continue;
+    has_experts = true;
+    const int64_t experts = spec.layers[i].experts->num_experts;
+    if (experts % size == 0) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "rollout.enable_expert_parallel: layer ", i, " has ", experts, " experts, which ", size,
+        " ranks cannot share evenly; use a rollout.tensor_model_parallel_size that divides ",
+        experts, ", or rollout.enable_expert_parallel=false"));
+  }
+  if (has_experts) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "rollout.enable_expert_parallel: the model has no experts; set it to false");
+}
+
 namespace {
 
 absl::Status CheckValueDims(const ModelSpec& spec, const std::string& device) {

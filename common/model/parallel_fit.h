@@ -32,6 +32,10 @@ absl::Status CheckSequenceParallel(const ModelSpec& spec, int tensor_ranks, int 
 // Names the numbers.
 absl::Status CheckExpertParallel(const ModelSpec& spec, const UnitLimits& limits, int size);
 
+// Whether `size` tensor-parallel ranks of a rollout can hold whole experts, each rank as many as the
+// others. INVALID_ARGUMENT names rollout.enable_expert_parallel.
+absl::Status CheckWholeExperts(const ModelSpec& spec, int size);
+
 // UNIMPLEMENTED for a vision tower or linear attention on a GPU.
 absl::Status CheckTrainerDevice(const ModelSpec& spec, bool on_gpu);
 

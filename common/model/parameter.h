@@ -72,7 +72,10 @@ struct Parameter {
   // kept in float32 like a trainable one, and is in every weight update.
   bool moved = false;
   bool corrects_router = false;  // the correction bias of a router
-  std::string group = "base";    // "base", "adapter NAME", "vision"
+  // In float32 whatever the model's type is: in arenas, weight updates and files. A unit has either such
+  // parameters or others.
+  bool in_float32 = false;
+  std::string group = "base";  // "base", "adapter NAME", "vision"
   // Set by the table.
   int unit = 0;        // index into ParameterTable::units()
   int64_t offset = 0;  // first element within the unit's flat buffer

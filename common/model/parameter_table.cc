@@ -179,7 +179,9 @@ void ParameterTable::FormUnits() {
 void ParameterTable::SplitStage(const Unit& stage, std::vector<UnitPiece>& pieces) const {
   for (const bool of_experts : {false, true}) {
     for (const auto& [trainable, moved] : {std::pair(true, false), {false, true}, {false, false}}) {
-      SplitKind(stage, {stage.name, {}, 0, trainable, moved, of_experts}, pieces);
+      for (const bool in_float32 : {false, true}) {
+        SplitKind(stage, {stage.name, {}, 0, trainable, moved, in_float32, of_experts}, pieces);
+      }
     }
   }
 }
@@ -191,7 +193,7 @@ void ParameterTable::SplitKind(const Unit& stage, const Unit& kind,
     const Parameter& parameter = parameters_[index];
     const bool of_experts = parameter.of_expert && experts_.size > 1;
     if (parameter.trainable != kind.trainable || parameter.moved != kind.moved ||
-        of_experts != kind.of_experts) {
+        parameter.in_float32 != kind.in_float32 || of_experts != kind.of_experts) {
       continue;
     }
     whole.parameters.push_back(index);
@@ -228,11 +230,12 @@ void ParameterTable::MergePieces(std::vector<UnitPiece> pieces) {
     int unit = -1;
     std::string first_name;
   };
-  std::array<Open, 6> open_units;
+  std::array<Open, 12> open_units;
   units_.clear();
   for (UnitPiece& piece : pieces) {
     const int kind = piece.unit.trainable ? 0 : piece.unit.moved ? 2 : 1;
-    Open& open = open_units[kind + (piece.unit.of_experts ? 3 : 0)];
+    Open& open =
+        open_units[kind + (piece.unit.of_experts ? 3 : 0) + (piece.unit.in_float32 ? 6 : 0)];
     const bool alone = !piece.may_merge || (tied_ && piece.unit.parameters.front() == embedding_);
     const auto group = [this](const Unit& unit) {
       return parameters_[unit.parameters.front()].group;
@@ -255,6 +258,7 @@ void ParameterTable::MergePieces(std::vector<UnitPiece> pieces) {
   }
   for (Unit& unit : units_) {
     if (unit.of_experts) absl::StrAppend(&unit.name, "/experts");
+    if (unit.in_float32) absl::StrAppend(&unit.name, "/float32");
     if (!unit.trainable) absl::StrAppend(&unit.name, unit.moved ? "/moved" : "/frozen");
   }
 }

@@ -32,6 +32,7 @@ struct Unit {
   int64_t numel = 0;            // of the flat buffer, before padding
   bool trainable = true;        // all of its parameters are, or none
   bool moved = false;           // likewise
+  bool in_float32 = false;      // likewise
   // Holds experts that expert-parallel ranks split: sharded over the ranks that hold the same ones.
   bool of_experts = false;
 };

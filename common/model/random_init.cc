@@ -112,7 +112,7 @@ void RandomInit(const ModelSpec& spec, uint64_t seed, Arena& arena) {
   const ParameterTable& table = arena.table();
   for (size_t i = 0; i < table.segments().size(); ++i) {
     const ParameterTable::SegmentRef ref = table.segments()[i];
-    RandomInit(spec, table, ref, seed, 0, table.segment(ref).numel, arena.dtype(),
+    RandomInit(spec, table, ref, seed, 0, table.segment(ref).numel, arena.DTypeOf(ref.parameter),
                arena.SegmentBytes(i).data());
   }
 }

@@ -193,7 +193,8 @@ absl::StatusOr<StoredLayout> StoredLayout::Create(const ParameterTable& table,
                                                   const io::ModelFolder* folder) {
   std::vector<LogicalParameter> parameters;
   for (const ParameterTable::SegmentRef ref : table.segments()) {
-    parameters.push_back({table.segment(ref).name, table.segment(ref).global_shape});
+    parameters.push_back({table.segment(ref).name, table.segment(ref).global_shape,
+                          table.parameter(ref.parameter).in_float32});
   }
   return Create(table.spec(), std::move(parameters), folder);
 }

@@ -16,6 +16,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/io/dtype.h"
 #include "common/io/model_folder.h"
 #include "common/model/model_spec.h"
 #include "common/model/parameter_table.h"
@@ -29,6 +30,7 @@ namespace tandem::model {
 struct LogicalParameter {
   std::string name;
   std::vector<int64_t> shape;
+  bool in_float32 = false;  // whatever the others are in (Parameter::in_float32)
 };
 
 // A tensor of the folder and the views that make it up.
@@ -66,6 +68,10 @@ class StoredLayout {
   const std::vector<StoredTensor>& tensors() const { return tensors_; }
   // "a, b": the parameters that the tensor holds.
   std::string DescribeParts(const StoredTensor& tensor) const;
+  // The type in which an export in `dtype` writes the tensor.
+  io::DType DTypeOf(const StoredTensor& tensor, io::DType dtype) const {
+    return parameters_[tensor.parts.front().parameter].in_float32 ? io::DType::kF32 : dtype;
+  }
 
   // How the folder's tensors are quantised; null if they are not, or there is no folder. Shapes and
   // views above are those without quantisation, which an export writes.

@@ -58,7 +58,7 @@ absl::StatusOr<StoredWriter> StoredWriter::Create(const std::string& path,
                                                   const io::ModelFolderWriter::Options& options) {
   std::vector<io::TensorDeclaration> tensors;
   for (const StoredTensor& tensor : layout.tensors()) {
-    tensors.push_back({tensor.name, dtype, tensor.shape});
+    tensors.push_back({tensor.name, layout.DTypeOf(tensor, dtype), tensor.shape});
   }
   for (const StoredConstant& constant : layout.constants()) {
     tensors.push_back({constant.tensor, dtype, {}});
@@ -78,7 +78,8 @@ absl::StatusOr<StoredWriter> StoredWriter::Create(const std::string& path,
 absl::Status StoredWriter::Append(const StoredPiece& piece, absl::Span<const std::byte> elements) {
   if (piece.view->IsWholeTensor()) return Write(piece.tensor->name, elements);
   if (assembled_.empty()) BeginAssembly(*piece.tensor);
-  ScatterElements(*piece.view, piece.first, piece.count, io::SizeOf(dtype_), elements.data(),
+  ScatterElements(*piece.view, piece.first, piece.count,
+                  io::SizeOf(layout_->DTypeOf(*piece.tensor, dtype_)), elements.data(),
                   assembled_.data());
   if (!piece.is_last) return absl::OkStatus();
   const std::vector<std::byte> tensor = std::move(assembled_);
@@ -100,10 +101,11 @@ absl::Status StoredWriter::Write(const std::string& name, absl::Span<const std::
 }
 
 void StoredWriter::BeginAssembly(const StoredTensor& tensor) {
-  assembled_.resize(static_cast<size_t>(NumElements(tensor.shape) * io::SizeOf(dtype_)));
+  const io::DType dtype = layout_->DTypeOf(tensor, dtype_);
+  assembled_.resize(static_cast<size_t>(NumElements(tensor.shape) * io::SizeOf(dtype)));
   if (!tensor.has_gaps || source_ == nullptr) return;
   const absl::StatusOr<io::TensorView> stored = source_->Find(tensor.name);
-  if (!stored.ok() || stored->dtype != dtype_ || stored->shape != tensor.shape) return;
+  if (!stored.ok() || stored->dtype != dtype || stored->shape != tensor.shape) return;
   std::copy(stored->bytes.begin(), stored->bytes.end(), assembled_.begin());
 }
 

@@ -60,7 +60,8 @@ class StoredWriter {
                                              io::DType dtype, const io::ModelFolder* source,
                                              const io::ModelFolderWriter::Options& options);
 
-  // `elements`: the piece's, in the writer's type. Call in the order of ForStoredPieces().
+  // `elements`: the piece's, in the writer's type, or StoredLayout::DTypeOf(). Call in the order of
+  // ForStoredPieces().
   absl::Status Append(const StoredPiece& piece, absl::Span<const std::byte> elements);
 
   // Writes the layout's constants first. Errors are those of io::ModelFolderWriter::Commit().

@@ -18,6 +18,9 @@ struct TensorParallel {
 struct ExpertParallel {
   int rank = 0;
   int size = 1;
+  // They are the tensor-parallel ranks, which otherwise have a part of every expert. Otherwise each of
+  // these ranks is one of a tensor-parallel group of its own, which splits the rank's experts.
+  bool of_tensor_ranks = false;
 };
 
 struct Range {

@@ -41,6 +41,13 @@ Parallel ParallelOf(const comm::ProcessGroup* group) {
   return {group->rank(), group->size()};
 }
 
+ExpertParallel ExpertsOf(const comm::ProcessGroup* tensor_group,
+                         const comm::ProcessGroup* expert_group) {
+  ExpertParallel experts = ParallelOf<ExpertParallel>(expert_group);
+  experts.of_tensor_ranks = expert_group != nullptr && expert_group == tensor_group;
+  return experts;
+}
+
 }  // namespace
 
 Transformer::Transformer(ModelSpec spec, const UnitLimits& limits, comm::ProcessGroup* tensor_group,
@@ -49,7 +56,7 @@ Transformer::Transformer(ModelSpec spec, const UnitLimits& limits, comm::Process
       tensor_group_(IsSplit(tensor_group) ? tensor_group : nullptr),
       expert_group_(IsSplit(expert_group) ? expert_group : nullptr),
       table_(spec_, limits, ParallelOf<TensorParallel>(tensor_group_),
-             ParallelOf<ExpertParallel>(expert_group_)),
+             ExpertsOf(tensor_group_, expert_group_)),
       vocabulary_(PartOf(spec_.vocab_size, table_.tensor_parallel())),
       rotary_tables_(spec_) {
   for (const LayerSpec& layer : spec_.layers) {

@@ -46,7 +46,8 @@ namespace tandem::model {
 class Transformer {
  public:
   // `tensor_group`, the ranks that split each layer, and `expert_group`, those that split the experts
-  // (expert_exchange.h), must outlive it; null: not split.
+  // (expert_exchange.h), must outlive it; null: not split. If both are one object, its ranks hold whole
+  // experts and parts of everything else, and exchange no rows: they have the same tokens.
   explicit Transformer(ModelSpec spec, const UnitLimits& limits = {},
                        comm::ProcessGroup* tensor_group = nullptr,
                        comm::ProcessGroup* expert_group = nullptr);

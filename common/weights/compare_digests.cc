@@ -40,7 +40,9 @@ absl::StatusOr<HeldTensor> AddUp(int tensor, const std::vector<RankDigests>& ran
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     const TensorEntry& entry = ranks[rank].manifest->tensors(tensor);
     const std::string& digest = (*ranks[rank].digests)[tensor].digest();
-    const auto [part, is_new] = parts.emplace(entry.box().SerializeAsString(), digest);
+    // An empty box is not the whole tensor.
+    const std::string box = entry.has_box() ? "box " + entry.box().SerializeAsString() : "";
+    const auto [part, is_new] = parts.emplace(box, digest);
     if (is_new) {
       ASSIGN_OR_RETURN(const DigestSum held, ParseDigest(digest));
       out.sum.Add(held);

@@ -58,7 +58,7 @@ Holdings TrainerHoldings(const ModelLayout& layout, const comm::MeshShape& mesh)
     for (const TensorBox& box : part.boxes) {
       const bool of_experts = !part.unit_of_experts.empty() && part.unit_of_experts[box.unit];
       const int num_slices = of_experts ? mesh.dp_shard : mesh.num_shards();
-      const int64_t slice = (part.unit_elements[box.unit] + num_slices - 1) / num_slices;
+      const int64_t slice = part.SliceOf(box.unit, num_slices);
       const int64_t end = box.offset + box.elements();
       for (int64_t s = box.offset / slice; s * slice < end; ++s) {
         // Every expert-parallel rank has the boxes outside of experts, each with slices of its own.

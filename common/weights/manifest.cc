@@ -64,7 +64,9 @@ absl::StatusOr<Manifest> MakeManifest(const model::ParameterTable& table, io::DT
     TensorEntry& tensor = *manifest.add_tensors();
     tensor.set_name(segment.name);
     for (const int64_t size : segment.global_shape) tensor.add_shape(size);
-    if (segment.shape != segment.global_shape) {
+    if (segment.numel == 0) {
+      tensor.mutable_box();  // nothing: another rank holds the expert
+    } else if (segment.shape != segment.global_shape) {
       const model::Box part = model::BoxOf(segment);
       common::v1::TensorBox& box = *tensor.mutable_box();
       box.set_first_row(part.row_begin);
@@ -72,8 +74,9 @@ absl::StatusOr<Manifest> MakeManifest(const model::ParameterTable& table, io::DT
       box.set_first_column(part.column_begin);
       box.set_columns(part.width());
     }
-    tensor.set_dtype(std::string(io::TorchName(wire_dtype)));
     const model::Parameter& parameter = table.parameter(ref.parameter);
+    tensor.set_dtype(
+        std::string(io::TorchName(parameter.in_float32 ? io::DType::kF32 : wire_dtype)));
     tensor.set_trainable(parameter.trainable || parameter.moved);
   }
   manifest.set_digest(ManifestDigest(manifest));

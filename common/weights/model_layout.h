@@ -17,6 +17,9 @@
 
 namespace tandem::weights {
 
+// What follows counts wire elements. A tensor that is in float32 in every model has two of them for each
+// of its elements if the wire type has 2 bytes (LayoutForm::float32_elements).
+//
 // A tensor as a matrix: its first dim by the product of the others.
 struct LogicalTensor {
   std::string name;
@@ -44,6 +47,15 @@ struct PartLayout {
   std::vector<TensorBox> boxes;
   std::vector<int64_t> unit_elements;  // before padding
   std::vector<bool> unit_of_experts;   // as in model::Unit; empty: none is
+  // Wire elements of a unit's element, which no rank's slice cuts; empty: 1.
+  std::vector<int64_t> unit_grain;
+
+  // Wire elements of one of `num_slices` equal slices of the unit.
+  int64_t SliceOf(int32_t unit, int64_t num_slices) const {
+    const int64_t grain = unit_grain.empty() ? 1 : unit_grain[unit];
+    const int64_t whole = num_slices * grain;
+    return (unit_elements[unit] + whole - 1) / whole * grain;
+  }
 };
 
 struct ModelLayout {
@@ -59,12 +71,20 @@ struct ModelLayout {
 // two parts are identical or disjoint, so the boxes marked true cover each element once.
 std::vector<std::vector<bool>> FirstOfEachBox(const ModelLayout& layout);
 
-// Builds the layout from the tables of all tensor-parallel ranks, in rank order.
-ModelLayout LayoutOf(absl::Span<const model::ParameterTable> tables);
+// How parts are formed besides their numbers.
+struct LayoutForm {
+  // Wire elements of an element in float32: 2 if the wire type has 2 bytes.
+  int64_t float32_elements = 1;
+  // Tensor-parallel ranks hold whole experts (ExpertParallel::of_tensor_ranks).
+  bool whole_experts = false;
+};
 
-// Errors: those of CheckTensorParallel() and CheckExpertParallel().
+// Builds the layout from the tables of all tensor-parallel ranks, in rank order.
+ModelLayout LayoutOf(absl::Span<const model::ParameterTable> tables, int64_t float32_elements = 1);
+
+// Errors: those of CheckTensorParallel(), CheckExpertParallel() and CheckWholeExperts().
 absl::StatusOr<ModelLayout> LayoutOf(const model::ModelSpec& spec, const model::UnitLimits& limits,
-                                     int tp, int ep = 1);
+                                     int tp, int ep = 1, const LayoutForm& form = {});
 
 }  // namespace tandem::weights
 

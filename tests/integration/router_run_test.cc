@@ -214,6 +214,7 @@ std::vector<float> Biases(const TempFolder& folder, const std::string& name) {
   for (const std::string& tensor : model->names()) {
     if (tensor.find("e_score_correction_bias") == std::string::npos) continue;
     const auto view = model->Find(tensor);
+    EXPECT_EQ(view->dtype, io::DType::kF32);
     const size_t begin = out.size();
     out.resize(begin + view->bytes.size() / sizeof(float));
     std::memcpy(out.data() + begin, view->bytes.data(), view->bytes.size());
@@ -239,6 +240,27 @@ TEST(RouterBiasRun, BiasesMoveAndAreExported) {
   result = RunTandem(folder, "train", "fixed", CorrectedExperts(), {});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(Biases(folder, "fixed"), std::vector<float>(6, 0.0f));
+}
+
+// In bfloat16 too biases are float32, on both sides alike.
+TEST(RouterBiasRun, BiasesOfABfloat16ModelAreFloat32) {
+  const TempFolder folder;
+  constexpr float kRate = 0.001f;  // which bfloat16 rounds
+  const ProgramResult result =
+      RunTandem(folder, "train", "moved", CorrectedExperts(),
+                {"model.dtype=bfloat16", "numerics=exact", "actor.router_bias_update_rate=0.001"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const std::vector<float> moved = Biases(folder, "moved");
+  ASSERT_EQ(moved.size(), 6u);
+  bool any = false;
+  for (const float bias : moved) {
+    EXPECT_NEAR(bias, kRate * std::round(bias / kRate), 1e-8);
+    any = any || bias != 0;
+  }
+  EXPECT_TRUE(any);
+  for (const nlohmann::json& step : Metrics(folder, "moved")) {
+    EXPECT_EQ(step["training/rollout_probs_diff_max"], 0.0);
+  }
 }
 
 TEST(RouterLossRun, IsPartOfTheLossAndReported) {

@@ -68,5 +68,57 @@ INSTANTIATE_TEST_SUITE_P(Splits, TensorParallelRunTest,
                                            Case{"KvHeadsInCopies", "4", "reshard", "1"}),
                          [](const auto& info) { return info.param.name; });
 
+class ExpertParallelRunTest : public ::testing::TestWithParam<const char*> {};
+
+// Four experts of a layer, two on each rank.
+TEST_P(ExpertParallelRunTest, WholeExpertsSampleAndUpdateAsPartsDo) {
+  const TempFolder folder;
+  const auto run = [&](const std::string& name, std::vector<std::string> overrides) {
+    std::vector<std::string> args = TinyRun(folder, "train");
+    nlohmann::json config = testing::TinyModelConfig("Qwen3MoeForCausalLM");
+    config.update({{"num_experts", 4}, {"num_experts_per_tok", 2}});
+    folder.Write("model/config.json", config.dump());
+    overrides.insert(overrides.end(),
+                     {"run_dir=" + (folder / name), "rollout.threads=1", "rollout.replicas=1",
+                      std::string("trainer.weight_transport=") + GetParam()});
+    for (const std::string& text : overrides) args.insert(args.end(), {"--set", text});
+    const ProgramResult result = RunProgram("tandem", args);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return JsonLines(ReadWhole(folder / name + "/rollouts/1.jsonl"));
+  };
+  const auto whole = run("one", {});
+  const auto split = run(
+      "experts", {"rollout.tensor_model_parallel_size=2", "rollout.enable_expert_parallel=true"});
+  ASSERT_EQ(split.size(), whole.size());
+  ASSERT_FALSE(split.empty());
+  for (size_t i = 0; i < whole.size(); ++i) {
+    EXPECT_EQ(split[i]["response_ids"], whole[i]["response_ids"]);
+  }
+  const auto metrics = JsonLines(ReadWhole(folder / "experts/metrics.jsonl"));
+  ASSERT_EQ(metrics.size(), 4);
+  for (int step = 1; step <= 3; ++step) {
+    EXPECT_LT(metrics[step]["training/rollout_probs_diff_max"], 1e-4) << "step " << step;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, ExpertParallelRunTest,
+                         ::testing::Values("reshard", "delta", "broadcast"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST(ExpertParallelRun, ExpertsThatRanksCannotShareAreRefused) {
+  const TempFolder folder;
+  std::vector<std::string> args = TinyRun(folder, "train");
+  nlohmann::json config = testing::TinyModelConfig("Qwen3MoeForCausalLM");
+  config.update({{"num_experts", 5}, {"num_experts_per_tok", 2}});
+  folder.Write("model/config.json", config.dump());
+  for (const char* set :
+       {"rollout.tensor_model_parallel_size=2", "rollout.enable_expert_parallel=true"}) {
+    args.insert(args.end(), {"--set", set});
+  }
+  const ProgramResult result = RunProgram("tandem", args);
+  EXPECT_NE(result.exit_code, 0);
+  EXPECT_THAT(result.err, ::testing::HasSubstr("rollout.enable_expert_parallel: layer 0 has 5"));
+}
+
 }  // namespace
 }  // namespace tandem

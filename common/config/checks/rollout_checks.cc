@@ -57,6 +57,12 @@ void CheckRollout(const v1::RolloutConfig& rollout, Checker* check) {
   }
   check->Integer("rollout.tensor_model_parallel_size", rollout.tensor_model_parallel_size(), 1,
                  kMaxProcesses);
+  // Elsewhere replicas may have more ranks than this configuration says.
+  if (rollout.enable_expert_parallel() && rollout.tensor_model_parallel_size() == 1 &&
+      rollout.endpoints().empty() && rollout.endpoints_file().empty()) {
+    check->Fail("rollout.enable_expert_parallel",
+                "needs rollout.tensor_model_parallel_size above 1: a single rank has all experts");
+  }
   check->Seconds("rollout.collective_timeout_s", rollout.collective_timeout_s());
   CheckDevice("rollout.device", rollout.device(), check);
   CheckRolloutCpus(rollout, check);

@@ -20,6 +20,7 @@ RouterParameters DeclareRouter(const ExpertSpec& spec, int64_t hidden_size,
     Parameter correction = bias("e_score_correction_bias");
     correction.trainable = false;
     correction.corrects_router = true;
+    correction.in_float32 = true;
     at.correction_bias = declarations.Add(std::move(correction));
   }
   return at;
@@ -29,25 +30,30 @@ RouterParameters DeclareRouter(const ExpertSpec& spec, int64_t hidden_size,
 // another rank holds the expert. Adds those that it has to `at`.
 class ExpertDeclarer {
  public:
-  ExpertDeclarer(ExpertParameters& at, ParameterDeclarations& declarations, bool held)
-      : at_(at), declarations_(declarations), held_(held) {}
+  // `whole`: no rank has a part of an expert.
+  ExpertDeclarer(ExpertParameters& at, ParameterDeclarations& declarations, bool held, bool whole)
+      : at_(at),
+        declarations_(declarations),
+        held_(held),
+        by_rows_(whole ? kReplicate : kShardRows),
+        by_columns_(whole ? kReplicate : kShardColumns) {}
 
   void Declare(const ExpertSpec& spec, int64_t hidden, const std::string& expert, Range inner) {
     const int64_t size = spec.intermediate_size;
     Add(Stack(expert + "gate_up_proj.weight",
               {Rows(expert + "gate_proj.weight", {size, hidden}, inner),
                Rows(expert + "up_proj.weight", {size, hidden}, inner)},
-              ParameterRole::kMatrix, kShardRows),
+              ParameterRole::kMatrix, by_rows_),
         at_.gate_up.weights);
     if (spec.bias) {
       Add(Stack(expert + "gate_up_proj.bias",
                 {Rows(expert + "gate_proj.bias", {size}, inner),
                  Rows(expert + "up_proj.bias", {size}, inner)},
-                ParameterRole::kBias, kShardRows),
+                ParameterRole::kBias, by_rows_),
           at_.gate_up.biases);
     }
     Add(Single(Part(expert + "down_proj.weight", {hidden, size}, 1, inner), ParameterRole::kMatrix,
-               kShardColumns),
+               by_columns_),
         at_.down.weights);
     if (spec.bias) {
       const Range outputs = held_ ? Range{0, hidden} : Range{};
@@ -67,6 +73,7 @@ class ExpertDeclarer {
   ExpertParameters& at_;
   ParameterDeclarations& declarations_;
   const bool held_;
+  const Placement by_rows_, by_columns_;
 };
 
 }  // namespace
@@ -75,14 +82,15 @@ ExpertParameters DeclareExperts(const ExpertSpec& spec, int64_t hidden_size,
                                 const std::string& prefix, TensorParallel parallel,
                                 ExpertParallel split, ParameterDeclarations& declarations) {
   const std::string block = prefix + "mlp.";
-  const Range part = PartOf(spec.intermediate_size, parallel);
+  const Range part =
+      PartOf(spec.intermediate_size, split.of_tensor_ranks ? TensorParallel() : parallel);
   const Range held = PartOf(spec.num_experts, {split.rank, split.size});
 
   ExpertParameters at;
   at.router = DeclareRouter(spec, hidden_size, block + "gate.", declarations);
   for (int64_t e = 0; e < spec.num_experts; ++e) {
     const bool is_held = held.begin <= e && e < held.end;
-    ExpertDeclarer(at, declarations, is_held)
+    ExpertDeclarer(at, declarations, is_held, split.of_tensor_ranks)
         .Declare(spec, hidden_size, absl::StrCat(block, "experts.", e, "."),
                  is_held ? part : Range{});
   }

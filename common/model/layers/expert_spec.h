@@ -10,7 +10,9 @@
 // whole router. All ranks then route alike and have the same number of rows whatever the router
 // chooses: memory is known ahead, no rank waits for another one's favoured expert, and the number
 // of experts need not be a multiple of the ranks. Expert-parallel ranks hold whole experts; each
-// declares those of the others too, empty, so that all have the same list of tensors.
+// declares those of the others too, empty, so that all have the same list of tensors. The ranks of a
+// rollout can be both (ExpertParallel::of_tensor_ranks): they all have the same tokens, and each computes
+// the rows of its own experts.
 #ifndef TANDEM_COMMON_MODEL_LAYERS_EXPERT_SPEC_H_
 #define TANDEM_COMMON_MODEL_LAYERS_EXPERT_SPEC_H_
 

@@ -237,9 +237,11 @@ TensorOps::Routing TensorOps::Route(const at::Tensor& x, const RoutingSpec& spec
     logits = pass.losses->Attach(logits);
   }
   const at::Tensor weights = ExpertWeights(logits, experts, router);
-  Routing routing{weights, GroupByExpert(experts, weight.size(0)), std::nullopt};
+  Routing routing{weights, GroupByExpert(experts, weight.size(0)), std::nullopt, std::nullopt};
   if (pass.load != nullptr) pass.load->Add(attention_.layer, routing.rows);
-  if (context_.expert_group != nullptr) {
+  if (SplitsSameTokens()) {
+    routing.own = OwnRows(routing.rows, PartOf(weight.size(0), Parallel()));
+  } else if (context_.expert_group != nullptr) {
     routing.exchange = PlanExchange(routing.rows, *context_.expert_group);
   }
   return routing;
@@ -247,8 +249,9 @@ TensorOps::Routing TensorOps::Route(const at::Tensor& x, const RoutingSpec& spec
 
 at::Tensor TensorOps::Dispatch(const at::Tensor& x, const Routing& routing) {
   // All ranks' parts of the experts contribute to the gradient of x.
-  const at::Tensor rows =
-      DispatchRows(CopyToRanks(x, context_.tensor_group, "experts, backward"), routing.rows);
+  const at::Tensor of_all = CopyToRanks(x, context_.tensor_group, "experts, backward");
+  if (routing.own.has_value()) return DispatchOwnRows(of_all, *routing.own);
+  const at::Tensor rows = DispatchRows(of_all, routing.rows);
   // What has travelled is kept for the backward pass, like the result of a product.
   if (routing.exchange.has_value()) return ToExperts(rows, *routing.exchange);
   if (context_.recomputation != nullptr) {
@@ -282,7 +285,7 @@ at::Tensor TensorOps::ExpertRowParallel(const at::Tensor& rows, const ExpertMatr
                                         const Routing& routing) {
   std::vector<at::Tensor> biases;
   for (const int bias : at.biases) biases.push_back(context_.params.Get(bias));
-  if (!biases.empty() && IsSplit(context_.tensor_group)) {
+  if (!biases.empty() && IsSplit(context_.tensor_group) && !routing.own.has_value()) {
     // Ranks other than the first add zeros, so that all have the same graph.
     const double factor = context_.tensor_group->rank() == 0 ? 1.0 : 0.0;
     biases =
@@ -298,7 +301,9 @@ at::Tensor TensorOps::Combine(const at::Tensor& results, const Routing& routing)
   // A rank's results are its part of a sum, and so is its gradient of the weights.
   const at::Tensor weights = CopyToRanks(routing.weights, group, "experts' weights, backward");
   const at::Tensor by_expert =
-      routing.exchange.has_value() ? FromExperts(results, *routing.exchange) : results;
+      routing.exchange.has_value() ? FromExperts(results, *routing.exchange)
+      : routing.own.has_value()    ? AmongAllRows(results, *routing.own, routing.rows)
+                                   : results;
   return SumOverRanks(CombineRows(by_expert, weights, routing.rows), group, "experts");
 }
 

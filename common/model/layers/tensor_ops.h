@@ -33,7 +33,8 @@ struct OpContext {
   // Receives the inputs of products and of attention that can be recomputed; null: all are kept.
   Recomputation* recomputation = nullptr;
   const RouterPass* routers = nullptr;  // null: as without any of it
-  // The ranks that split the experts; null: each rank has all of them.
+  // The ranks that split the experts; null: each rank has all of them. If they are the tensor group, all
+  // have the same tokens.
   comm::ProcessGroup* expert_group = nullptr;
 };
 
@@ -63,8 +64,12 @@ class TensorOps {
     // If the experts are split: the rows that this rank's experts compute, num_rows of them in the
     // operations below. Without it these are `rows`, num_tokens * top_k.
     std::optional<ExpertExchange> exchange;
+    // If tensor-parallel ranks split them: this rank's part of `rows`.
+    std::optional<OwnExpertRows> own;
 
-    const ExpertRows& computed() const { return exchange.has_value() ? exchange->own : rows; }
+    const ExpertRows& computed() const {
+      return exchange.has_value() ? exchange->own : own.has_value() ? own->rows : rows;
+    }
   };
 
   TensorOps(const OpContext& context, const LayerAttention& attention)
@@ -133,7 +138,7 @@ class TensorOps {
                                   const Routing& routing);
 
   // Returns rows [num_rows, this rank's inputs] times its columns of each expert's weight:
-  // its part of a sum over ranks, to which the first one adds the biases.
+  // its part of a sum over ranks, to which the first one adds the biases, or the one with the expert.
   at::Tensor ExpertRowParallel(const at::Tensor& rows, const ExpertMatrices& at,
                                const Routing& routing);
 
@@ -145,6 +150,10 @@ class TensorOps {
                       int gate);
 
  private:
+  // Whether the ranks that split the experts have the same tokens.
+  bool SplitsSameTokens() const {
+    return context_.expert_group != nullptr && context_.expert_group == context_.tensor_group;
+  }
   std::optional<at::Tensor> Optional(int index) const;
   at::Tensor Project(const at::Tensor& x, int weight, int bias) const;
   TensorParallel Parallel() const;

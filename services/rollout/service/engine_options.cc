@@ -52,6 +52,9 @@ absl::StatusOr<EngineOptions> MakeEngineOptions(const config::v1::RunConfig& con
   RETURN_IF_ERROR(
       model::CheckTensorParallel(spec, std::max(1, ranks), model::KvHeadCopies::kAllowed))
       << "rollout.tensor_model_parallel_size";
+  if (rollout.enable_expert_parallel() && ranks > 1) {
+    RETURN_IF_ERROR(model::CheckWholeExperts(spec, ranks));
+  }
   ASSIGN_OR_RETURN(host::DeviceChoice device,
                    ChooseRolloutDevice(spec, rollout.device(), ranks > 1 ? local_rank : 0));
   EngineOptions options;

@@ -37,8 +37,10 @@ absl::Status FollowerProcess::Build(const RolloutProcessOptions& options) {
   telemetry::LogInfo("the rollout computes on", {{"device", engine_options.device_description}});
   ASSIGN_OR_RETURN(ranks_,
                    ReplicaRanks::Join(options.config, options.environment, engine_options.device));
-  model_ = std::make_unique<model::Transformer>(std::move(spec), model::UnitLimits{},
-                                                &ranks_->group().compute());
+  comm::ProcessGroup* const group = &ranks_->group().compute();
+  model_ = std::make_unique<model::Transformer>(
+      std::move(spec), model::UnitLimits{}, group,
+      options.config.rollout().enable_expert_parallel() ? group : nullptr);
   RETURN_IF_ERROR(DivideMemory(options.config.rollout().kv_cache_megabytes(), *model_,
                                &ranks_->group().compute(), engine_options));
   ASSIGN_OR_RETURN(const CacheSize size, SizeCache(engine_options, *model_));

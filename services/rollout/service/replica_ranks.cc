@@ -70,7 +70,8 @@ std::string DescribeRank(const model::Transformer& model, const CacheSize& size)
   return absl::StrCat("version ", version::BuildVersion(), ", ", model.spec().architecture, " of ",
                       model.spec().num_parameters(), " parameters, ",
                       c10::toString(size.cache.dtype), ", ", size.cache.num_blocks, " blocks of ",
-                      size.cache.block_size, " tokens");
+                      size.cache.block_size, " tokens",
+                      model.expert_group() == nullptr ? "" : ", whole experts");
 }
 
 absl::StatusOr<std::unique_ptr<ReplicaRanks>> ReplicaRanks::Join(

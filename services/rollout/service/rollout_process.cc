@@ -58,9 +58,10 @@ absl::Status RolloutProcess::Build(const RolloutProcessOptions& options) {
         ranks_, ReplicaRanks::Join(options.config, options.environment, engine_options.device));
     leader_ = std::make_unique<RankLeader>(&ranks_->group());
   }
+  comm::ProcessGroup* const group = ranks_ == nullptr ? nullptr : &ranks_->group().compute();
   model_ = std::make_unique<model::Transformer>(
-      std::move(spec), model::UnitLimits{},
-      ranks_ == nullptr ? nullptr : &ranks_->group().compute());
+      std::move(spec), model::UnitLimits{}, group,
+      options.config.rollout().enable_expert_parallel() ? group : nullptr);
   if (std::filesystem::exists(path + "/tokenizer.json")) {
     ASSIGN_OR_RETURN(tokenizer_, tokenizer::Tokenizer::Load(path));
   }

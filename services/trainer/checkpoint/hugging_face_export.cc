@@ -100,34 +100,32 @@ class Piece {
 class Transfer {
  public:
   Transfer(const ShardLayout& layout, const std::vector<UnitShard>& shards,
-           comm::ProcessGroup& group, at::ScalarType dtype)
-      : layout_(layout),
-        shards_(shards),
-        group_(group),
-        dtype_(dtype),
-        piece_options_(shards[0].master.options().dtype(dtype)) {}
+           comm::ProcessGroup& group)
+      : layout_(layout), shards_(shards), group_(group) {}
 
-  // Sends this rank's elements of [first, first + count) of a parameter to the leader.
-  absl::Status Send(size_t parameter, int64_t first, int64_t count) {
+  // Sends this rank's elements of [first, first + count) of a parameter, as `dtype`, to the leader.
+  absl::Status Send(size_t parameter, int64_t first, int64_t count, at::ScalarType dtype) {
     if (group_.rank() >= layout_.num_ranks()) return absl::OkStatus();
     const auto runs = layout_.RunsOf(group_.rank(), parameter, first, count);
     if (runs.empty()) return absl::OkStatus();
-    const at::Tensor packed = Pack(runs, shards_, dtype_);
+    const at::Tensor packed = Pack(runs, shards_, dtype);
     ASSIGN_OR_RETURN(auto work, group_.Send(packed, 0, layout_.tensor(parameter).name));
     return work->Wait();
   }
 
   // Returns the same elements, on the leader.
-  absl::StatusOr<at::Tensor> Receive(size_t parameter, int64_t first, int64_t count) {
-    Piece piece(first, count, piece_options_);
+  absl::StatusOr<at::Tensor> Receive(size_t parameter, int64_t first, int64_t count,
+                                     at::ScalarType dtype) {
+    const at::TensorOptions options = shards_[0].master.options().dtype(dtype);
+    Piece piece(first, count, options);
     for (int rank = 0; rank < layout_.num_ranks(); ++rank) {
       const auto runs = layout_.RunsOf(rank, parameter, first, count);
       if (runs.empty()) continue;
       at::Tensor packed;
       if (rank == 0) {
-        packed = Pack(runs, shards_, dtype_);
+        packed = Pack(runs, shards_, dtype);
       } else {
-        packed = at::empty({NumElements(runs)}, piece_options_);
+        packed = at::empty({NumElements(runs)}, options);
         ASSIGN_OR_RETURN(auto work, group_.Receive(packed, rank, layout_.tensor(parameter).name));
         RETURN_IF_ERROR(work->Wait());
       }
@@ -140,8 +138,6 @@ class Transfer {
   const ShardLayout& layout_;
   const std::vector<UnitShard>& shards_;
   comm::ProcessGroup& group_;
-  const at::ScalarType dtype_;
-  const at::TensorOptions piece_options_;
 };
 
 }  // namespace
@@ -158,15 +154,17 @@ absl::StatusOr<ExportResult> ExportHuggingFace(ShardedModel& model, const comm::
   ASSIGN_OR_RETURN(const model::StoredLayout stored,
                    model::StoredLayout::Create(model.transformer().table(), source));
   const ShardLayout layout(model.transformer(), mesh.shape());
-  Transfer transfer(layout, model.shards(), group, options.dtype);
+  Transfer transfer(layout, model.shards(), group);
   std::optional<Writer> writer;
   if (is_leader) writer.emplace(stored, source, options);
 
   RETURN_IF_ERROR(model::ForStoredPieces(
       stored, kMaxPieceElements, [&](const model::StoredPiece& piece) -> absl::Status {
-        if (!is_leader) return transfer.Send(piece.parameter, piece.first, piece.count);
+        const bool in_float32 = stored.parameters()[piece.parameter].in_float32;
+        const at::ScalarType dtype = in_float32 ? at::kFloat : options.dtype;
+        if (!is_leader) return transfer.Send(piece.parameter, piece.first, piece.count, dtype);
         ASSIGN_OR_RETURN(const at::Tensor elements,
-                         transfer.Receive(piece.parameter, piece.first, piece.count));
+                         transfer.Receive(piece.parameter, piece.first, piece.count, dtype));
         writer->Append(piece, elements);
         return absl::OkStatus();
       }));

@@ -15,8 +15,10 @@ namespace tandem::trainer {
 
 class ShardLayout {
  public:
-  // Layout of a model over a mesh of that shape. Allocates tables, no tensors.
-  ShardLayout(const model::Transformer& transformer, const comm::MeshShape& mesh);
+  // Layout of a model over a mesh of that shape. Allocates tables, no tensors. Elements of parameters that
+  // stay in float32 (Parameter::in_float32) count as `float32_elements`.
+  ShardLayout(const model::Transformer& transformer, const comm::MeshShape& mesh,
+              int64_t float32_elements = 1);
 
   // Ranks of one copy: the first ones of the mesh, in its order.
   int num_ranks() const { return mesh_.num_shards() * mesh_.tp; }
@@ -41,7 +43,13 @@ class ShardLayout {
   std::vector<Run> RunsOf(int rank, size_t tensor, int64_t first, int64_t count) const;
 
  private:
+  // How often the elements of a parameter count.
+  int64_t ElementsOf(const model::Parameter& parameter) const {
+    return parameter.in_float32 ? float32_elements_ : 1;
+  }
+
   const comm::MeshShape mesh_;
+  const int64_t float32_elements_;
   // By expert-parallel rank, then by tensor-parallel rank.
   std::vector<model::ParameterTable> tables_;
 };

@@ -178,7 +178,6 @@ ShardedTransformer::ShardedTransformer(ShardedModelOptions options,
     expert_use_ = std::make_unique<model::ExpertUse>(transformer_.spec(), options_.device);
   }
   const model::ParameterTable& table = transformer_.table();
-  const bool gather_masters = options_.compute_dtype == at::kFloat && state_memory_->on_device();
   std::vector<at::Tensor> gradients;
   for (const model::Unit& unit : table.units()) {
     UnitShard shard;
@@ -191,9 +190,11 @@ ShardedTransformer::ShardedTransformer(ShardedModelOptions options,
     shard.offset = owned * ranks.rank();
     // An update in compute type sends from these tensors in place, so they are shareable.
     const bool lends = options_.device.is_cpu() && options_.offload == Offload::kNone;
+    const at::ScalarType compute_dtype = unit.in_float32 ? at::kFloat : options_.compute_dtype;
+    const bool gather_masters = compute_dtype == at::kFloat && state_memory_->on_device();
     const auto compute_zeros = [&] {
-      return lends ? comm::ShareableZeros(owned, options_.compute_dtype)
-                   : state_memory_->ComputeZeros(owned, options_.compute_dtype);
+      return lends ? comm::ShareableZeros(owned, compute_dtype)
+                   : state_memory_->ComputeZeros(owned, compute_dtype);
     };
     if (!unit.trainable && !unit.moved) {
       // No step adds to these values, so they need no more digits than the forward pass reads.

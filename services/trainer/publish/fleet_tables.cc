@@ -28,13 +28,15 @@ absl::StatusOr<std::vector<weights::Manifest>> PartManifests(const weights::Mani
   std::vector<weights::Manifest> parts;
   for (int rank = 0; rank < rollout.tp(); ++rank) {
     weights::Manifest& part = parts.emplace_back();
-    for (const weights::TensorBox& box : rollout.parts[rank].boxes) {
-      *part.add_tensors() = PartOf(whole.tensors(box.tensor), rollout.tensors[box.tensor], box);
-    }
-    if (part.tensors_size() != whole.tensors_size()) {
-      return absl::UnimplementedError(
-          absl::StrCat("replica rank ", rank, " holds ", part.tensors_size(), " of ",
-                       whole.tensors_size(), " tensors; a part of each is expected"));
+    auto box = rollout.parts[rank].boxes.begin();
+    for (int tensor = 0; tensor < whole.tensors_size(); ++tensor) {
+      if (box != rollout.parts[rank].boxes.end() && box->tensor == tensor) {
+        *part.add_tensors() = PartOf(whole.tensors(tensor), rollout.tensors[tensor], *box++);
+      } else {
+        // Nothing: another rank holds the expert.
+        *part.add_tensors() = whole.tensors(tensor);
+        part.mutable_tensors()->rbegin()->mutable_box();
+      }
     }
     part.set_digest(weights::ManifestDigest(part));
   }

@@ -20,6 +20,16 @@ constexpr int64_t kDevicePortionBytes = int64_t{256} << 20;
 
 }  // namespace
 
+UnitShard InWireElements(UnitShard shard, at::ScalarType wire_type) {
+  const int64_t elements = static_cast<int64_t>(sizeof(float) / c10::elementSize(wire_type));
+  shard.computed = shard.master = shard.computed.view(wire_type);
+  shard.numel *= elements;
+  shard.padded_numel *= elements;
+  shard.offset *= elements;
+  shard.digests = nullptr;  // which count its own elements
+  return shard;
+}
+
 absl::Status CheckPiece(const weights::Manifest& manifest, const RankShards& shards,
                         const weights::Piece& piece, const weights::Place& from) {
   const int64_t reach = from.offset + (piece.repeat - 1) * from.stride + piece.length;

@@ -10,12 +10,16 @@
 namespace tandem::trainer {
 
 absl::StatusOr<at::ScalarType> WireType(const weights::Manifest& manifest) {
-  const std::string& dtype = manifest.tensors(0).dtype();
+  const std::string float32(io::TorchName(io::DType::kF32));
+  std::string dtype = float32;
   for (const auto& tensor : manifest.tensors()) {
-    if (tensor.dtype() == dtype) continue;
-    return absl::InvalidArgumentError(absl::StrCat("tensor ", tensor.name(), " is ", tensor.dtype(),
-                                                   ", others are ", dtype,
-                                                   "; one type is expected"));
+    if (tensor.dtype() == dtype || tensor.dtype() == float32) continue;
+    if (dtype != float32) {
+      return absl::InvalidArgumentError(absl::StrCat("tensor ", tensor.name(), " is ",
+                                                     tensor.dtype(), ", others are ", dtype,
+                                                     "; one type is expected besides float32"));
+    }
+    dtype = tensor.dtype();
   }
   const absl::StatusOr<io::DType> known = io::ParseDType(dtype);
   const auto type = known.ok() ? model::TorchDType(*known) : std::nullopt;

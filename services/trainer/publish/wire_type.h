@@ -10,7 +10,9 @@
 
 namespace tandem::trainer {
 
-// INVALID_ARGUMENT, naming the tensor, if the types are mixed or masters cannot be cast to them.
+// The type of all tensors, or of all that are not in float32: those travel as pairs of the other type's
+// elements (RankShards). INVALID_ARGUMENT, naming the tensor, if more types are mixed or masters cannot be
+// cast to them.
 absl::StatusOr<at::ScalarType> WireType(const weights::Manifest& manifest);
 
 // The wire element of a type that WireType() returns.

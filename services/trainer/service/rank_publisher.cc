@@ -92,24 +92,37 @@ RankPublisher::RankPublisher(TrainerEngine& engine, const config::v1::RunConfig&
 RankShards RankPublisher::Shards() const {
   RankShards shards;
   shards.units = engine_.policy().shards();
+  const std::vector<model::Unit>& units = engine_.policy().transformer().table().units();
+  for (size_t u = 0; u < units.size(); ++u) {
+    if (!units[u].in_float32 || Float32Elements() == 1) continue;
+    shards.units[u] = InWireElements(std::move(shards.units[u]), engine_.compute_dtype());
+  }
   shards.ops = ops_.get();
   const comm::MeshShape& shape = engine_.mesh().shape();
   shards.ranks = shape.num_shards() * shape.tp;
   shards.rank = engine_.mesh().rank() % shards.ranks;
   if (shape.tp > 1 || shape.ep > 1 || engine_.policy().transformer().table().has_frozen()) {
-    shards.layout = std::make_shared<ShardLayout>(engine_.policy().transformer(), shape);
+    shards.layout =
+        std::make_shared<ShardLayout>(engine_.policy().transformer(), shape, Float32Elements());
   }
   return shards;
 }
 
 absl::StatusOr<weights::ModelLayout> RankPublisher::Layout() const {
   return weights::LayoutOf(engine_.spec(), engine_.policy().transformer().table().unit_limits(),
-                           engine_.mesh().shape().tp, engine_.mesh().shape().ep);
+                           engine_.mesh().shape().tp, engine_.mesh().shape().ep,
+                           {.float32_elements = Float32Elements()});
+}
+
+int64_t RankPublisher::Float32Elements() const {
+  return static_cast<int64_t>(sizeof(float) / c10::elementSize(engine_.compute_dtype()));
 }
 
 RolloutLayouts RankPublisher::Rollouts() const {
-  return [spec = engine_.spec()](int num_ranks) {
-    return weights::LayoutOf(spec, {}, std::max(1, num_ranks));
+  const weights::LayoutForm form{.float32_elements = Float32Elements(),
+                                 .whole_experts = config_.rollout().enable_expert_parallel()};
+  return [spec = engine_.spec(), form](int num_ranks) {
+    return weights::LayoutOf(spec, {}, std::max(1, num_ranks), /*ep=*/1, form);
   };
 }
 

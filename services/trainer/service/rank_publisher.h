@@ -66,6 +66,8 @@ class RankPublisher {
   absl::Status PrepareReshard(weights::Manifest manifest);
   RankShards Shards() const;
   absl::StatusOr<weights::ModelLayout> Layout() const;  // of the trainer's ranks
+  // Wire elements of an element in float32.
+  int64_t Float32Elements() const;
   RolloutLayouts Rollouts() const;
   int64_t MostBucketBytes() const;
   absl::StatusOr<v1::PublishWeightsResponse> Lead(const v1::PublishWeightsRequest& request);

@@ -403,6 +403,17 @@ TEST_F(ValidationTest, FilesAreLookedForOnlyWhereNeeded) {
   EXPECT_OK(CheckFiles(config, {}));
 }
 
+TEST_F(ValidationTest, WholeExpertsNeedRanksThatShareThem) {
+  const auto error = [](std::vector<std::string> assignments) {
+    return std::string(LoadRunConfig({}, assignments).status().message());
+  };
+  const std::string whole = "rollout.enable_expert_parallel=true";
+  EXPECT_THAT(error({whole}), HasSubstr("rollout.enable_expert_parallel: needs"));
+  EXPECT_EQ(error({whole, "rollout.tensor_model_parallel_size=2"}), "");
+  // Replicas elsewhere have the ranks that they have.
+  EXPECT_EQ(error({whole, "rollout.endpoints=[\"h:1\"]"}), "");
+}
+
 TEST_F(ValidationTest, AnEnvironmentHasWhatItNeedsAndNothingElse) {
   const auto error = [](std::vector<std::string> assignments) {
     return std::string(LoadRunConfig({}, assignments).status().message());

@@ -30,6 +30,25 @@ TEST(ExpertRows, AreInTheOrderOfTokensWithinAnExpert) {
   EXPECT_THAT(ToVector(rows.places), ElementsAre(0, 4, 2, 5, 1, 3));
 }
 
+TEST(ExpertRows, OfSomeExpertsLieAmongThoseOfAll) {
+  const ExpertRows all = GroupByExpert(at::tensor({0, 3, 1, 3, 0, 1}, at::kLong).view({3, 2}), 4);
+  const OwnExpertRows own = OwnRows(all, {1, 3});
+  EXPECT_EQ(own.begin, 2);
+  EXPECT_THAT(ToVector(own.rows.first), ElementsAre(0, 2, 2));
+  EXPECT_THAT(ToVector(own.rows.tokens), ElementsAre(1, 2));
+  const at::Tensor x = at::arange(6, at::kFloat).view({3, 2});
+  const at::Tensor rows = DispatchOwnRows(x, own);
+  EXPECT_TRUE(at::equal(rows, x.narrow(0, 1, 2)));
+  const at::Tensor among = AmongAllRows(rows, own, all);
+  EXPECT_TRUE(at::equal(among.narrow(0, 2, 2), rows));
+  EXPECT_EQ(among.narrow(0, 0, 2).abs().sum().item<float>(), 0);
+  EXPECT_EQ(among.narrow(0, 4, 2).abs().sum().item<float>(), 0);
+
+  const OwnExpertRows none = OwnRows(all, {2, 3});
+  EXPECT_EQ(DispatchOwnRows(x, none).size(0), 0);
+  EXPECT_EQ(AmongAllRows(at::empty({0, 2}), none, all).abs().sum().item<float>(), 0);
+}
+
 // A layer of experts whose last one no token reaches.
 struct Layer {
   static constexpr int64_t kExperts = 5;

@@ -74,6 +74,23 @@ TEST_F(ReplicaDigestsTest, WholeAndCutTensorsAgree) {
   EXPECT_THAT(cut, IsEmpty());
 }
 
+// An expert that one of the ranks holds.
+TEST_F(ReplicaDigestsTest, WholeAndEmptyPartsAddUp) {
+  Rank holder;
+  Add(Entry("matrix", {4, 2}), "abcdefgh", holder);
+  Add(Entry("vector", {3}), "xyz", holder);
+  Rank other;
+  TensorEntry nothing = Entry("matrix", {4, 2});
+  nothing.mutable_box();
+  Add(std::move(nothing), "", other);
+  Add(Entry("vector", {3}), "xyz", other);
+  for (const std::vector<Rank>& ranks :
+       {std::vector<Rank>{holder, other}, std::vector<Rank>{other, holder}}) {
+    ASSERT_OK_AND_ASSIGN(const auto differences, Compare(ranks));
+    EXPECT_THAT(differences, IsEmpty());
+  }
+}
+
 TEST_F(ReplicaDigestsTest, EachTensorThatDiffersIsNamedOnce) {
   const Rank other = Whole("abcdefgi", "xyw");
 

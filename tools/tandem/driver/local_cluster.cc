@@ -177,6 +177,7 @@ absl::StatusOr<LocalCluster::Member> LocalCluster::SpawnRollout(
     std::vector<std::string> argv) {
   const std::string name = absl::StrCat("rollout-", replica);
   argv.insert(argv.end(), {"--set", absl::StrCat("rollout.tensor_model_parallel_size=", size)});
+  if (size == 1) argv.insert(argv.end(), {"--set", "rollout.enable_expert_parallel=false"});
   std::vector<Member> ranks;
   int port = 0;
   if (size > 1) {
@@ -210,8 +211,9 @@ absl::StatusOr<std::vector<LocalCluster::Member>> LocalCluster::SpawnServed(
         Member member,
         Spawn(folder.name,
               {BinaryFolder() + "/tandem-rollout", "--config", config_path, "--model", folder.path,
-               "--set", "rollout.tensor_model_parallel_size=1", "--set", "rollout.max_model_len=0",
-               "--set", "rollout.cpus=\"\"", "--set", absl::StrCat("rollout.threads=", threads)},
+               "--set", "rollout.tensor_model_parallel_size=1", "--set",
+               "rollout.enable_expert_parallel=false", "--set", "rollout.max_model_len=0", "--set",
+               "rollout.cpus=\"\"", "--set", absl::StrCat("rollout.threads=", threads)},
               std::move(environment), run_dir));
     member.is_served = true;
     members.push_back(std::move(member));

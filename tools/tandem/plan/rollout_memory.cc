@@ -59,8 +59,10 @@ int64_t IntermediateRow(const model::ParameterTable& table, int gate_up, int dow
 }
 
 // Elements per token that a feed-forward layer holds beside its input and its result. `table` is of
-// the whole model.
-int64_t FeedForwardRow(const model::ParameterTable& table, int64_t layer, int64_t tp) {
+// the whole model. Routed experts are split over `expert_tp` ranks: 1 if ranks hold whole ones, to one of
+// which all rows may go.
+int64_t FeedForwardRow(const model::ParameterTable& table, int64_t layer, int64_t tp,
+                       int64_t expert_tp) {
   const model::LayerParameters& parameters = table.layer(layer);
   const auto dense = [&](const model::FeedForwardParameters& at) {
     return IntermediateRow(table, at.gate_up_weight, at.down_weight, tp);
@@ -69,7 +71,7 @@ int64_t FeedForwardRow(const model::ParameterTable& table, int64_t layer, int64_
   const model::ExpertParameters& experts = *parameters.experts;
   const int64_t in_and_out = 2 * table.spec().hidden_size;  // rows of an expert are its own
   const int64_t of_expert = in_and_out + IntermediateRow(table, experts.gate_up.weights.front(),
-                                                         experts.down.weights.front(), tp);
+                                                         experts.down.weights.front(), expert_tp);
   const int64_t of_shared =
       experts.shared.has_value() ? in_and_out + dense(*experts.shared) : int64_t{0};
   return table.spec().layers[layer].experts->routing.top_k * of_expert + of_shared;
@@ -126,7 +128,9 @@ RolloutMemory PredictRolloutMemory(const config::v1::RunConfig& config,
   int64_t row = 0;
   const model::ParameterTable table(spec);
   for (int64_t i = 0; i < spec.num_layers(); ++i) {
-    row = std::max(row, AttentionRow(spec.layers[i].attention, tp) + FeedForwardRow(table, i, tp));
+    row = std::max(
+        row, AttentionRow(spec.layers[i].attention, tp) +
+                 FeedForwardRow(table, i, tp, rollout.enable_expert_parallel() ? int64_t{1} : tp));
   }
   row += 4 * spec.hidden_size;
   memory.temporaries = tokens * row * element + sequences * spec.vocab_size * 4;

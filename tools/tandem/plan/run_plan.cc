@@ -55,6 +55,12 @@ absl::StatusOr<RunPlan> EvaluatePlan(const PlanRequest& request,
           WithPlace(request.places,
                     absl::StrCat("rollout.tensor_model_parallel_size: ", split.message())));
     }
+    if (config.rollout().enable_expert_parallel() && ranks > 1) {
+      const absl::Status whole = model::CheckWholeExperts(request.spec, ranks);
+      if (!whole.ok()) {
+        return absl::Status(whole.code(), WithPlace(request.places, std::string(whole.message())));
+      }
+    }
   }
   plan.setup = setup::SetupOf(config, request.spec, plan.mesh,
                               {.on_gpu = request.hardware.is_gpu,

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "common/io/dtype.h"
+#include "common/model/arena.h"
 #include "common/weights/manifest.h"
 #include "services/trainer/optim/adamw.h"
 #include "tests/fakes/local_mesh.h"
@@ -42,6 +43,8 @@ int IndexOf(const model::ParameterTable& table, const std::string& name) {
   ADD_FAILURE() << "no " << name;
   return 0;
 }
+
+bool IsBias(const std::string& name) { return absl::EndsWith(name, "e_score_correction_bias"); }
 
 struct Setting {
   comm::MeshShape mesh;
@@ -156,12 +159,45 @@ TEST(RouterBias, IsBroughtByEveryWeightUpdateIfItMoves) {
   EXPECT_FALSE(trainable({.frozen_parameters = {kName}, .moves_correction_biases = true}));
 }
 
+TEST(RouterBias, IsInFloat32InABfloat16Model) {
+  const model::ParameterTable table(CorrectedSpec());
+  const auto manifest = weights::MakeManifest(table, io::DType::kBF16);
+  ASSERT_OK(manifest.status());
+  for (const auto& tensor : manifest->tensors()) {
+    EXPECT_EQ(tensor.dtype(), IsBias(tensor.name()) ? "float32" : "bfloat16") << tensor.name();
+  }
+  model::Arena arena(table, at::kBFloat16);
+  for (size_t i = 0; i < table.segments().size(); ++i) {
+    const bool is_bias = IsBias(table.segment(table.segments()[i]).name);
+    const auto ref = table.segments()[i];
+    EXPECT_EQ(arena.Get(ref.parameter).scalar_type(), is_bias ? at::kFloat : at::kBFloat16);
+    EXPECT_EQ(static_cast<int64_t>(arena.SegmentBytes(i).size()),
+              table.segment(ref).numel * (is_bias ? 4 : 2));
+  }
+}
+
+// Frozen or moved, and also where other parameters are frozen.
+TEST(RouterBias, SharesNoUnitWithOthers) {
+  for (const model::UnitLimits& limits :
+       {model::UnitLimits{.min_elements = 1 << 20},
+        model::UnitLimits{.min_elements = 1 << 20, .frozen_parameters = {"*norm*"}},
+        model::UnitLimits{.frozen_parameters = {"*norm*"}, .moves_correction_biases = true}}) {
+    const model::ParameterTable table(CorrectedSpec(), limits);
+    for (const model::Unit& unit : table.units()) {
+      for (const int index : unit.parameters) {
+        EXPECT_EQ(unit.in_float32, table.parameter(index).in_float32) << unit.name;
+        EXPECT_EQ(IsBias(table.parameter(index).name), unit.in_float32) << unit.name;
+      }
+    }
+  }
+}
+
 TEST(RouterBias, HasAUnitOfItsOwnKind) {
   const model::ParameterTable table(CorrectedSpec(),
                                     {.min_elements = 1 << 20, .moves_correction_biases = true});
   for (const model::Unit& unit : table.units()) {
     for (const int index : unit.parameters) {
-      const bool is_bias = absl::EndsWith(table.parameter(index).name, "e_score_correction_bias");
+      const bool is_bias = IsBias(table.parameter(index).name);
       EXPECT_EQ(unit.moved, is_bias) << unit.name;
       EXPECT_EQ(unit.trainable, !is_bias) << unit.name;
     }
