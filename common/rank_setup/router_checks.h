@@ -14,8 +14,8 @@ namespace tandem::setup {
 // experts, over which no one loss is defined.
 absl::Status CheckRouters(const config::v1::RunConfig& config, const model::ModelSpec& spec);
 
-// INVALID_ARGUMENT names a key of routers that `command` leaves out, which trains on given rows ("sft",
-// "dpo") or recorded samples ("replay").
+// INVALID_ARGUMENT names a key of routers that has no effect in `command`, which trains on given rows:
+// "sft" or "dpo".
 absl::Status CheckRoutersOf(absl::string_view command, const config::v1::ActorConfig& actor);
 
 }  // namespace tandem::setup

@@ -44,6 +44,8 @@ int IndexOf(const model::ParameterTable& table, const std::string& name) {
   return 0;
 }
 
+bool IsBias(const std::string& name) { return absl::EndsWith(name, "e_score_correction_bias"); }
+
 struct Setting {
   comm::MeshShape mesh;
   at::ScalarType dtype = at::kFloat;
@@ -162,11 +164,11 @@ TEST(RouterBias, IsInFloat32InABfloat16Model) {
   const auto manifest = weights::MakeManifest(table, io::DType::kBF16);
   ASSERT_OK(manifest.status());
   for (const auto& tensor : manifest->tensors()) {
-    EXPECT_EQ(tensor.dtype(), tensor.name() == kName ? "float32" : "bfloat16") << tensor.name();
+    EXPECT_EQ(tensor.dtype(), IsBias(tensor.name()) ? "float32" : "bfloat16") << tensor.name();
   }
   model::Arena arena(table, at::kBFloat16);
   for (size_t i = 0; i < table.segments().size(); ++i) {
-    const bool is_bias = table.segment(table.segments()[i]).name == kName;
+    const bool is_bias = IsBias(table.segment(table.segments()[i]).name);
     const auto ref = table.segments()[i];
     EXPECT_EQ(arena.Get(ref.parameter).scalar_type(), is_bias ? at::kFloat : at::kBFloat16);
     EXPECT_EQ(static_cast<int64_t>(arena.SegmentBytes(i).size()),
@@ -184,7 +186,7 @@ TEST(RouterBias, SharesNoUnitWithOthers) {
     for (const model::Unit& unit : table.units()) {
       for (const int index : unit.parameters) {
         EXPECT_EQ(unit.in_float32, table.parameter(index).in_float32) << unit.name;
-        EXPECT_EQ(table.parameter(index).name == kName, unit.in_float32) << unit.name;
+        EXPECT_EQ(IsBias(table.parameter(index).name), unit.in_float32) << unit.name;
       }
     }
   }
@@ -195,7 +197,7 @@ TEST(RouterBias, HasAUnitOfItsOwnKind) {
                                     {.min_elements = 1 << 20, .moves_correction_biases = true});
   for (const model::Unit& unit : table.units()) {
     for (const int index : unit.parameters) {
-      const bool is_bias = absl::EndsWith(table.parameter(index).name, "e_score_correction_bias");
+      const bool is_bias = IsBias(table.parameter(index).name);
       EXPECT_EQ(unit.moved, is_bias) << unit.name;
       EXPECT_EQ(unit.trainable, !is_bias) << unit.name;
     }
