@@ -1,5 +1,6 @@
 #include "services/rollout/images/image_encoder.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/cat.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
@@ -16,6 +17,14 @@
 #include "common/telemetry/trace.h"
 
 namespace tandem::rollout {
+namespace {
+
+// Patches of one pass of the tower for each thread: those of an image of 224 x 224. More rows would only
+// leave the caches: on a core of an AMD EPYC with AVX-512 a tower of 12 layers of width 384 takes 36 ms
+// of an image alone, 38 ms among 4 and 39 ms among 16, in bfloat16.
+constexpr int64_t kPatchesPerThread = 256;
+
+}  // namespace
 
 int64_t ImageEncoder::PatchesOf(const RequestImage& image) const {
   return image.num_rows * model_.spec().vision->patches_per_row();
@@ -95,7 +104,16 @@ bool ImageEncoder::EncodeWanted(const model::ParameterProvider& params, Fail fai
       fail(*wanted.sequence, pixels.status());
     }
   }
-  Encode(params, images, fail);
+  const int64_t patches_per_pass = kPatchesPerThread * at::get_num_threads();
+  for (size_t first = 0, end = 0; first < images.size(); first = end) {
+    int64_t num_patches = 0;
+    do {
+      num_patches += PatchesOf(*images[end].wanted.image);
+      ++end;
+    } while (end < images.size() &&
+             num_patches + PatchesOf(*images[end].wanted.image) <= patches_per_pass);
+    Encode(params, absl::MakeSpan(images).subspan(first, end - first), fail);
+  }
   stats_.seconds += absl::ToDoubleSeconds(absl::Now() - start);
   return true;
 }

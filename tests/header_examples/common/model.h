@@ -94,6 +94,11 @@ using namespace model_names;
 extern at::Tensor hidden, weight;
 }  // namespace tandem::model::head_example
 
+namespace tandem::model::cpu_attention_example {
+extern at::Tensor q, k, v, cu_seqlens;
+extern AttentionParams params;
+}  // namespace tandem::model::cpu_attention_example
+
 namespace tandem::model::image_attention_example {
 extern at::Tensor q, k, v;
 extern AttentionParams params;

@@ -153,13 +153,13 @@ Size TowerMemory::Forward(bool has_graph) {
   const CountedTensor rows = Joined(parts, tape);
   parts.clear();
   const CountedTensor result = vision_.window_size > 0 ? Reordered(rows, tape) : rows;
-  if (has_graph) result_ = result;
+  // Nothing saves the rows themselves.
+  if (has_graph) result_gradient_ = result.gradient();
   return *result.storage();
 }
 
 std::vector<Size> TowerMemory::Backward(Size gradient) {
-  result_.gradient()->Give(std::move(gradient));
-  result_ = CountedTensor();
+  result_gradient_->Give(std::move(gradient));
   tape_.Backward();
   angles_ = nullptr;
   return std::move(gradients_);

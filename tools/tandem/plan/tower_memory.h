@@ -58,7 +58,7 @@ class TowerMemory {
   std::vector<std::unique_ptr<CountedOps>> ops_;  // the graph's operations refer to them
   std::vector<Size> gradients_;
   Size angles_;  // that the graph saves
-  CountedTensor result_;
+  std::shared_ptr<CountedGradient> result_gradient_;
 };
 
 }  // namespace tandem::plan

@@ -43,4 +43,12 @@ extern PlanRequest request;
 inline constexpr header_examples::AnyFunction Start;
 }  // namespace tandem::plan::run_plan_example
 
+namespace tandem::plan::tower_memory_example {
+extern MemoryLedger ledger;
+extern model::ParameterTable table;
+extern CountedBatch batch;
+extern int64_t num_patches;
+extern Size gradient;
+}  // namespace tandem::plan::tower_memory_example
+
 #endif  // TANDEM_TESTS_HEADER_EXAMPLES_TOOLS_TANDEM_PLAN_H_
