@@ -85,11 +85,13 @@ absl::Status Session::CheckRoom(int64_t num_prompt_tokens, int64_t image_bytes, 
   return absl::OkStatus();
 }
 
-int64_t Session::RoutedBytes(const GenerationRequest& generation, int64_t max_tokens) const {
+int64_t Session::RoutedBytes(const GenerationRequest& generation,
+                             const std::vector<std::string>& image_digests,
+                             int64_t max_tokens) const {
   if (routed_bytes_per_token_ == 0) return 0;
   int64_t shared = 0;
   for (const auto& [place, call] : recorded_) {
-    shared = std::max(shared, NumSharedTokens(call, generation.prompt_ids));
+    shared = std::max(shared, NumSharedTokens(call, generation.prompt_ids, image_digests));
   }
   const int64_t given = static_cast<int64_t>(generation.prompt_ids.size()) - shared;
   return (given + max_tokens * generation.n) * routed_bytes_per_token_;
@@ -99,9 +101,11 @@ absl::StatusOr<Session::Call> Session::Begin(int64_t num_prompt_tokens,
                                              GenerationRequest& generation,
                                              const std::vector<SessionImage>& images) {
   RETURN_IF_ERROR(CheckOpen());
+  std::vector<std::string> image_digests;
   std::map<std::string, int64_t> sizes;
   for (const SessionImage& image : images) {
-    sizes[images::ImageDigest(*image)] = static_cast<int64_t>(image->size());
+    image_digests.push_back(images::ImageDigest(*image));
+    sizes[image_digests.back()] = static_cast<int64_t>(image->size());
   }
   const int32_t n = generation.n;
   constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
@@ -138,7 +142,7 @@ absl::StatusOr<Session::Call> Session::Begin(int64_t num_prompt_tokens,
     most = std::min(most, (left - num_reserved_) / n);
     reserved = most * n;
   }
-  const int64_t routed_bytes = RoutedBytes(generation, most == kNoLimit ? 0 : most);
+  const int64_t routed_bytes = RoutedBytes(generation, image_digests, most == kNoLimit ? 0 : most);
   RETURN_IF_ERROR(CheckRoom(num_prompt_tokens, image_bytes, n, routed_bytes));
   generation.return_routed_experts = request_.return_routed_experts();
   if (most != kNoLimit) {
@@ -201,7 +205,8 @@ void Session::ShareExperts(const Place& place, v1::RecordedCall& recorded) {
   if (recorded.prompt_routed_experts().empty() || size == 0) return;
   int64_t shared = 0;
   for (const auto& [earlier, call] : recorded_) {
-    const int64_t same = NumSharedTokens(call, recorded.prompt_token_ids());
+    const int64_t same =
+        NumSharedTokens(call, recorded.prompt_token_ids(), recorded.image_digests());
     if (same <= shared) continue;
     shared = same;
     shared_with_[place] = earlier;

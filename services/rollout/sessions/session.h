@@ -100,7 +100,8 @@ class Session : public std::enable_shared_from_this<Session> {
   absl::Status CheckRoom(int64_t num_prompt_tokens, int64_t image_bytes, int32_t n,
                          int64_t routed_bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Bytes of the experts that a call which samples up to `max_tokens` may record.
-  int64_t RoutedBytes(const GenerationRequest& generation, int64_t max_tokens) const
+  int64_t RoutedBytes(const GenerationRequest& generation,
+                      const std::vector<std::string>& image_digests, int64_t max_tokens) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Keeps what it does not have; returns the bytes that it takes.
   int64_t KeepImages(const v1::RecordedCall& recorded, const std::vector<SessionImage>& images)

@@ -50,6 +50,11 @@ absl::Status RecordedExperts::Check(int index) const {
   const int with = call.shared_with();
   bool is_same = with >= 0 && with < static_cast<int>(calls_->size()) && with != index &&
                  shared <= NumTokens((*calls_)[with]);
+  // Images stand for tokens too.
+  is_same = is_same && std::mismatch((*calls_)[with].image_digests().begin(),
+                                     (*calls_)[with].image_digests().end(),
+                                     call.image_digests().begin(), call.image_digests().end())
+                               .first == (*calls_)[with].image_digests().end();
   for (int64_t i = 0; is_same && i < shared; ++i) {
     is_same = TokenAt(call, i) == TokenAt((*calls_)[with], i);
   }

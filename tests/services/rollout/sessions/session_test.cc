@@ -175,6 +175,30 @@ TEST_F(SessionTest, RecordsTheExpertsOfATokenOnce) {
   EXPECT_EQ(closed.calls(3).shared_tokens(), 0);
 }
 
+// Equal placeholders of different pictures have different experts.
+TEST_F(SessionTest, ExpertsBehindAnotherImageAreNotShared) {
+  request_.set_return_routed_experts(true);
+  const auto session = Make();
+  GenerationRequest generation;
+  const auto with_image = [](v1::RecordedCall call, const std::string& digest) {
+    call.add_image_digests(digest);
+    return call;
+  };
+  ASSERT_OK_AND_ASSIGN(auto first, session->Begin(1, generation));
+  ASSERT_OK_AND_ASSIGN(auto second, session->Begin(1, generation));
+  ASSERT_OK_AND_ASSIGN(auto third, session->Begin(1, generation));
+  first.Record(0, with_image(Routed({1, 2}, {3}, "ab", "?"), "x"), std::nullopt, {});
+  second.Record(0, with_image(Routed({1, 2}, {3}, "ac", "?"), "y"), std::nullopt, {});
+  third.Record(0, with_image(Routed({1, 2}, {3}, "ab", "?"), "x"), std::nullopt, {});
+
+  const v1::CloseSessionResponse closed = session->Close();
+
+  ASSERT_EQ(closed.calls_size(), 3);
+  EXPECT_EQ(closed.calls(1).prompt_routed_experts(), "ac");
+  EXPECT_EQ(closed.calls(2).prompt_routed_experts(), "");
+  EXPECT_EQ(closed.calls(2).shared_with(), 0);
+}
+
 TEST_F(SessionTest, KeepsRoomForTheExpertsOfRunningCalls) {
   request_.set_return_routed_experts(true);
   request_.mutable_sampling()->set_max_tokens(500);
