@@ -105,6 +105,7 @@ ProgramResult Replay(const TempFolder& folder, const std::string& name,
   args.insert(args.end(), {"--input", folder / name + "/rollouts"});
   folder.Write("model/config.json", ManyExperts().dump());
   std::vector<std::string> all = {"run_dir=" + (folder / name + "-replayed"),
+                                  "trainer.total_steps=" + std::to_string(kSteps),
                                   "rollout.max_tokens=24", "actor.entropy_coeff=0.05", "seed=11"};
   all.insert(all.end(), sets.begin(), sets.end());
   for (const std::string& set : all) args.insert(args.end(), {"--set", set});

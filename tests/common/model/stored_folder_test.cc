@@ -274,7 +274,10 @@ void ExpectLoads(const Family& family, const io::ModelFolder& folder, int ranks,
     for (size_t i = 0; i < table.segments().size(); ++i) {
       const Segment& segment = table.segment(table.segments()[i]);
       const at::Tensor expected = PartOfTensor(family.logical.at(segment.name), segment);
-      EXPECT_TRUE(at::equal(arena.SegmentTensor(i), expected.to(dtype)))
+      const at::Tensor found = arena.SegmentTensor(i);
+      const bool in_float32 = table.parameter(table.segments()[i].parameter).in_float32;
+      EXPECT_EQ(found.scalar_type(), in_float32 ? at::kFloat : dtype) << segment.name;
+      EXPECT_TRUE(at::equal(found, expected.to(found.scalar_type())))
           << segment.name << " of rank " << rank << " of " << ranks;
     }
   }

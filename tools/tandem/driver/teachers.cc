@@ -175,20 +175,21 @@ absl::StatusOr<size_t> Teachers::TeacherOf(const Prompt& prompt) const {
           : absl::StrCat("data_source ", data_source, " has no teacher in teacher.teachers"));
 }
 
-absl::Status Teachers::CheckFits(int64_t num_tokens) const {
+absl::Status Teachers::CheckFits(const std::string& what, int64_t num_tokens) const {
   const int64_t ids = num_tokens * config_.teacher().top_k();
   if (ids <= config::kMaxTopIdsOfSequence) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrFormat(
-      "%d tokens with teacher.top_k %d need %d ids, but an answer of the teacher holds %d; lower "
+      "%s: %d tokens with teacher.top_k %d need %d ids, but an answer of the teacher holds %d; "
+      "lower "
       "teacher.top_k",
-      num_tokens, config_.teacher().top_k(), ids, config::kMaxTopIdsOfSequence));
+      what, num_tokens, config_.teacher().top_k(), ids, config::kMaxTopIdsOfSequence));
 }
 
 absl::Status Teachers::CheckRows(const PromptSource& rows) const {
   for (const Prompt& prompt : rows.prompts()) {
     RETURN_IF_ERROR(TeacherOf(prompt).status()) << rows.PlaceOf(prompt);
     for (const GivenSequence& sequence : prompt.given) {
-      RETURN_IF_ERROR(CheckFits(NumTokens(sequence))) << rows.PlaceOf(prompt);
+      RETURN_IF_ERROR(CheckFits(rows.PlaceOf(prompt), NumTokens(sequence)));
     }
   }
   return absl::OkStatus();
@@ -230,7 +231,7 @@ absl::Status Teachers::CheckServer(const Teacher& teacher, const ConnectOptions&
 }
 
 absl::Status Teachers::Connect(const ConnectOptions& options) {
-  RETURN_IF_ERROR(CheckFits(options.longest_sequence)) << "the run's longest sequence";
+  RETURN_IF_ERROR(CheckFits("the run's longest sequence", options.longest_sequence));
   for (size_t i = 0; i < teachers_.size(); ++i) {
     Teacher& teacher = teachers_[i];
     ScoreClient::Options client;

@@ -85,8 +85,8 @@ class Teachers {
 
   Teachers(const config::v1::RunConfig& config, const Policy& policy);
   int32_t top_k() const { return static_cast<int32_t>(config_.teacher().top_k()); }
-  // INVALID_ARGUMENT if the likeliest tokens of so long a sequence would not fit in a message.
-  absl::Status CheckFits(int64_t num_tokens) const;
+  // INVALID_ARGUMENT, of `what`, if the likeliest tokens of so long a sequence would not fit in a message.
+  absl::Status CheckFits(const std::string& what, int64_t num_tokens) const;
   absl::Status CheckServer(const Teacher& teacher, const ConnectOptions& options) const;
   // INVALID_ARGUMENT without one.
   absl::StatusOr<size_t> TeacherOf(const Prompt& prompt) const;

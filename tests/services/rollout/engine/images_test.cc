@@ -296,7 +296,7 @@ TEST_P(ImagesTest, PicturesOfOneAndOfSeveralPromptsAreEncodedTogether) {
     EXPECT_EQ(images.encoder.num_row_queries, 12);
     EXPECT_EQ(images.encoder.num_row_hits, 6);
     EXPECT_EQ(images.encoder.num_rows_evicted, 0);
-    EXPECT_EQ(images.encoder.row_bytes, 6 * 24 * 16 * 4);
+    EXPECT_EQ(images.encoder.row_bytes, 6 * 24 * model_->spec().image_row_size() * 4);
     EXPECT_EQ(images.pixels.num_decoded, 6);
     engine_.reset();
   }
@@ -340,7 +340,7 @@ TEST_P(ImagesTest, AnImageIsEncodedAgainWhenItsRowsWereGivenUp) {
   const int64_t encoded = engine_->Info().images->encoder.num_images;
   EXPECT_GE(encoded, 7);  // each at least once
   EXPECT_GE(engine_->Info().images->encoder.num_rows_evicted, 6);
-  EXPECT_EQ(engine_->Info().images->encoder.row_bytes, 24 * 16 * 4);
+  EXPECT_EQ(engine_->Info().images->encoder.row_bytes, 24 * model_->spec().image_row_size() * 4);
   // Later pictures took the place of the first one.
   ExpectSameBits(ScoreOf(rows[0].ids, rows[0].files), found[0]);
   EXPECT_EQ(engine_->Info().images->encoder.num_images, encoded + 2);

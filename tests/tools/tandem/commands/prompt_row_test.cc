@@ -116,9 +116,10 @@ TEST_F(PromptRowTest, ReadsTheFilesOfARowsImages) {
   EXPECT_THAT(Read(R"({"ids": [3], "images": ["pictures/b.png"]})"),
               StatusIs(absl::StatusCode::kNotFound,
                        AllOf(HasSubstr("in.jsonl:1: images[0]"), HasSubstr("b.png"))));
-  EXPECT_THAT(Read(R"({"ids": [3], "images": ["https://a/b.png"]})"),
-              StatusIs(absl::StatusCode::kUnimplemented,
-                       AllOf(HasSubstr("images[0]"), HasSubstr("https://a/b.png"))));
+  EXPECT_THAT(
+      Read(R"({"ids": [3], "images": ["https://a/b.png"]})"),
+      StatusIs(absl::StatusCode::kPermissionDenied,
+               AllOf(HasSubstr("images[0]: https://a/b.png"), HasSubstr("--allow-image-urls"))));
   EXPECT_THAT(Read(R"({"prompt": "1", "images": ["pictures/a.png"]})"),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("images: a prompt of text")));
 }
