@@ -120,6 +120,31 @@ std::vector<std::pair<int64_t, bool>> SizesOf(const ParameterTable& table) {
   return sizes;
 }
 
+// What to do about experts that ranks cannot share evenly, and about a model without experts.
+struct ExpertRemedies {
+  const char* of_uneven;
+  const char* of_none;
+};
+
+// INVALID_ARGUMENT, which begins with `what`, unless there are experts and `size` divides those of every
+// layer.
+absl::Status CheckExpertsDivide(const ModelSpec& spec, int size, const std::string& what,
+                                const ExpertRemedies& remedies) {
+  bool has_experts = false;
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    if (!spec.layers[i].experts.has_value()) continue;
+    has_experts = true;
+    const int64_t experts = spec.layers[i].experts->num_experts;
+    if (experts % size == 0) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, ": layer ", i, " has ", experts, " experts, which ", size,
+                     " ranks cannot share evenly; ", remedies.of_uneven));
+  }
+  if (has_experts) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, ": the model has no experts; ", remedies.of_none));
+}
+
 }  // namespace
 
 absl::Status CheckExpertParallel(const ModelSpec& spec, const UnitLimits& limits, int size) {
@@ -128,21 +153,10 @@ absl::Status CheckExpertParallel(const ModelSpec& spec, const UnitLimits& limits
         absl::StrCat("expert parallelism: expected 1 or more ranks, found ", size));
   }
   if (size == 1) return absl::OkStatus();
-  bool has_experts = false;
-  for (size_t i = 0; i < spec.layers.size(); ++i) {
-    if (!spec.layers[i].experts.has_value()) continue;
-    has_experts = true;
-    const int64_t experts = spec.layers[i].experts->num_experts;
-    if (experts % size == 0) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "expert parallelism over ", size, " ranks: layer ", i, " has ", experts, " experts, which ",
-        size, " ranks cannot share evenly; use an ep that divides ", experts));
-  }
-  if (!has_experts) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("expert parallelism over ", size,
-                     " ranks: the model has no experts; use dp_shard in place of ep"));
-  }
+  RETURN_IF_ERROR(CheckExpertsDivide(spec, size,
+                                     absl::StrCat("expert parallelism over ", size, " ranks"),
+                                     {.of_uneven = "use an ep that divides the experts",
+                                      .of_none = "use dp_shard in place of ep"}));
   const auto first = SizesOf(ParameterTable(spec, limits, {}, {0, size}));
   for (int rank = 1; rank < size; ++rank) {
     if (SizesOf(ParameterTable(spec, limits, {}, {rank, size})) == first) continue;
@@ -156,20 +170,11 @@ absl::Status CheckExpertParallel(const ModelSpec& spec, const UnitLimits& limits
 }
 
 absl::Status CheckWholeExperts(const ModelSpec& spec, int size) {
-  bool has_experts = false;
-  for (size_t i = 0; i < spec.layers.size(); ++i) {
-    if (!spec.layers[i].experts.has_value()) continue;
-    has_experts = true;
-    const int64_t experts = spec.layers[i].experts->num_experts;
-    if (experts % size == 0) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "rollout.enable_expert_parallel: layer ", i, " has ", experts, " experts, which ", size,
-        " ranks cannot share evenly; use a rollout.tensor_model_parallel_size that divides ",
-        experts, ", or rollout.enable_expert_parallel=false"));
-  }
-  if (has_experts) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      "rollout.enable_expert_parallel: the model has no experts; set it to false");
+  return CheckExpertsDivide(
+      spec, size, "rollout.enable_expert_parallel",
+      {.of_uneven = "use a rollout.tensor_model_parallel_size that divides the experts, or "
+                    "rollout.enable_expert_parallel=false",
+       .of_none = "set it to false"});
 }
 
 namespace {
