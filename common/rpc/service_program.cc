@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/host/lock_order_checks.h"
 #include "common/http/http_flags.h"
 #include "common/rpc/process.h"
 #include "common/rpc/security_flags.h"
@@ -58,6 +59,7 @@ void AddServiceFlags(CLI::App& app, ServiceFlags& flags) {
 int RunServiceProgram(CLI::App& app, const ServiceFlags& flags, security::Role role, int argc,
                       char** argv, const std::function<int(TerminationSignal&)>& run) {
   telemetry::NameUncaughtExceptions(app.get_name());
+  host::SkipLockOrderChecks();
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/config/nearest.h"
+#include "common/host/lock_order_checks.h"
 #include "common/rpc/security_flags.h"
 #include "common/status/exceptions.h"
 #include "common/telemetry/uncaught_exceptions.h"
@@ -141,6 +142,7 @@ int Run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   tandem::telemetry::NameUncaughtExceptions("tandem");
+  tandem::host::SkipLockOrderChecks();
   try {
     return Run(argc, argv);
   } catch (const std::exception& error) {
