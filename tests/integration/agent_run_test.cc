@@ -182,7 +182,9 @@ class AgentRun : public ::testing::Test {
           << row;
     }
     EXPECT_GT(trained, 0);
-    EXPECT_EQ(sampled, trained + Sum("environment/discarded_tokens"));
+    // Of a call whose agent was stopped before it wrote, the run alone knows.
+    EXPECT_LE(trained, sampled);
+    EXPECT_LE(sampled, trained + Sum("environment/discarded_tokens"));
     // The trainer trained on exactly the sampled ones.
     double tokens = 0;
     for (const json& step : Metrics()) {
