@@ -159,7 +159,7 @@ TEST(RouterReplayRun, TrainsOnEpisodesOfSeveralTurns) {
   ExpectSameSteps(folder, "turns");
 }
 
-// Three calls, each of which continues the one before, and one that begins anew.
+// Three calls, each of which continues the one before, and a fourth with a prompt of its own.
 constexpr char kAgent[] = R"(
 import json, os, sys, urllib.request
 

@@ -5,8 +5,8 @@
 // that begin with its tokens, and sums their gradients in their order. Queries are processed in
 // small blocks, with all query heads of the group, against larger blocks of keys, in causal
 // attention up to the diagonal, with a running softmax. Nothing above the diagonal is computed then,
-// and score memory is that of one block. Keys and values are converted and transposed once per task. The backward pass
-// recomputes the probabilities from the log-sum-exp. Arithmetic is float32.
+// and score memory is that of one block. Keys and values are converted and transposed once per task.
+// The backward pass recomputes the probabilities from the log-sum-exp. Arithmetic is float32.
 #ifndef TANDEM_COMMON_MODEL_KERNELS_ATTENTION_H_
 #define TANDEM_COMMON_MODEL_KERNELS_ATTENTION_H_
 

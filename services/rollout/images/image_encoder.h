@@ -69,8 +69,8 @@ class ImageEncoder {
 
   // Encodes what was asked for since BeginStep(), in that order, up to the step's share and at least
   // one image, unless the rows of this step's images leave no room. Small images share a pass of the
-  // tower: their rows depend on themselves alone. Calls `fail` for the sequence of an image that cannot be encoded.
-  // Returns whether it encoded or failed any.
+  // tower: an image's rows depend on that image alone. Calls `fail` for the sequence of an image that
+  // cannot be encoded. Returns whether it encoded or failed any.
   bool EncodeWanted(const model::ParameterProvider& params,
                     absl::FunctionRef<void(const Sequence&, absl::Status)> fail);
 

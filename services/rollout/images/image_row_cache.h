@@ -29,8 +29,8 @@ class ImageRowCache {
   void BeginStep() { ++step_; }
 
   bool Contains(const std::string& digest) const { return places_.contains(digest); }
-  // The rows, or null. Valid until the next Put() or Clear(). is_new_run: a prompt
-  // begins to read them, which counts as a query.
+  // The rows, or null. Valid until the next Put() or Clear(). is_new_run: a prompt starts to read them,
+  // which counts as a query.
   const at::Tensor* Use(const std::string& digest, bool is_new_run = false);
   // Whether Put() of so many bytes keeps within max_bytes, or the cache would hold nothing else, after
   // Put() of `promised` bytes of others.

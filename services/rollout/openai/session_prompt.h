@@ -21,9 +21,9 @@ struct ContinuedChat {
   std::string whole_text;  // of all messages, as the template writes them
 };
 
-// `image_digests`: those of the messages' images, in order. Returns nullopt if the messages repeat no turn of the session, or if the template writes the turn
-// otherwise than it was: then the chat begins a sequence of its own. INVALID_ARGUMENT with a BadField
-// for messages that are malformed.
+// `image_digests`: those of the messages' images, in order. Returns nullopt if the messages repeat no
+// turn of the session, or if the template writes the turn otherwise than it was: then the chat begins a
+// sequence of its own. INVALID_ARGUMENT with a BadField for messages that are malformed.
 absl::StatusOr<std::optional<ContinuedChat>> ContinueChat(
     const Session& session, const nlohmann::ordered_json& messages,
     const std::vector<std::string>& image_digests, const tokenizer::ChatOptions& options,

@@ -79,9 +79,9 @@ class Session : public std::enable_shared_from_this<Session> {
   };
 
   // Begins to sample a prompt of `num_prompt_tokens` with these images: sets the request's limits of
-  // tokens, and its seed unless it has one. INVALID_ARGUMENT if the prompt is too long (CONTEXT_TOO_LONG) or the
-  // session's tokens or room are used up (SESSION_LIMIT); RESOURCE_EXHAUSTED if running calls may
-  // still give some back; CheckOpen().
+  // tokens, and its seed unless it has one. INVALID_ARGUMENT if the prompt is too long
+  // (CONTEXT_TOO_LONG) or the session's tokens or room are used up (SESSION_LIMIT); RESOURCE_EXHAUSTED
+  // if running calls may still give some back; CheckOpen().
   absl::StatusOr<Call> Begin(int64_t num_prompt_tokens, GenerationRequest& generation,
                              const std::vector<SessionImage>& images = {});
 

@@ -58,9 +58,9 @@ class Teachers {
     absl::Duration timeout = absl::Minutes(5);  // for a teacher to answer
   };
   // Waits for every teacher. INVALID_ARGUMENT if one serves a reward model, has another vocabulary or
-  // takes only shorter sequences, or if the
-  // likeliest tokens of the longest would not fit in a message; UNAVAILABLE or DEADLINE_EXCEEDED without an answer; CANCELLED after an
-  // interrupt, which also ends later calls.
+  // takes only shorter sequences, or if the likeliest tokens of the longest would not fit in a message;
+  // UNAVAILABLE or DEADLINE_EXCEEDED without an answer; CANCELLED after an interrupt, which also ends
+  // later calls.
   absl::Status Connect(const ConnectOptions& options);
 
   // Sets teacher_logprobs of every completion, at rollout.temperature, and with teacher.top_k the likeliest

@@ -29,8 +29,8 @@
 namespace tandem::view {
 
 // Read-only. No path of a request reaches the file system; images are those that the runs' samples
-// name, and only if their content is that of a PNG, JPEG or WebP with the digest asked for. Separate threads run the inspectors, so
-// the page stays responsive.
+// name, and only if their content is that of a PNG, JPEG or WebP with the digest asked for. Separate
+// threads run the inspectors, so the page stays responsive.
 class ViewServer final : private http::Handler {
  public:
   // `listen` is HOST:PORT; port 0 picks a free one. UNAVAILABLE if it cannot be bound.

@@ -134,7 +134,7 @@ TEST(RecordedEpisode, EachTokenHasItsExperts) {
       Routed(Call({1, 2}, {3, 4}), "ab", "c\xFF"),
       // Continues the first, whose last token it computed.
       Routed(Call({1, 2, 3, 4, 20}, {6}), "de", "\xFF", 3, 0),
-      // Begins anew, with tokens that the second shares with the first and tokens of its own.
+      // Not a continuation: it shares some tokens with the first call, and has others.
       Routed(Call({1, 2, 3, 4, 30}, {7}), "f", "\xFF", 4, 1),
       // Continues the second.
       Routed(Call({1, 2, 3, 4, 20, 6, 21}, {8}), "gh", "\xFF", 5, 1)};
