@@ -143,9 +143,12 @@ void CheckAnswersMatch(const char* key, const driver::PromptSource& source,
   }
 }
 
-}  // namespace
-
-namespace {
+// The model's vision tower; nullopt without one.
+absl::StatusOr<std::optional<model::VisionSpec>> VisionOf(const std::string& folder) {
+  ASSIGN_OR_RETURN(const io::ModelConfig config, io::ReadModelConfig(folder));
+  ASSIGN_OR_RETURN(model::ModelSpec spec, model::ParseModelSpec(config.json, config.path));
+  return std::move(spec.vision);
+}
 
 // What keeps a teacher from scoring the policy's images; empty if nothing does.
 absl::StatusOr<std::string> TeacherProblem(const config::TeacherSource& teacher,
@@ -155,19 +158,14 @@ absl::StatusOr<std::string> TeacherProblem(const config::TeacherSource& teacher,
                         ".endpoint: a teacher elsewhere is not known to take images; give ",
                         teacher.key, ".path");
   }
-  std::optional<model::VisionSpec> vision[2];
-  const std::string* const folders[] = {&teacher.path, &policy_folder};
-  for (int i = 0; i < 2; ++i) {
-    ASSIGN_OR_RETURN(const io::ModelConfig config, io::ReadModelConfig(*folders[i]));
-    ASSIGN_OR_RETURN(model::ModelSpec spec, model::ParseModelSpec(config.json, config.path));
-    vision[i] = std::move(spec.vision);
-  }
-  if (!vision[0].has_value()) {
+  ASSIGN_OR_RETURN(const std::optional<model::VisionSpec> seen, VisionOf(teacher.path));
+  if (!seen.has_value()) {
     return absl::StrCat(teacher.key, ".path: the teacher has no vision tower");
   }
-  if (vision[0]->image_token_id == vision[1]->image_token_id &&
-      vision[0]->patch_size == vision[1]->patch_size &&
-      vision[0]->merge_size == vision[1]->merge_size) {
+  // Has one: its rows show images.
+  ASSIGN_OR_RETURN(const std::optional<model::VisionSpec> policy, VisionOf(policy_folder));
+  if (seen->image_token_id == policy->image_token_id && seen->patch_size == policy->patch_size &&
+      seen->merge_size == policy->merge_size) {
     return std::string();
   }
   return absl::StrCat(

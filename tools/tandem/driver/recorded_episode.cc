@@ -9,6 +9,7 @@
 #include "common/rpc/policy_version.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
+#include "tools/tandem/driver/begins_with.h"
 #include "tools/tandem/driver/completion_experts.h"
 #include "tools/tandem/driver/recorded_experts.h"
 
@@ -52,12 +53,6 @@ absl::Status CheckRecord(const RecordedCall& call, int64_t incarnation) {
   }
   if (end == size) return absl::OkStatus();
   return absl::InternalError(absl::StrCat("version spans cover ", end, " of ", size, " tokens"));
-}
-
-template <typename T, typename List>
-bool BeginsWith(const List& list, const std::vector<T>& beginning) {
-  return beginning.size() <= static_cast<size_t>(list.size()) &&
-         std::equal(beginning.begin(), beginning.end(), list.begin());
 }
 
 bool Begins(const CallSequence& sequence, const RecordedCall& call) {

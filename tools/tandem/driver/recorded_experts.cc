@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status/status_macros.h"
+#include "tools/tandem/driver/begins_with.h"
 
 namespace tandem::driver {
 namespace {
@@ -51,10 +52,7 @@ absl::Status RecordedExperts::Check(int index) const {
   bool is_same = with >= 0 && with < static_cast<int>(calls_->size()) && with != index &&
                  shared <= NumTokens((*calls_)[with]);
   // Images stand for tokens too.
-  is_same = is_same && std::mismatch((*calls_)[with].image_digests().begin(),
-                                     (*calls_)[with].image_digests().end(),
-                                     call.image_digests().begin(), call.image_digests().end())
-                               .first == (*calls_)[with].image_digests().end();
+  is_same = is_same && BeginsWith(call.image_digests(), (*calls_)[with].image_digests());
   for (int64_t i = 0; is_same && i < shared; ++i) {
     is_same = TokenAt(call, i) == TokenAt((*calls_)[with], i);
   }
