@@ -200,6 +200,17 @@ class EngineTest : public ::testing::Test {
     return handle.value_or(-1);
   }
 
+  // Submits the requests while the engine is paused, so that it finds all of them in one step: what
+  // shares a batch, and which sequences are preempted, then depends on the requests alone.
+  void SubmitTogether(const std::vector<GenerationRequest>& requests,
+                      std::vector<Outcome>& outcomes) {
+    absl::Notification paused;
+    engine_->Pause(PauseMode::kKeep, [&paused](int64_t) { paused.Notify(); });
+    ASSERT_TRUE(paused.WaitForNotificationWithTimeout(kPatience));
+    for (size_t i = 0; i < requests.size(); ++i) Submit(requests[i], outcomes[i]);
+    engine_->Resume([] {});
+  }
+
   // Submits a request, streaming, and pauses the engine once it has sampled `count` tokens: exactly
   // so many, for the pause takes effect before the next step.
   int64_t SubmitAndPauseAt(GenerationRequest request, size_t count, Outcome& outcome,

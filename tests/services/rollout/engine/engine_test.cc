@@ -304,17 +304,17 @@ TEST_F(EngineTest, LogitsThatAreNotFiniteFailTheRequestAlone) {
 TEST_F(EngineTest, ManyRequestsThroughATinyCacheAllEnd) {
   StartRandom({.kv_cache_bytes = 6 * 2 * 2 * 16 * (12 + 16) * 4,
                .scheduler = {.max_num_seqs = 16, .max_num_batched_tokens = 24}});
-  std::vector<std::unique_ptr<Outcome>> outcomes;
+  std::vector<GenerationRequest> requests;
   for (int32_t i = 0; i < 200; ++i) {
-    GenerationRequest request = Sampled(Prompt(1 + i % 60, i % 9), 1 + i % 30, i);
-    request.n = 1 + i % 5;
-    outcomes.push_back(std::make_unique<Outcome>());
-    Submit(request, *outcomes.back());
+    requests.push_back(Sampled(Prompt(1 + i % 60, i % 9), 1 + i % 30, i));
+    requests.back().n = 1 + i % 5;
   }
+  std::vector<Outcome> outcomes(requests.size());
+  SubmitTogether(requests, outcomes);
   for (size_t i = 0; i < outcomes.size(); ++i) {
-    ASSERT_TRUE(outcomes[i]->Wait());
-    ASSERT_OK(outcomes[i]->status());
-    EXPECT_EQ(outcomes[i]->sample().token_ids.size(), 1 + i % 30);
+    ASSERT_TRUE(outcomes[i].Wait());
+    ASSERT_OK(outcomes[i].status());
+    EXPECT_EQ(outcomes[i].sample().token_ids.size(), 1 + i % 30);
   }
   const EngineInfo info = engine_->Info();
   EXPECT_EQ(info.num_free_kv_blocks, info.num_kv_blocks);

@@ -95,7 +95,7 @@ class ExactGenerationTest : public EngineTest, public ::testing::WithParamInterf
     std::vector<GenerationRequest> requests;
     for (int i = 0; i < 40; ++i) requests.push_back(RandomRequest());
     std::vector<Outcome> outcomes(requests.size());
-    for (size_t i = 0; i < requests.size(); ++i) Submit(requests[i], outcomes[i]);
+    SubmitTogether(requests, outcomes);
     for (size_t i = 0; i < requests.size(); ++i) {
       ASSERT_TRUE(outcomes[i].Wait());
       ASSERT_OK(outcomes[i].status());

@@ -31,19 +31,19 @@ std::vector<Continuation> Stories656k() {
 class GreedyContinuationTest : public EngineTest {
  protected:
   void ExpectContinuations(const std::vector<Continuation>& continuations, int repeats = 1) {
-    std::vector<std::unique_ptr<Outcome>> outcomes;
+    std::vector<GenerationRequest> requests;
     for (int i = 0; i < repeats; ++i) {
       for (const Continuation& c : continuations) {
-        outcomes.push_back(std::make_unique<Outcome>());
-        GenerationRequest request = Greedy(c.prompt, static_cast<int64_t>(c.ids.size()));
-        request.ignore_eos = true;
-        Submit(request, *outcomes.back());
+        requests.push_back(Greedy(c.prompt, static_cast<int64_t>(c.ids.size())));
+        requests.back().ignore_eos = true;
       }
     }
+    std::vector<Outcome> outcomes(requests.size());
+    SubmitTogether(requests, outcomes);
     for (size_t i = 0; i < outcomes.size(); ++i) {
-      ASSERT_TRUE(outcomes[i]->Wait());
-      ASSERT_OK(outcomes[i]->status());
-      EXPECT_EQ(outcomes[i]->sample().token_ids, continuations[i % continuations.size()].ids);
+      ASSERT_TRUE(outcomes[i].Wait());
+      ASSERT_OK(outcomes[i].status());
+      EXPECT_EQ(outcomes[i].sample().token_ids, continuations[i % continuations.size()].ids);
     }
   }
 };

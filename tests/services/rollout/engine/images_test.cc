@@ -361,16 +361,15 @@ TEST_P(ImagesTest, PreemptedSequencesGetTheirImagesAgain) {
                                                .head_dim = spec.full_attention().head_dim});
   StartCase(options);
   ASSERT_EQ(engine_->Info().num_kv_blocks, 14);
-  std::vector<std::unique_ptr<Outcome>> outcomes;
-  for (int i = 0; i < 6; ++i) {
-    outcomes.push_back(std::make_unique<Outcome>());
-    Submit(Asked(PictureIds(3 + i, 1), {Picture(i)}, 50), *outcomes.back());
-  }
+  std::vector<GenerationRequest> requests;
+  for (int i = 0; i < 6; ++i) requests.push_back(Asked(PictureIds(3 + i, 1), {Picture(i)}, 50));
+  std::vector<Outcome> outcomes(requests.size());
+  SubmitTogether(requests, outcomes);
   for (int i = 0; i < 6; ++i) {
     SCOPED_TRACE(i);
-    ASSERT_TRUE(outcomes[i]->Wait());
-    ASSERT_OK(outcomes[i]->status());
-    const SampleChunk sample = outcomes[i]->sample();
+    ASSERT_TRUE(outcomes[i].Wait());
+    ASSERT_OK(outcomes[i].status());
+    const SampleChunk sample = outcomes[i].sample();
     std::vector<int32_t> all = PictureIds(3 + i, 1);
     const auto first = static_cast<int64_t>(all.size()) - 1;
     all.insert(all.end(), sample.token_ids.begin(), sample.token_ids.end());

@@ -47,8 +47,8 @@ TEST_F(LatentCacheTest, LogProbsAreTheTrainersUnderMixedTraffic) {
     requests[i].max_tokens = 30;
     requests[i].n = 2;
     requests[i].seed = i;
-    Submit(requests[i], outcomes[i]);
   }
+  SubmitTogether(requests, outcomes);
   double largest = 0;
   for (size_t i = 0; i < requests.size(); ++i) {
     ASSERT_TRUE(outcomes[i].Wait());

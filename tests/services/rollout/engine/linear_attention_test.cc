@@ -63,8 +63,8 @@ TEST_F(LinearAttentionTest, LogProbsAreTheTrainersUnderMixedTraffic) {
       requests[i].max_tokens = 30;
       requests[i].n = 1 + static_cast<int32_t>(i % 4);
       requests[i].seed = i;
-      Submit(requests[i], outcomes[i]);
     }
+    SubmitTogether(requests, outcomes);
     for (size_t i = 0; i < requests.size(); ++i) {
       ASSERT_TRUE(outcomes[i].Wait());
       ASSERT_OK(outcomes[i].status());
