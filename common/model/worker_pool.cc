@@ -108,14 +108,14 @@ void WorkerPool::Run(int64_t count, const kernels::RangeBody& body) {
   // No worker reads these yet: the previous section is done, and this one begins with the state.
   count_ = count;
   body_ = &body;
-  num_done_ = 0;
+  const int64_t done_at_end = num_done_ + ranges;
   const uint64_t generation = GenerationOf(state_.load()) + 1;
   state_ = generation << 32 | static_cast<uint64_t>(ranges) << 16;
   if (num_asleep_ > 0) state_.notify_all();
   within = true;
   DoRanges();
   within = false;
-  for (int looks = 0; num_done_ < ranges; ++looks) {
+  for (int looks = 0; num_done_ < done_at_end; ++looks) {
     // A worker that the system took off its core may need ours. No deadline: bodies only compute.
     if (looks < kLooksBeforeYield) {
       hwy::Pause();

@@ -10,6 +10,7 @@
 #define TANDEM_COMMON_MODEL_WORKER_POOL_H_
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <mutex>
@@ -41,6 +42,8 @@ class WorkerPool {
   void Run(int64_t count, const kernels::RangeBody& body);
 
  private:
+  static constexpr size_t kCacheLineBytes = 64;
+
   void Work();
   void Pin(size_t thread) const;
   // Runs ranges of the current section until none is left.
@@ -49,13 +52,17 @@ class WorkerPool {
   // Generation of the section (32 bits), its number of ranges and the next range (16 bits each). A
   // thread claims a range by a compare-and-swap that adds one, which fails if the section has
   // changed.
-  std::atomic<uint64_t> state_{0};
-  std::atomic<int64_t> num_done_{0};
-  std::atomic<int> num_asleep_{0};
-  std::atomic<bool> stopping_{false};
+  //
+  // Workers poll it, so it shares a cache line with what they read once it changes, and with nothing that
+  // another thread writes during a section.
+  alignas(kCacheLineBytes) std::atomic<uint64_t> state_{0};
   int64_t count_ = 0;                         // of the section
   const kernels::RangeBody* body_ = nullptr;  // of the section
-  std::mutex error_mu_;
+  std::atomic<int> num_asleep_{0};
+  std::atomic<bool> stopping_{false};
+  // Ranges done in all sections: each thread that ends one writes it, and the caller polls it.
+  alignas(kCacheLineBytes) std::atomic<int64_t> num_done_{0};
+  alignas(kCacheLineBytes) std::mutex error_mu_;
   std::exception_ptr error_;  // guarded by error_mu_
   const std::vector<int> cpus_;
   std::vector<std::thread> workers_;
