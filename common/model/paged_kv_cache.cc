@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/model/kernels/large_pages.h"
 #include "common/model/kernels/round_up.h"
 #include "common/model/release_pages.h"
 #include "common/status/status_macros.h"
@@ -111,6 +112,12 @@ absl::Status PagedKvCache::Allocate() {
           {o.num_blocks, o.num_kv_heads, o.block_size / kKvTile, o.head_dim, kKvTile}, type));
       values_.push_back(
           at::empty({o.num_blocks, o.num_kv_heads, o.block_size, padded_value_dim_}, type));
+    }
+    // Attention reads blocks from all over the cache at each token.
+    for (const auto& tensors : {keys_, values_}) {
+      for (const at::Tensor& tensor : tensors) {
+        kernels::WantLargePages(tensor.mutable_data_ptr(), tensor.nbytes());
+      }
     }
   } catch (const std::exception&) {
     FreeTensors();
