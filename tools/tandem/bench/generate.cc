@@ -189,15 +189,14 @@ absl::Status RunGenerate(const GenerateOptions& options) {
   TorchRandint randint(1, spec.vocab_size);
   RETURN_IF_ERROR(WarmUp(session.fleet(), randint, work));
   std::vector<double> prefill, known, total;
-  int64_t kv_blocks = 0;
   for (int i = 0; i < options.repeats; ++i) {
     ASSIGN_OR_RETURN(const PrefillSeconds seconds, TimePrefill(session.fleet(), randint, work));
     prefill.push_back(seconds.of_new);
     known.push_back(seconds.of_known);
     ASSIGN_OR_RETURN(const TimedGeneration timed, TimeGeneration(session.fleet(), randint, work));
     total.push_back(timed.seconds);
-    kv_blocks = std::max(kv_blocks, timed.kv_blocks);
   }
+  ASSIGN_OR_RETURN(const int64_t kv_blocks, CountKvBlocks(session.fleet(), randint, work));
   const double prefill_s = Median(prefill);
   const double total_s = Median(total);
   const double batch = static_cast<double>(work.batch);

@@ -1,6 +1,7 @@
 #include "tools/tandem/bench/timed_generation.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -48,6 +49,22 @@ absl::StatusOr<int64_t> BlocksInUse(const driver::RolloutFleet& fleet) {
   return blocks;
 }
 
+absl::StatusOr<std::vector<driver::Group>> GenerateGroups(
+    driver::RolloutFleet& fleet, std::vector<driver::Prompt> prompts, const GenerationWork& work,
+    std::function<absl::Status()> while_waiting) {
+  rollout::v1::SamplingParams params;
+  params.set_temperature(1);
+  params.set_top_k(50);
+  params.set_n(static_cast<uint32_t>(work.n));
+  params.set_seed(1);
+  params.set_ignore_eos(true);
+  params.set_processed_logprobs(true);
+  params.set_max_tokens(work.new_tokens);
+  return fleet.Generate(
+      std::move(prompts),
+      {.sampling = params, .return_text = false, .while_waiting = std::move(while_waiting)});
+}
+
 }  // namespace
 
 std::vector<driver::Prompt> DrawPrompts(TorchRandint& randint, const GenerationWork& work) {
@@ -67,24 +84,9 @@ absl::StatusOr<TimedGeneration> TimeGeneration(driver::RolloutFleet& fleet, Torc
 absl::StatusOr<TimedGeneration> TimePrompts(driver::RolloutFleet& fleet,
                                             std::vector<driver::Prompt> prompts,
                                             const GenerationWork& work) {
-  rollout::v1::SamplingParams params;
-  params.set_temperature(1);
-  params.set_top_k(50);
-  params.set_n(static_cast<uint32_t>(work.n));
-  params.set_seed(1);
-  params.set_ignore_eos(true);
-  params.set_processed_logprobs(true);
-  params.set_max_tokens(work.new_tokens);
   const absl::Time start = absl::Now();
   TimedGeneration timed;
-  const auto look = [&fleet, &timed]() -> absl::Status {
-    ASSIGN_OR_RETURN(const int64_t blocks, BlocksInUse(fleet));
-    timed.kv_blocks = std::max(timed.kv_blocks, blocks);
-    return absl::OkStatus();
-  };
-  ASSIGN_OR_RETURN(timed.groups, fleet.Generate(std::move(prompts), {.sampling = params,
-                                                                     .return_text = false,
-                                                                     .while_waiting = look}));
+  ASSIGN_OR_RETURN(timed.groups, GenerateGroups(fleet, std::move(prompts), work, nullptr));
   timed.seconds = absl::ToDoubleSeconds(absl::Now() - start);
   for (const driver::Group& group : timed.groups) {
     for (const driver::Completion& completion : group.completions) {
@@ -94,6 +96,18 @@ absl::StatusOr<TimedGeneration> TimePrompts(driver::RolloutFleet& fleet,
     }
   }
   return timed;
+}
+
+absl::StatusOr<int64_t> CountKvBlocks(driver::RolloutFleet& fleet, TorchRandint& randint,
+                                      const GenerationWork& work) {
+  int64_t most = 0;
+  const auto look = [&fleet, &most]() -> absl::Status {
+    ASSIGN_OR_RETURN(const int64_t blocks, BlocksInUse(fleet));
+    most = std::max(most, blocks);
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(GenerateGroups(fleet, DrawPrompts(randint, work), work, look).status());
+  return most;
 }
 
 }  // namespace tandem::bench

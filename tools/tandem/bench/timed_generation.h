@@ -37,8 +37,6 @@ absl::StatusOr<std::vector<std::string>> RoomFor(
 
 struct TimedGeneration {
   double seconds = 0;  // from the first request to the last token
-  // The most blocks of the KV cache, over all replicas, that were in use when looked at, every 100 ms.
-  int64_t kv_blocks = 0;
   std::vector<driver::Group> groups;
 };
 
@@ -54,6 +52,12 @@ absl::StatusOr<TimedGeneration> TimePrompts(driver::RolloutFleet& fleet,
 // Draws new prompts for each call, so that the prefix cache never hits.
 absl::StatusOr<TimedGeneration> TimeGeneration(driver::RolloutFleet& fleet, TorchRandint& randint,
                                                const GenerationWork& work);
+
+// Generates once more, and returns the most blocks of the KV cache, over all replicas, that were in use
+// when looked at, every 100 ms. Looking takes time from a rollout that uses every core, so nothing else
+// is measured meanwhile.
+absl::StatusOr<int64_t> CountKvBlocks(driver::RolloutFleet& fleet, TorchRandint& randint,
+                                      const GenerationWork& work);
 
 }  // namespace tandem::bench
 
