@@ -236,6 +236,7 @@ at::Tensor ExpertWeights(const at::Tensor& logits, const at::Tensor& experts,
                     : at::softmax(logits, 1).gather(1, experts);
       break;
     case RoutingSpec::Score::kSigmoid:
+    case RoutingSpec::Score::kSigmoidOfChosen:
       weights = at::sigmoid(logits.gather(1, experts));
       break;
     case RoutingSpec::Score::kSparsemixer:
@@ -243,7 +244,9 @@ at::Tensor ExpertWeights(const at::Tensor& logits, const at::Tensor& experts,
       break;
   }
   if (spec.normalize) {
-    const double least = spec.score == RoutingSpec::Score::kSigmoid ? 1e-20 : 0.0;
+    const bool of_sigmoids = spec.score == RoutingSpec::Score::kSigmoid ||
+                             spec.score == RoutingSpec::Score::kSigmoidOfChosen;
+    const double least = of_sigmoids ? 1e-20 : 0.0;
     const at::Tensor sum = weights.sum(1, /*keepdim=*/true);
     weights = weights / (least > 0 ? sum + least : sum);
   }

@@ -3,6 +3,8 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/index_select.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/scatter.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
@@ -50,6 +52,19 @@ struct DispatchFunction : torch::autograd::Function<DispatchFunction> {
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const at::Tensor places = ctx->get_saved_variables()[0];
     return {SumRows(grads[0].contiguous(), places, at::Tensor()), at::Tensor(), at::Tensor()};
+  }
+};
+
+struct SumTokensFunction : torch::autograd::Function<SumTokensFunction> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& results,
+                            const at::Tensor& tokens, const at::Tensor& places) {
+    ctx->save_for_backward({tokens});
+    return SumRows(results, places, at::Tensor());
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const at::Tensor tokens = ctx->get_saved_variables()[0];
+    return {GatherRows(grads[0].contiguous(), tokens), at::Tensor(), at::Tensor()};
   }
 };
 
@@ -148,6 +163,24 @@ at::Tensor CombineRows(const at::Tensor& results, const at::Tensor& weights,
                        const ExpertRows& rows) {
   if (!KernelsTake({results})) return eager::CombineRows(results, weights, rows.places);
   return Combined(results, weights, rows.places);
+}
+
+at::Tensor SumRowsOfTokens(const at::Tensor& results, const ExpertRows& rows) {
+  if (!KernelsTake({results})) {
+    const at::ScalarType wide = results.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+    const auto options = results.options().requires_grad(false).dtype(wide);
+    return eager::CombineRows(results, at::ones(rows.places.sizes(), options), rows.places);
+  }
+  const at::Tensor together = results.contiguous();
+  if (NeedsGraph({together})) return SumTokensFunction::apply(together, rows.tokens, rows.places);
+  return SumRows(together, rows.places, at::Tensor());
+}
+
+at::Tensor WeightsByRow(const at::Tensor& weights, const ExpertRows& rows) {
+  const at::Tensor by_row =
+      EmptyTensor({rows.places.numel(), 1}, weights.options().requires_grad(false));
+  // Each row has one place, so that all are written.
+  return at::scatter(by_row, 0, rows.places.view({-1, 1}), weights.reshape({-1, 1}));
 }
 
 at::Tensor ScaleRows(const at::Tensor& x, const at::Tensor& weights) {

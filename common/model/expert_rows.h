@@ -51,7 +51,14 @@ at::Tensor AmongAllRows(const at::Tensor& results, const OwnExpertRows& own, con
 at::Tensor CombineRows(const at::Tensor& results, const at::Tensor& weights,
                        const ExpertRows& rows);
 
-// Returns each row times its weight, [num_tokens, 1]. Differentiable.
+// The same with weights of 1.
+at::Tensor SumRowsOfTokens(const at::Tensor& results, const ExpertRows& rows);
+
+// Returns the weight of each row, [num_tokens * top_k, 1]. weights: [num_tokens, top_k].
+// Differentiable.
+at::Tensor WeightsByRow(const at::Tensor& weights, const ExpertRows& rows);
+
+// Returns each row times its weight, [num_rows, 1]. Differentiable.
 at::Tensor ScaleRows(const at::Tensor& x, const at::Tensor& weights);
 
 }  // namespace tandem::model

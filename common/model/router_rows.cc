@@ -187,6 +187,7 @@ void RowRouter::Weigh(const float* logits, const int64_t* chosen, float* weights
       WeighBySoftmax(logits, chosen, weights);
       break;
     case Score::kSigmoid:
+    case Score::kSigmoidOfChosen:
       WeighBySigmoid(logits, chosen, weights);
       break;
     case Score::kSparsemixer:
@@ -249,6 +250,7 @@ void RowRouter::WeighBackward(const float* logits, const int64_t* chosen, const 
     case Score::kSoftmax:
       return WeighBackwardOfSoftmax(logits, chosen, weights, grad, grad_logits);
     case Score::kSigmoid:
+    case Score::kSigmoidOfChosen:
       return WeighBackwardOfSigmoid(logits, chosen, weights, grad, grad_logits);
     case Score::kSparsemixer:
       break;

@@ -37,6 +37,9 @@ struct RoutingSpec {
     // SparseMixer's (2409.12136), as inference computes it: each choice's softmax is over the experts
     // not chosen before it whose logits are near its own.
     kSparsemixer,
+    // Sigmoid of each chosen logit; logits are compared, of which different ones may have the same
+    // sigmoid (Llama 4).
+    kSigmoidOfChosen,
   };
   enum class GroupScore { kLargest, kSumOfTwo };
 
@@ -49,7 +52,8 @@ struct RoutingSpec {
   int64_t num_groups = 1;
   int64_t top_groups = 1;
   GroupScore group_score = GroupScore::kLargest;
-  double scale = 1.0;  // of the weights
+  double scale = 1.0;         // of the weights
+  bool weigh_inputs = false;  // weights multiply what experts read, not what they yield (Llama 4)
   double jitter =
       0.0;  // kSparsemixer: near is (largest - logit) / max(|logit|, largest) <= 2 jitter
 

@@ -237,7 +237,8 @@ TensorOps::Routing TensorOps::Route(const at::Tensor& x, const RoutingSpec& spec
     logits = pass.losses->Attach(logits);
   }
   const at::Tensor weights = ExpertWeights(logits, experts, router);
-  Routing routing{weights, GroupByExpert(experts, weight.size(0)), std::nullopt, std::nullopt};
+  Routing routing{weights, spec.weigh_inputs, GroupByExpert(experts, weight.size(0)), std::nullopt,
+                  std::nullopt};
   if (pass.load != nullptr) pass.load->Add(attention_.layer, routing.rows);
   if (SplitsSameTokens()) {
     routing.own = OwnRows(routing.rows, PartOf(weight.size(0), Parallel()));
@@ -250,6 +251,7 @@ TensorOps::Routing TensorOps::Route(const at::Tensor& x, const RoutingSpec& spec
 at::Tensor TensorOps::Dispatch(const at::Tensor& x, const Routing& routing) {
   // All ranks' parts of the experts contribute to the gradient of x.
   const at::Tensor of_all = CopyToRanks(x, context_.tensor_group, "experts, backward");
+  if (routing.weigh_inputs) return DispatchWeighed(of_all, routing);
   if (routing.own.has_value()) return DispatchOwnRows(of_all, *routing.own);
   const at::Tensor rows = DispatchRows(of_all, routing.rows);
   // What has travelled is kept for the backward pass, like the result of a product.
@@ -260,6 +262,27 @@ at::Tensor TensorOps::Dispatch(const at::Tensor& x, const Routing& routing) {
     });
   }
   return rows;
+}
+
+at::Tensor TensorOps::DispatchWeighed(const at::Tensor& x, const Routing& routing) {
+  const at::Tensor weights = WeightsByRow(
+      CopyToRanks(routing.weights, context_.tensor_group, "experts' weights, backward"),
+      routing.rows);
+  if (routing.own.has_value()) {
+    const at::Tensor own = DispatchOwnRows(x, *routing.own);
+    return ScaleRows(own, weights.narrow(0, routing.own->begin, own.size(0)));
+  }
+  const at::Tensor rows = DispatchRows(x, routing.rows);
+  const at::Tensor weighed = ScaleRows(rows, weights);
+  if (routing.exchange.has_value()) return ToExperts(weighed, *routing.exchange);
+  if (context_.recomputation != nullptr) {
+    context_.recomputation->Add(
+        {rows, weighed}, [x = x.detach(), weights = weights.detach(), routed = routing.rows] {
+          const at::Tensor again = DispatchRows(x, routed);
+          return std::vector<at::Tensor>{again, ScaleRows(again, weights)};
+        });
+  }
+  return weighed;
 }
 
 at::Tensor TensorOps::ExpertProducts(const at::Tensor& rows, const ExpertMatrices& at,
@@ -298,12 +321,15 @@ at::Tensor TensorOps::ExpertRowParallel(const at::Tensor& rows, const ExpertMatr
 
 at::Tensor TensorOps::Combine(const at::Tensor& results, const Routing& routing) {
   comm::ProcessGroup* const group = context_.tensor_group;
-  // A rank's results are its part of a sum, and so is its gradient of the weights.
-  const at::Tensor weights = CopyToRanks(routing.weights, group, "experts' weights, backward");
   const at::Tensor by_expert =
       routing.exchange.has_value() ? FromExperts(results, *routing.exchange)
       : routing.own.has_value()    ? AmongAllRows(results, *routing.own, routing.rows)
                                    : results;
+  if (routing.weigh_inputs) {
+    return SumOverRanks(SumRowsOfTokens(by_expert, routing.rows), group, "experts");
+  }
+  // A rank's results are its part of a sum, and so is its gradient of the weights.
+  const at::Tensor weights = CopyToRanks(routing.weights, group, "experts' weights, backward");
   return SumOverRanks(CombineRows(by_expert, weights, routing.rows), group, "experts");
 }
 

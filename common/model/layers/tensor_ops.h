@@ -60,6 +60,7 @@ class TensorOps {
   static constexpr bool kMayCacheLatents = true;
   struct Routing {
     at::Tensor weights;  // float32 [num_tokens, top_k]
+    bool weigh_inputs;   // RoutingSpec's
     ExpertRows rows;     // of this rank's tokens, over all experts
     // If the experts are split: the rows that this rank's experts compute, num_rows of them in the
     // operations below. Without it these are `rows`, num_tokens * top_k.
@@ -157,6 +158,8 @@ class TensorOps {
   std::optional<at::Tensor> Optional(int index) const;
   at::Tensor Project(const at::Tensor& x, int weight, int bias) const;
   TensorParallel Parallel() const;
+  // Dispatch() of rows times their weights; x is split from its ranks.
+  at::Tensor DispatchWeighed(const at::Tensor& x, const Routing& routing);
   at::Tensor ExpertProducts(const at::Tensor& rows, const ExpertMatrices& at,
                             const std::vector<at::Tensor>& biases, const Routing& routing) const;
   HeadRotation RotationOf(const AttentionParameters& at) const;

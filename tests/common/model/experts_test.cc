@@ -30,6 +30,16 @@ TEST(ExpertRows, AreInTheOrderOfTokensWithinAnExpert) {
   EXPECT_THAT(ToVector(rows.places), ElementsAre(0, 4, 2, 5, 1, 3));
 }
 
+TEST(ExpertRows, HaveTheWeightsOfTheirTokensExperts) {
+  const ExpertRows rows = GroupByExpert(at::tensor({0, 3, 1, 3, 0, 1}, at::kLong).view({3, 2}), 4);
+  const at::Tensor weights = at::arange(6, at::kFloat).view({3, 2});
+  EXPECT_TRUE(at::equal(WeightsByRow(weights, rows),
+                        at::tensor({0.f, 4.f, 2.f, 5.f, 1.f, 3.f}).view({6, 1})));
+  const at::Tensor results = at::arange(12, at::kFloat).view({6, 2});
+  EXPECT_TRUE(
+      at::equal(SumRowsOfTokens(results, rows), CombineRows(results, at::ones({3, 2}), rows)));
+}
+
 TEST(ExpertRows, OfSomeExpertsLieAmongThoseOfAll) {
   const ExpertRows all = GroupByExpert(at::tensor({0, 3, 1, 3, 0, 1}, at::kLong).view({3, 2}), 4);
   const OwnExpertRows own = OwnRows(all, {1, 3});
@@ -77,19 +87,24 @@ std::vector<at::Tensor> LeavesOf(const at::Tensor& stacked, at::ScalarType dtype
 }
 
 at::Tensor Compute(const at::Tensor& x, const at::Tensor& logits,
-                   const std::vector<at::Tensor>& weights, const std::vector<at::Tensor>& biases) {
+                   const std::vector<at::Tensor>& weights, const std::vector<at::Tensor>& biases,
+                   bool weigh_inputs = false) {
   const Router router{{.top_k = 2, .normalize = true}, {}};
   const at::Tensor experts = ChooseExperts(logits, router);
   const ExpertRows rows = GroupByExpert(experts, Layer::kExperts);
+  const at::Tensor factors = ExpertWeights(logits, experts, router);
+  at::Tensor read = DispatchRows(x, rows);
+  if (weigh_inputs) read = ScaleRows(read, WeightsByRow(factors, rows));
   const at::Tensor results =
-      GroupedLinear(DispatchRows(x, rows), rows, weights, biases,
+      GroupedLinear(read, rows, weights, biases,
                     std::vector<const kernels::PackedMatrix*>(weights.size(), nullptr));
-  return CombineRows(results, ExpertWeights(logits, experts, router), rows);
+  return weigh_inputs ? SumRowsOfTokens(results, rows) : CombineRows(results, factors, rows);
 }
 
 class ExpertsOfSize : public ::testing::TestWithParam<int64_t> {
  protected:
-  void ExpectPlainGradients(const Layer& layer, at::ScalarType dtype, bool has_biases) {
+  void ExpectPlainGradients(const Layer& layer, at::ScalarType dtype, bool has_biases,
+                            bool weigh_inputs) {
     const double tolerance = dtype == at::kFloat ? 1e-4 : 5e-2;
     std::vector<std::vector<at::Tensor>> results;
     for (const at::ScalarType type : {dtype, at::kDouble}) {
@@ -99,7 +114,7 @@ class ExpertsOfSize : public ::testing::TestWithParam<int64_t> {
       const std::vector<at::Tensor> weights = LeavesOf(layer.weights, dtype, type);
       std::vector<at::Tensor> biases;
       if (has_biases) biases = LeavesOf(layer.biases, dtype, type);
-      const at::Tensor out = Compute(x, logits, weights, biases);
+      const at::Tensor out = Compute(x, logits, weights, biases, weigh_inputs);
       const at::Tensor factors = at::cos(at::arange(out.numel(), at::kDouble)).view(out.sizes());
       (out.to(at::kDouble) * factors).sum().backward();
       EXPECT_FALSE(weights.back().grad().defined());
@@ -121,7 +136,11 @@ class ExpertsOfSize : public ::testing::TestWithParam<int64_t> {
 TEST_P(ExpertsOfSize, HaveTheValuesAndGradientsOfThePlainOperations) {
   const Layer layer = MakeLayer(33, GetParam(), 2 * GetParam() + 1);
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
-    for (const bool has_biases : {false, true}) ExpectPlainGradients(layer, dtype, has_biases);
+    for (const bool has_biases : {false, true}) {
+      for (const bool weigh_inputs : {false, true}) {
+        ExpectPlainGradients(layer, dtype, has_biases, weigh_inputs);
+      }
+    }
   }
 }
 

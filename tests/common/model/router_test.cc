@@ -49,6 +49,7 @@ std::vector<Kind> Kinds() {
       {"SoftmaxCorrected", {.top_k = 8, .normalize = true, .correction_bias = true}},
       {"SoftmaxInGroups", {.top_k = 6, .num_groups = 8, .top_groups = 3, .scale = 16}},
       {"Sigmoid", {.top_k = 8, .score = Score::kSigmoid}},
+      {"SigmoidOfChosen", {.top_k = 8, .score = Score::kSigmoidOfChosen}},
       {"SigmoidNormalized",
        {.top_k = 8, .normalize = true, .score = Score::kSigmoid, .correction_bias = true}},
       {"SigmoidInGroups",
@@ -157,6 +158,8 @@ TEST(Router, TakesTheLowerOfEqualExperts) {
   // Sigmoids of 1 in float32.
   const Router sigmoid{{.top_k = 2, .score = RoutingSpec::Score::kSigmoid}, {}};
   EXPECT_THAT(Choose({30, 40, 50, 60}, sigmoid), ElementsAre(0, 1));
+  const Router of_chosen{{.top_k = 2, .score = RoutingSpec::Score::kSigmoidOfChosen}, {}};
+  EXPECT_THAT(Choose({30, 40, 50, 60}, of_chosen), ElementsAre(2, 3));
 }
 
 TEST(Router, TakesTheLowerOfEqualGroups) {

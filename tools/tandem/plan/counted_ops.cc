@@ -411,7 +411,7 @@ CountedOps::Routing CountedOps::Route(const Tensor& x, const model::RoutingSpec&
       batch_.expert_ranks == 1
           ? rows
           : static_cast<int64_t>(std::ceil(static_cast<double>(rows) * batch_.expert_load));
-  Routing out{New(rows * kFloat), nullptr, rows, computed};
+  Routing out{New(rows * kFloat), nullptr, rows, computed, spec.weigh_inputs};
   Record([this, logits, experts, softmax, weights = out.weights.storage(),
           gradient = out.weights.gradient()] {
     const Size grad = gradient->Take();
@@ -437,15 +437,38 @@ CountedTensor CountedOps::Exchange(const Tensor& rows, int64_t bytes, int64_t co
   return out;
 }
 
+// The rows times their weights.
+CountedTensor CountedOps::Weigh(const Tensor& rows, const Routing& routing) {
+  const Tensor weights = CopyToRanks(routing.weights);
+  const Tensor by_row = New(weights.bytes());
+  Record([this, bytes = weights.bytes(), places = routing.places, weights = weights.gradient(),
+          gradient = by_row.gradient()] {
+    const Size grad = gradient->Take();
+    weights->Give(Take(bytes));
+  });
+  // The plain operations widen the rows.
+  const bool widens = batch_.kernels != setup::Kernels::kCpu && batch_.element_bytes != kFloat;
+  const Tensor wide = New(widens ? rows.bytes() / batch_.element_bytes * kFloat : 0);
+  const Tensor out = New(rows.bytes());
+  if (batch_.expert_ranks == 1) Recompute(out);
+  Record([this, rows, by_row, wide, gradient = out.gradient()] {
+    const Size grad = gradient->Take();
+    rows.gradient()->Give(Take(rows.bytes()));
+    by_row.gradient()->Give(Take(by_row.bytes()));
+  });
+  return out;
+}
+
 CountedTensor CountedOps::Dispatch(const Tensor& x, const Routing& routing) {
   const Tensor copied = CopyToRanks(x);
-  const Tensor out = New(routing.num_rows * batch_.hidden * batch_.element_bytes);
-  if (batch_.expert_ranks == 1) Recompute(out);
+  const Tensor rows = New(routing.num_rows * batch_.hidden * batch_.element_bytes);
+  if (batch_.expert_ranks == 1) Recompute(rows);
   Record([this, bytes = x.bytes(), places = routing.places, x = copied.gradient(),
-          gradient = out.gradient()] {
+          gradient = rows.gradient()] {
     const Size grad = gradient->Take();
     if (x != nullptr) x->Give(Take(bytes));
   });
+  const Tensor out = routing.weigh_inputs ? Weigh(rows, routing) : rows;
   if (batch_.expert_ranks == 1) return out;
   const int64_t bytes = routing.num_computed * batch_.hidden * batch_.element_bytes;
   return Exchange(out, bytes, bytes);
@@ -479,6 +502,7 @@ CountedTensor CountedOps::Combine(const Tensor& of_experts, const Routing& routi
           ? of_experts
           : Exchange(of_experts, routing.num_rows * batch_.hidden * batch_.element_bytes,
                      of_experts.bytes());
+  if (routing.weigh_inputs) return SumOfExperts(results, routing);
   const Tensor weights = CopyToRanks(routing.weights);
   // The plain operations gather the results by token, and multiply them, in float32.
   const bool plain = batch_.kernels != setup::Kernels::kCpu;
@@ -489,6 +513,20 @@ CountedTensor CountedOps::Combine(const Tensor& of_experts, const Routing& routi
     const Size grad = gradient->Take();
     results.gradient()->Give(Take(results.bytes()));
     weights.gradient()->Give(Take(weights.bytes()));
+  });
+  return batch_.tensor_ranks == 1 ? out : SumOverRanks(out);
+}
+
+CountedTensor CountedOps::SumOfExperts(const Tensor& results, const Routing& routing) {
+  // The plain operations gather the results by token, and multiply them by 1, in float32.
+  const bool plain = batch_.kernels != setup::Kernels::kCpu;
+  const int64_t floats = results.bytes() / batch_.element_bytes * kFloat;
+  const Tensor wide = New(plain ? 2 * floats : 0);
+  const Tensor out = New(batch_.Bytes(batch_.hidden));
+  Record([this, bytes = results.bytes(), wide, places = routing.places,
+          results = results.gradient(), gradient = out.gradient()] {
+    const Size grad = gradient->Take();
+    results->Give(Take(bytes));
   });
   return batch_.tensor_ranks == 1 ? out : SumOverRanks(out);
 }

@@ -80,6 +80,7 @@ class CountedOps {
     CountedStorage places;     // of the tokens' rows, and the token of each row
     int64_t num_rows = 0;      // of the rank's tokens
     int64_t num_computed = 0;  // of the rank's experts
+    bool weigh_inputs = false;
   };
 
   // `tape`: null if there is no graph. `recomputation`: null if all results are kept. `gradients`
@@ -141,6 +142,8 @@ class CountedOps {
   // Moves rows between the ranks that split the experts: `bytes` arrive. computed_bytes: of the
   // rows of this rank's experts, which are what is moved or what arrives.
   Tensor Exchange(const Tensor& rows, int64_t bytes, int64_t computed_bytes);
+  Tensor Weigh(const Tensor& rows, const Routing& routing);
+  Tensor SumOfExperts(const Tensor& results, const Routing& routing);
   // x, whose gradient is summed over the ranks in a tensor of its own.
   Tensor CopyToRanks(const Tensor& x);
   Tensor SumOverRanks(const Tensor& x);
