@@ -11,6 +11,7 @@
 
 #include "common/model/delta_attention.h"
 #include "common/model/kernels/alibi.h"
+#include "common/model/kernels/window.h"
 #include "common/model/rotary.h"
 
 namespace tandem::model {
@@ -20,7 +21,7 @@ struct AttentionParams {
   double scale = 1.0;    // of q . k, usually 1 / sqrt(head_dim)
   double softcap = 0.0;  // scores become softcap * tanh(score / softcap); 0: none
   Alibi alibi;           // added after that
-  int64_t window = 0;    // tokens that each token sees, itself included; 0: all
+  Window window;         // tokens that each token sees
   // [num_heads] extra scores that take probability but have no value.
   std::optional<at::Tensor> sinks;
 };

@@ -33,29 +33,29 @@ struct LayerCachePlace {
 
 struct CacheGroups {
   int64_t layers_per_block = 0;
-  std::vector<int64_t> windows;         // of each group, in tokens; 0: all
+  std::vector<Window> windows;          // of each group
   std::vector<LayerCachePlace> layers;  // of each layer; without meaning for one that has no cache
 
   int64_t num_groups() const { return static_cast<int64_t>(windows.size()); }
 };
 
-// `windows`: of each layer; 0: all tokens; kNoCache: none, but not of all layers. Layers with one window may form several groups, so that
-// few places in a block stay unused.
-CacheGroups GroupLayers(absl::Span<const int64_t> windows);
+// `windows`: of each layer; kNoCache: none, but not of all layers. Layers with one window may form
+// several groups, so that few places in a block stay unused.
+CacheGroups GroupLayers(absl::Span<const Window> windows);
 
 // Windows of the model's layers, or kNoCache.
-std::vector<int64_t> LayerWindows(const ModelSpec& spec);
+std::vector<Window> LayerWindows(const ModelSpec& spec);
 
 // The windows by which a cache frees the layers' blocks. On a GPU none does: attention masks what a
 // window hides, and keeps it.
-std::vector<int64_t> CacheWindows(const ModelSpec& spec, bool on_gpu);
+std::vector<Window> CacheWindows(const ModelSpec& spec, bool on_gpu);
 
 // Returns the first block position that tokens from `position` on see.
-int64_t FirstBlockInUse(int64_t window, int64_t position, int64_t block_size);
+int64_t FirstBlockInUse(const Window& window, int64_t position, int64_t block_size);
 
 // The maximum number of blocks, of all groups, that a sequence of `num_tokens` tokens holds at once
 // if each step computes at most `step_tokens` of them.
-int64_t MaxBlocksAtOnce(absl::Span<const int64_t> group_windows, int64_t num_tokens,
+int64_t MaxBlocksAtOnce(absl::Span<const Window> group_windows, int64_t num_tokens,
                         int64_t step_tokens, int64_t block_size);
 
 }  // namespace tandem::model

@@ -27,12 +27,13 @@ struct Chunk {
   int64_t num_queries;
   int64_t first_key;
   int64_t num_keys;
+  int64_t key_position;  // of the first key, in its sequence
 
   at::Tensor Queries(const at::Tensor& q) const { return q.narrow(0, first_query, num_queries); }
   at::Tensor Keys(const at::Tensor& k) const { return k.narrow(0, first_key, num_keys); }
 };
 
-std::vector<Chunk> ChunksOf(const at::Tensor& cu_seqlens, int64_t num_heads, int64_t window,
+std::vector<Chunk> ChunksOf(const at::Tensor& cu_seqlens, int64_t num_heads, const Window& window,
                             int64_t scores_at_once) {
   const int64_t* const starts = cu_seqlens.const_data_ptr<int64_t>();
   std::vector<Chunk> chunks;
@@ -43,8 +44,8 @@ std::vector<Chunk> ChunksOf(const at::Tensor& cu_seqlens, int64_t num_heads, int
         scores_at_once / std::max<int64_t>(1, num_heads * length), 1, std::max<int64_t>(1, length));
     for (int64_t begin = 0; begin < length; begin += most) {
       const int64_t end = std::min(length, begin + most);
-      const int64_t first_key = window > 0 ? std::max<int64_t>(0, begin - window + 1) : 0;
-      chunks.push_back({start + begin, end - begin, start + first_key, end - first_key});
+      const int64_t first_key = window.OldestSeen(begin);
+      chunks.push_back({start + begin, end - begin, start + first_key, end - first_key, first_key});
     }
   }
   return chunks;
@@ -62,8 +63,8 @@ at::Tensor Forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v
                    const std::vector<Chunk>& chunks, const AttentionParams& params) {
   at::Tensor out = at::empty({q.size(0), q.size(1) * v.size(2)}, q.options().requires_grad(false));
   for (const Chunk& chunk : chunks) {
-    chunk.Queries(out).copy_(
-        eager::Attention(chunk.Queries(q), chunk.Keys(k), chunk.Keys(v), params));
+    chunk.Queries(out).copy_(eager::Attention(chunk.Queries(q), chunk.Keys(k), chunk.Keys(v),
+                                              params, chunk.key_position));
   }
   return out;
 }
@@ -105,7 +106,8 @@ struct ChunkedFunction : torch::autograd::Function<ChunkedFunction> {
         inputs.push_back(leaf(sinks));
         params.sinks = inputs.back();
       }
-      const at::Tensor out = eager::Attention(inputs[0], inputs[1], inputs[2], params);
+      const at::Tensor out =
+          eager::Attention(inputs[0], inputs[1], inputs[2], params, chunk.key_position);
       const variable_list found = torch::autograd::grad({out}, inputs, {chunk.Queries(grads[0])});
       const at::NoGradGuard no_grad;
       chunk.Queries(grad_q).copy_(found[0]);

@@ -94,7 +94,8 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
     ctx->saved_data["causal"] = causal;
     ctx->saved_data["scale"] = params.scale;
     ctx->saved_data["softcap"] = params.softcap;
-    ctx->saved_data["window"] = params.window;
+    ctx->saved_data["window"] = params.window.size;
+    ctx->saved_data["chunked"] = params.window.chunked;
     ctx->saved_data["alibi_scale"] = params.alibi.scale;
     ctx->saved_data["alibi_heads"] =
         std::vector<int64_t>{params.alibi.num_heads, params.alibi.first_head};
@@ -105,7 +106,7 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
     AttentionParams params;
     params.scale = ctx->saved_data["scale"].toDouble();
     params.softcap = ctx->saved_data["softcap"].toDouble();
-    params.window = ctx->saved_data["window"].toInt();
+    params.window = {ctx->saved_data["window"].toInt(), ctx->saved_data["chunked"].toBool()};
     const std::vector<int64_t> heads = ctx->saved_data["alibi_heads"].toIntVector();
     params.alibi = {ctx->saved_data["alibi_scale"].toDouble(), heads[0], heads[1]};
     return params;

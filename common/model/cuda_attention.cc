@@ -280,12 +280,12 @@ absl::StatusOr<std::unique_ptr<DeviceAttention>> CreateCudaAttention(const Paged
         absl::StrCat("attention on a GPU: expected a head_dim of at most ", cuda::kMaxPlainHeadDim,
                      ", found ", o.head_dim));
   }
-  for (const int64_t window : cache.groups().windows) {
-    if (window == 0) continue;
+  for (const Window& window : cache.groups().windows) {
+    if (!window.IsLimited()) continue;
     return absl::UnimplementedError(
         absl::StrCat("attention on a GPU: expected a KV cache that frees no blocks, found one that "
                      "frees those beyond a window of ",
-                     window));
+                     window.size));
   }
   // Slots are numbered in 32 bits.
   if ((o.num_blocks + 1) * o.block_size > std::numeric_limits<int32_t>::max()) {

@@ -116,14 +116,19 @@ at::Tensor Slopes(const Alibi& alibi, int64_t num_heads) {
   return slopes;
 }
 
-// Mask: true if the query (row) must not see the key (column). The queries are those of the last keys.
-at::Tensor Hidden(int64_t queries, int64_t keys, int64_t window, const at::Device& device) {
-  const at::Tensor position = at::arange(keys, at::TensorOptions(at::kLong).device(device));
-  const at::Tensor distance =
-      position.narrow(0, keys - queries, queries).unsqueeze(1) - position.unsqueeze(0);
-  at::Tensor hidden = distance.lt(0);
-  if (window > 0) hidden = hidden.logical_or(distance.ge(window));
-  return hidden;
+// Mask: true if the query (row) must not see the key (column). The queries are those of the last keys,
+// the first of which has the position `first_key`.
+at::Tensor Hidden(int64_t queries, int64_t keys, int64_t first_key, const Window& window,
+                  const at::Device& device) {
+  const at::Tensor position =
+      at::arange(first_key, first_key + keys, at::TensorOptions(at::kLong).device(device));
+  const at::Tensor own = position.narrow(0, keys - queries, queries).unsqueeze(1);
+  const at::Tensor distance = own - position.unsqueeze(0);
+  const at::Tensor hidden = distance.lt(0);
+  if (!window.IsLimited()) return hidden;
+  if (!window.chunked) return hidden.logical_or(distance.ge(window.size));
+  const at::Tensor first_of_chunk = own - own.remainder(window.size);
+  return hidden.logical_or(position.unsqueeze(0).lt(first_of_chunk));
 }
 
 // Returns the indices of the `count` largest of each row, by descending rank.
@@ -267,7 +272,7 @@ at::Tensor CombineRows(const at::Tensor& results, const at::Tensor& weights,
 }
 
 at::Tensor AttentionProbabilities(const at::Tensor& q, const at::Tensor& k,
-                                  const AttentionParams& params) {
+                                  const AttentionParams& params, int64_t first_key) {
   const int64_t num_queries = q.size(0);
   const int64_t num_keys = k.size(0);
   const int64_t num_heads = q.size(1);
@@ -287,7 +292,7 @@ at::Tensor AttentionProbabilities(const at::Tensor& q, const at::Tensor& k,
     scores = scores +
              slopes.view({num_kv_heads, group, 1, 1}) * (position.unsqueeze(0) - own.unsqueeze(1));
   }
-  scores = scores.masked_fill(Hidden(num_queries, num_keys, params.window, q.device()),
+  scores = scores.masked_fill(Hidden(num_queries, num_keys, first_key, params.window, q.device()),
                               -std::numeric_limits<double>::infinity());
   if (params.sinks.has_value()) {
     const at::Tensor sink =
@@ -300,10 +305,10 @@ at::Tensor AttentionProbabilities(const at::Tensor& q, const at::Tensor& k,
 }
 
 at::Tensor Attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                     const AttentionParams& params) {
+                     const AttentionParams& params, int64_t first_key) {
   const int64_t num_kv_heads = k.size(1);
   const at::Tensor probabilities =
-      AttentionProbabilities(q, k, params)
+      AttentionProbabilities(q, k, params, first_key)
           .view({num_kv_heads, q.size(1) / num_kv_heads, q.size(0), k.size(0)});
   const at::Tensor values = Wide(v).permute({1, 0, 2}).unsqueeze(1);
   const at::Tensor output =

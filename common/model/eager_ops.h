@@ -44,15 +44,16 @@ at::Tensor CombineRows(const at::Tensor& results, const at::Tensor& weights,
 
 // Returns the softmax of the causal scores of one sequence, float32 (float64 for float64 inputs)
 // [num_heads, num_queries, num_keys]. Sinks take their share of a row's probability and have no
-// column. The queries are those of the last tokens that have keys.
+// column. The queries are those of the last tokens that have keys. first_key: the position of the first
+// key in its sequence, on which a window in chunks depends.
 //   q [num_queries, num_heads, head_dim], k [num_keys, num_kv_heads, head_dim]
 at::Tensor AttentionProbabilities(const at::Tensor& q, const at::Tensor& k,
-                                  const AttentionParams& params);
+                                  const AttentionParams& params, int64_t first_key = 0);
 
 // Computes causal attention of one sequence: [num_queries, num_heads * v_head_dim] in q's dtype.
 //   v [num_keys, num_kv_heads, v_head_dim]
 at::Tensor Attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                     const AttentionParams& params);
+                     const AttentionParams& params, int64_t first_key = 0);
 
 // Computes causal attention over packed sequences: cu_seqlens, int64 [num_sequences + 1] on the
 // CPU, holds the first token of each and the end. Processes one sequence after another, with the

@@ -134,6 +134,7 @@ bool FusedAttentionTakes(const at::Tensor& q, const at::Tensor& k, const at::Ten
   if (q.size(0) == 0 || q.size(0) > std::numeric_limits<int32_t>::max()) return false;
   if (v.size(2) != head_dim || head_dim > kMostHeadDim) return false;
   if (params.softcap > 0 || params.alibi.scale != 0 || params.sinks.has_value()) return false;
+  if (params.window.chunked) return false;
   if (IsHalf(q)) return head_dim % kHeadDimStep == 0;
   return q.scalar_type() == at::kFloat && params.window == 0 && head_dim % kFloatHeadDimStep == 0;
 }
@@ -143,11 +144,11 @@ at::Tensor FusedAttention(const at::Tensor& q, const at::Tensor& k, const at::Te
   const at::Tensor queries = LastDimContiguous(q);
   const at::Tensor keys = LastDimContiguous(k);
   const at::Tensor values = LastDimContiguous(v);
-  const at::Tensor out = IsHalf(q)
-                             ? FlashFunction::apply(queries, keys, values, sequences.starts,
-                                                    sequences.longest, params.scale, params.window)
-                             : EfficientFunction::apply(queries, keys, values, sequences.starts,
-                                                        sequences.longest, params.scale);
+  const at::Tensor out =
+      IsHalf(q) ? FlashFunction::apply(queries, keys, values, sequences.starts, sequences.longest,
+                                       params.scale, params.window.size)
+                : EfficientFunction::apply(queries, keys, values, sequences.starts,
+                                           sequences.longest, params.scale);
   return out.reshape({q.size(0), q.size(1) * v.size(2)});
 }
 

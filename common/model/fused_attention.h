@@ -22,7 +22,7 @@ struct FusedSequences {
 FusedSequences FusedSequencesOf(const at::Tensor& cu_seqlens, at::Device device);
 
 // Whether the kernels compute this attention: q, k and v on one CUDA device, equal sizes of keys and
-// values, no softcap, sinks or ALiBi, and in float32 no window.
+// values, no softcap, sinks, chunks or ALiBi, and in float32 no window.
 bool FusedAttentionTakes(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                          const AttentionParams& params);
 

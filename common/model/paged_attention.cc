@@ -160,14 +160,14 @@ struct LayerCache {
 
   // Prefetches the first tile of keys that a sequence sees and the tile that is being written.
   // Blocks lie anywhere in the cache, so the hardware cannot foresee them.
-  void FetchSoon(const PagedSequence& sequence, int64_t kv_head, int64_t window) const {
-    const int64_t oldest = sequence.context_length - sequence.num_tokens + 1 - window;
-    const int64_t first = window > 0 ? std::max<int64_t>(0, oldest) / kKvTile * kKvTile : 0;
+  void FetchSoon(const PagedSequence& sequence, int64_t kv_head, const Window& window) const {
+    const int64_t position = sequence.context_length - sequence.num_tokens;
+    const int64_t first = window.OldestSeen(position) / kKvTile * kKvTile;
     const int64_t last = (sequence.context_length - 1) / kKvTile * kKvTile;
-    for (const int64_t position : {first, last}) {
+    for (const int64_t at : {first, last}) {
       const char* const tile =
-          reinterpret_cast<const char*>(keys + BlockOf(sequence, position) * key_block_stride +
-                                        (kv_head * block_size + position % block_size) * head_dim);
+          reinterpret_cast<const char*>(keys + BlockOf(sequence, at) * key_block_stride +
+                                        (kv_head * block_size + at % block_size) * head_dim);
       const int64_t bytes = kKvTile * head_dim * static_cast<int64_t>(sizeof(T));
       for (int64_t byte = 0; byte < bytes; byte += 64) __builtin_prefetch(tile + byte);
       if (last == first) break;

@@ -278,7 +278,7 @@ class Attender {
   // Returns the first position that row `row` sees.
   int64_t OldestOf(int64_t row) const {
     const int64_t position = a_.first_position + row / a_.heads_per_kv_head;
-    return a_.window > 0 ? std::max<int64_t>(0, position + 1 - a_.window) : 0;
+    return a_.window.OldestSeen(position);
   }
 
   // Computes the scores of keys [run + j, run + end), kTiles tiles at once; returns when fewer are

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "common/model/kernels/alibi.h"
+#include "common/model/kernels/window.h"
 
 namespace tandem::model {
 
@@ -41,7 +42,7 @@ struct AttendArgs {
   float scale = 1.0f;
   float softcap = 0.0f;
   Alibi alibi;                   // its first head is the group's
-  int64_t window = 0;            // tokens that each token sees, itself included; 0: all
+  Window window;                 // tokens that each token sees
   const float* sinks = nullptr;  // of the group's heads, or null
 };
 

@@ -19,7 +19,7 @@ namespace {
 using kernels::RoundUp;
 
 CacheGroups GroupsOf(const PagedKvCacheOptions& options) {
-  return GroupLayers(options.windows.empty() ? std::vector<int64_t>(options.num_layers, 0)
+  return GroupLayers(options.windows.empty() ? std::vector<Window>(options.num_layers)
                                              : options.windows);
 }
 

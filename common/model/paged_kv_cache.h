@@ -29,8 +29,8 @@ struct PagedKvCacheOptions {
   bool shared = false;                // CacheSpec::shared; on the CPU alone
   at::ScalarType dtype = at::kFloat;  // float32 or bfloat16, like the model's activations
   at::Device device = at::kCPU;       // like the model's activations
-  // Of each layer, in tokens (LayerWindows()); empty: every layer sees all tokens.
-  std::vector<int64_t> windows;
+  // Of each layer (LayerWindows()); empty: every layer sees all tokens.
+  std::vector<Window> windows;
   RecurrentStateOptions states;  // on the CPU alone
 
   int64_t value_dim() const { return v_head_dim > 0 ? v_head_dim : head_dim; }

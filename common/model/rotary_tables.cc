@@ -1,6 +1,7 @@
 #include "common/model/rotary_tables.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/add.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/floor_divide.h>
@@ -29,7 +30,8 @@ at::Tensor FrequencyTensor(const RotaryFrequencies& frequencies) {
 at::Tensor QueryScales(const QueryPositionScale& scale, const at::Tensor& positions) {
   const int64_t original = scale.original_max_position_embeddings;
   if (!positions.is_cpu()) {
-    const at::Tensor turns = at::floor_divide(positions, original).to(at::kFloat);
+    const at::Tensor turns =
+        at::floor_divide(at::add(positions, scale.first), original).to(at::kFloat);
     return at::log1p(turns) * scale.beta + 1.0;
   }
   const at::Tensor places = positions.contiguous();
@@ -38,7 +40,7 @@ at::Tensor QueryScales(const QueryPositionScale& scale, const at::Tensor& positi
   float* const to = out.mutable_data_ptr<float>();
   // Each on its own: a vector library's logarithm may depend on its neighbours.
   for (int64_t i = 0; i < places.numel(); ++i) {
-    const auto turns = static_cast<double>(position[i] / original);
+    const auto turns = static_cast<double>((position[i] + scale.first) / original);
     to[i] = static_cast<float>(1.0 + scale.beta * std::log1p(turns));
   }
   return out;

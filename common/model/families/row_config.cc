@@ -138,6 +138,7 @@ absl::Status ParseQkNorm(const v1::FamilyRow& row, const RowValues& values, cons
   ASSIGN_OR_RETURN(qk_norm.after_rotation, values.Flag(row.qk_norm_after_rotation(), false));
   qk_norm.norm = norm;
   qk_norm.norm.bias = false;
+  ASSIGN_OR_RETURN(qk_norm.norm.weight, values.Flag(row.qk_norm_weight(), norm.weight));
   return absl::OkStatus();
 }
 

@@ -67,6 +67,9 @@ absl::StatusOr<std::vector<bool>> LayersWithExperts(const v1::Experts& row, cons
   if (!row.layer_kinds().empty() && config.Has(row.layer_kinds().c_str())) {
     return ListedKinds(config, row.layer_kinds().c_str(), num_layers);
   }
+  if (!row.expert_layers().empty() && config.Has(row.expert_layers().c_str())) {
+    return LayerList(config, row.expert_layers(), num_layers);
+  }
   ASSIGN_OR_RETURN(const int64_t first, values.Count(row.first_layer(), kMaxLayers, 0));
   ASSIGN_OR_RETURN(const int64_t last, LastLayer(row.last_layer(), values, num_layers));
   int64_t interval = 1;
@@ -118,13 +121,16 @@ absl::Status ParseRouting(const v1::Experts& row, const RowValues& values, int64
   }
   spec.score = row.score() == v1::ROUTER_SCORE_SIGMOID       ? RoutingSpec::Score::kSigmoid
                : row.score() == v1::ROUTER_SCORE_SPARSEMIXER ? RoutingSpec::Score::kSparsemixer
-                                                             : RoutingSpec::Score::kSoftmax;
+               : row.score() == v1::ROUTER_SCORE_SIGMOID_OF_CHOSEN
+                   ? RoutingSpec::Score::kSigmoidOfChosen
+                   : RoutingSpec::Score::kSoftmax;
   ASSIGN_OR_RETURN(spec.bias, values.Flag(row.router_bias(), false));
   ASSIGN_OR_RETURN(spec.correction_bias, values.Flag(row.correction_bias(), false));
   RETURN_IF_ERROR(ParseGroups(row, values, num_experts, spec));
   ASSIGN_OR_RETURN(spec.normalize, values.Flag(row.normalize(), false));
   ASSIGN_OR_RETURN(spec.scale, values.Positive(row.scale(), 1.0));
   ASSIGN_OR_RETURN(spec.jitter, values.Limit(row.jitter()));
+  ASSIGN_OR_RETURN(spec.weigh_inputs, values.Flag(row.weigh_inputs(), false));
   return absl::OkStatus();
 }
 

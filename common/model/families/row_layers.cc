@@ -16,18 +16,24 @@ namespace {
 
 using nlohmann::json;
 
-// Returns the layers that "layer_types" gives a window; nullopt without the key.
+// Names of layers with a window in "layer_types".
+constexpr const char* kSliding = "sliding_attention";
+constexpr const char* kChunked = "chunked_attention";
+
+// Returns the layers that "layer_types" gives a window, by its name `windowed_type`; nullopt without
+// the key.
 absl::StatusOr<std::optional<std::vector<int64_t>>> ListedWindows(const ConfigReader& config,
-                                                                  int64_t num_layers) {
+                                                                  int64_t num_layers,
+                                                                  const char* windowed_type) {
   if (!config.Has("layer_types")) return std::optional<std::vector<int64_t>>();
   const json& types = config.At("layer_types");
   if (!types.is_array()) return config.Invalid("layer_types", "a list of names");
   std::vector<int64_t> windowed;
   for (size_t i = 0; i < types.size(); ++i) {
-    if (types[i] == "sliding_attention") {
+    if (types[i] == windowed_type) {
       windowed.push_back(static_cast<int64_t>(i));
     } else if (types[i] != "full_attention") {
-      return config.Unsupported("layer_types", "full_attention, sliding_attention");
+      return config.Unsupported("layer_types", absl::StrCat("full_attention, ", windowed_type));
     }
   }
   if (!windowed.empty() && static_cast<int64_t>(types.size()) != num_layers) {
@@ -39,7 +45,7 @@ absl::StatusOr<std::optional<std::vector<int64_t>>> ListedWindows(const ConfigRe
 
 // Refuses the windows of a config.json whose family has none.
 absl::Status RefuseWindows(const ConfigReader& config, int64_t num_layers) {
-  ASSIGN_OR_RETURN(const auto listed, ListedWindows(config, num_layers));
+  ASSIGN_OR_RETURN(const auto listed, ListedWindows(config, num_layers, kSliding));
   if (listed.has_value()) {
     return listed->empty() ? absl::OkStatus() : config.Unsupported("layer_types", "full_attention");
   }
@@ -48,20 +54,6 @@ absl::Status RefuseWindows(const ConfigReader& config, int64_t num_layers) {
   // Qwen's key, without the default that its own classes have.
   ASSIGN_OR_RETURN(const int64_t first, config.Count("max_window_layers", kMaxLayers, 0));
   return first >= num_layers ? absl::OkStatus() : config.Unsupported("use_sliding_window", "false");
-}
-
-// Returns the layers to which the row's pattern gives a window.
-absl::StatusOr<std::vector<int64_t>> PatternWindows(const v1::Windows& windows,
-                                                    const RowValues& values, int64_t num_layers) {
-  ASSIGN_OR_RETURN(const int64_t first, values.Count(windows.first_layer(), kMaxLayers, 0));
-  ASSIGN_OR_RETURN(const int64_t every, values.Count(windows.full_every(), kMaxLayers, 0));
-  ASSIGN_OR_RETURN(const bool full_first, values.Flag(windows.full_first(), false));
-  std::vector<int64_t> windowed;
-  for (int64_t i = first; i < num_layers; ++i) {
-    const bool full = every > 0 && (full_first ? i : i + 1) % every == 0;
-    if (!full) windowed.push_back(i);
-  }
-  return windowed;
 }
 
 // Says for each layer whether it rotates queries and keys.
@@ -77,11 +69,12 @@ absl::StatusOr<std::vector<bool>> RotatedLayers(const v1::FamilyRow& row, const 
       return values.SourceOf(row.windows().size()).Invalid("a number of tokens from 1 on");
     }
     for (size_t i = 0; i < num_layers && window > 0; ++i) {
-      rotated[i] = spec.layers[i].attention.window > 0;
+      rotated[i] = spec.layers[i].attention.window.IsLimited();
     }
   }
   if (row.rope_layers() != v1::ROPE_LAYERS_LISTED) return rotated;
-  if (!config.Has("no_rope_layers")) {
+  // Llama 4's class takes an empty list for none.
+  if (!config.Has("no_rope_layers") || config.At("no_rope_layers") == json::array()) {
     ASSIGN_OR_RETURN(const int64_t interval, config.Size("no_rope_layer_interval", kMaxLayers, 4));
     for (size_t i = 0; i < num_layers; ++i) {
       rotated[i] = (static_cast<int64_t>(i) + 1) % interval != 0;
@@ -97,6 +90,36 @@ absl::StatusOr<std::vector<bool>> RotatedLayers(const v1::FamilyRow& row, const 
     rotated[i] = list[i] == 1;
   }
   return rotated;
+}
+
+// Returns the layers to which the row's pattern gives a window.
+absl::StatusOr<std::vector<int64_t>> PatternWindows(const v1::FamilyRow& row,
+                                                    const RowValues& values,
+                                                    const ModelSpec& spec) {
+  const v1::Windows& windows = row.windows();
+  const int64_t num_layers = spec.num_layers();
+  ASSIGN_OR_RETURN(const int64_t first, values.Count(windows.first_layer(), kMaxLayers, 0));
+  ASSIGN_OR_RETURN(const int64_t every, values.Count(windows.full_every(), kMaxLayers, 0));
+  ASSIGN_OR_RETURN(const bool full_first, values.Flag(windows.full_first(), false));
+  ASSIGN_OR_RETURN(const bool by_rotation, values.Flag(windows.rotated(), false));
+  std::vector<bool> eligible(spec.layers.size(), true);
+  if (by_rotation) {
+    if (row.rope_layers() == v1::ROPE_LAYERS_WINDOWED ||
+        row.rope_layers() == v1::ROPE_LAYERS_WINDOWED_OR_ALL) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(values.config().place(), ": the row of ", row.architecture(),
+                       " gives windows to the layers that rotate (\"windows.rotated\"), and "
+                       "rotation to those with "
+                       "a window (\"rope_layers\"); remove one of them from the row"));
+    }
+    ASSIGN_OR_RETURN(eligible, RotatedLayers(row, values, spec));
+  }
+  std::vector<int64_t> windowed;
+  for (int64_t i = first; i < num_layers; ++i) {
+    const bool full = every > 0 && (full_first ? i : i + 1) % every == 0;
+    if (!full && eligible[i]) windowed.push_back(i);
+  }
+  return windowed;
 }
 
 // Refuses a file whose two forms of the same parameters differ: which of them the model was trained
@@ -137,6 +160,21 @@ absl::Status ParseQueryScale(const ConfigReader& config, ModelSpec& spec) {
   return absl::OkStatus();
 }
 
+// Scales queries of layers without rotation.
+absl::Status ParseUnrotatedScale(const v1::QueryScale& row, const RowValues& values,
+                                 ModelSpec& spec) {
+  ASSIGN_OR_RETURN(const bool in_use, values.Flag(row.in_use(), true));
+  QueryPositionScale scale{.first = 1};
+  ASSIGN_OR_RETURN(scale.beta, values.Limit(row.factor()));
+  if (!in_use || scale.beta == 0.0) return absl::OkStatus();
+  ASSIGN_OR_RETURN(scale.original_max_position_embeddings,
+                   values.Size(row.interval(), kMaxPositions));
+  for (LayerSpec& layer : spec.layers) {
+    if (layer.attention.rope < 0) layer.attention.query_position_scale = scale;
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ParseRopesOf(const v1::FamilyRow& row, const RowValues& values,
                           const ConfigReader& config, const std::vector<bool>& rotated,
                           ModelSpec& spec) {
@@ -170,9 +208,9 @@ absl::Status ParseRopesOf(const v1::FamilyRow& row, const RowValues& values,
     AttentionSpec& attention = spec.layers[i].attention;
     attention.rope = -1;
     if (!rotated[i]) continue;
-    const std::string_view type = !by_type               ? ""
-                                  : attention.window > 0 ? "sliding_attention"
-                                                         : "full_attention";
+    const std::string_view type = !by_type                       ? ""
+                                  : attention.window.IsLimited() ? "sliding_attention"
+                                                                 : "full_attention";
     ASSIGN_OR_RETURN(RopeSpec rope, ParseRotary(config, defaults, type));
     if (latent.has_value()) {
       if (rope.rotary_dim != 0) {
@@ -188,6 +226,13 @@ absl::Status ParseRopesOf(const v1::FamilyRow& row, const RowValues& values,
     if (same == spec.ropes.end()) spec.ropes.push_back(std::move(rope));
   }
   RETURN_IF_ERROR(ScaleLatentScores(config, spec));
+  ASSIGN_OR_RETURN(const bool norms_rotated, values.Flag(row.qk_norm_rotated(), false));
+  for (LayerSpec& layer : spec.layers) {
+    if (norms_rotated && layer.attention.rope < 0) layer.attention.qk_norm.reset();
+  }
+  if (row.has_query_scale()) {
+    RETURN_IF_ERROR(ParseUnrotatedScale(row.query_scale(), values, spec));
+  }
   ASSIGN_OR_RETURN(const bool scales, values.Flag(row.query_position_scale(), false));
   return scales ? ParseQueryScale(config, spec) : absl::OkStatus();
 }
@@ -204,25 +249,27 @@ absl::Status ParseWindows(const v1::FamilyRow& row, const RowValues& values, Mod
   }
   ASSIGN_OR_RETURN(const bool in_use, values.Flag(windows.in_use(), true));
   ASSIGN_OR_RETURN(const int64_t window, values.Count(windows.size(), kMaxPositions, 0));
-  ASSIGN_OR_RETURN(const auto listed, ListedWindows(config, spec.num_layers()));
+  ASSIGN_OR_RETURN(const bool chunked, values.Flag(windows.chunked(), false));
+  const char* const type = chunked ? kChunked : kSliding;
+  ASSIGN_OR_RETURN(const auto listed, ListedWindows(config, spec.num_layers(), type));
   ASSIGN_OR_RETURN(const bool may_differ, values.Flag(windows.listed(), true));
   std::vector<int64_t> pattern;  // not read where a list may take its place
   if (in_use && window > 0 && !(listed.has_value() && may_differ)) {
-    ASSIGN_OR_RETURN(pattern, PatternWindows(windows, values, spec.num_layers()));
+    ASSIGN_OR_RETURN(pattern, PatternWindows(row, values, spec));
   }
   const std::vector<int64_t>& windowed = listed.has_value() ? *listed : pattern;
   if (!windowed.empty() && !in_use) {
     return values.SourceOf(windows.in_use())
-        .Invalid("true, as \"layer_types\" names sliding_attention");
+        .Invalid(absl::StrCat("true, as \"layer_types\" names ", type));
   }
   if (!windowed.empty() && window == 0) {
     return values.SourceOf(windows.size()).Invalid("a number of tokens from 1 on");
   }
   if (!may_differ && windowed != pattern) {
-    return config.Unsupported("layer_types", pattern.empty() ? "full_attention for all layers"
-                                                             : "sliding_attention for all layers");
+    return config.Unsupported(
+        "layer_types", absl::StrCat(pattern.empty() ? "full_attention" : type, " for all layers"));
   }
-  for (const int64_t i : windowed) spec.layers[i].attention.window = window;
+  for (const int64_t i : windowed) spec.layers[i].attention.window = {window, chunked};
   return absl::OkStatus();
 }
 

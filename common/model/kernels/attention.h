@@ -15,6 +15,7 @@
 #include "common/model/kernels/alibi.h"
 #include "common/model/kernels/element.h"
 #include "common/model/kernels/gemm.h"
+#include "common/model/kernels/window.h"
 
 namespace tandem::model::kernels {
 
@@ -28,7 +29,7 @@ struct AttentionShape {
   float softcap = 0.0f;          // scores become softcap * tanh(score / softcap); 0: they stay
   Alibi alibi;                   // added after that
   const float* sinks = nullptr;  // [num_heads]: scores without a key and a value; or null
-  int64_t window = 0;            // tokens that each token sees, itself included; 0: all
+  Window window;                 // tokens that each token sees
   // false: a token also sees those behind it. Then without a window, ALiBi and prefixes.
   bool causal = true;
   int64_t num_sequences = 0;

@@ -154,7 +154,7 @@ void BackwardSequence(const AttentionShape& shape, int64_t sequence, int64_t kv_
       }
     }
     std::fill(grad_queries, grad_queries + rows * e.width, 0.0f);
-    const int64_t oldest = shape.window > 0 ? std::max<int64_t>(0, token + 1 - shape.window) : 0;
+    const int64_t oldest = shape.window.OldestSeen(token);
     const int64_t end = KeysOf(shape, e, token + tokens);
     for (int64_t key = oldest / kKeyBlock * kKeyBlock; key < end; key += kKeyBlock) {
       const int64_t num_keys = std::min(kKeyBlock, end - key);

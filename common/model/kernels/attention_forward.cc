@@ -62,7 +62,7 @@ void ForwardTask(const AttentionShape& shape, const AttentionTask& task, T* out,
     UnpackQueries(q, shape.q_stride, head, token, tokens, e, shape.scale, e.dim, e.dim, queries);
     for (int64_t i = 0; i < rows; ++i) running[i] = InitialOf(sinks, i % e.group);
     std::fill(sums, sums + rows * e.v_width, 0.0f);
-    const int64_t oldest = shape.window > 0 ? std::max<int64_t>(0, token + 1 - shape.window) : 0;
+    const int64_t oldest = shape.window.OldestSeen(token);
     const int64_t end = KeysOf(shape, e, token + tokens);
     // Blocks count from the sequence's start, also with a window: where they are cut decides the
     // bits.

@@ -13,6 +13,7 @@
 #include <algorithm>
 
 #include "common/model/kernels/vector-inl.h"
+#include "common/model/kernels/window.h"
 #include "hwy/contrib/math/math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -27,9 +28,9 @@ struct Visible {
   int64_t begin;
   int64_t end;
 };
-inline Visible VisibleOf(int64_t t, int64_t key, int64_t keys, int64_t window) {
-  const int64_t oldest = window > 0 ? t + 1 - window : 0;
-  return {std::clamp<int64_t>(oldest - key, 0, keys), std::clamp<int64_t>(t + 1 - key, 0, keys)};
+inline Visible VisibleOf(int64_t t, int64_t key, int64_t keys, const Window& window) {
+  return {std::clamp<int64_t>(window.OldestSeen(t) - key, 0, keys),
+          std::clamp<int64_t>(t + 1 - key, 0, keys)};
 }
 
 // What happens to a row's scores before the softmax, besides their scale.

@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 
+#include "common/model/kernels/window.h"
 #include "common/model/layers/delta_spec.h"
 #include "common/model/layers/latent_spec.h"
 #include "common/model/layers/norm_spec.h"
@@ -35,10 +36,11 @@ struct QkNormSpec {
   friend bool operator==(const QkNormSpec&, const QkNormSpec&) = default;
 };
 
-// Queries times 1 + beta log(1 + floor(position / original)) (Llama 4, Ministral 3).
+// Queries times 1 + beta log(1 + floor((position + first) / original)) (Llama 4, Ministral 3).
 struct QueryPositionScale {
   double beta = 0.0;
   int64_t original_max_position_embeddings = 1;
+  int64_t first = 0;  // the number of the first token
 
   friend bool operator==(const QueryPositionScale&, const QueryPositionScale&) = default;
 };
@@ -59,7 +61,7 @@ struct AttentionSpec {
   bool sinks = false;    // a learned score for each head that takes its share of the softmax
   // ALiBi (2108.12409): adds slope(head) * alibi_scale * (key - query position); 0: none.
   double alibi_scale = 0.0;
-  int64_t window = 0;  // tokens that each token sees, itself included; 0: no limit
+  Window window;  // tokens that each token sees
   // Keys and values are made of a latent; num_kv_heads is num_heads, and there are no norms of q and
   // k, limits, scales by position, ALiBi or biases of q, k and v.
   std::optional<LatentSpec> latent;
@@ -132,7 +134,7 @@ struct CacheSpec {
   int64_t num_kv_heads = 0;
   int64_t head_dim = 0;  // of keys
   int64_t v_head_dim = 0;
-  int64_t window = 0;   // tokens that stay in use; 0: all of the sequence; or kNoCache
+  Window window;        // tokens that stay in use, or kNoCache
   bool shared = false;  // one head, whose value is the first v_head_dim elements of its key
 
   friend bool operator==(const CacheSpec&, const CacheSpec&) = default;

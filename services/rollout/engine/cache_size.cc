@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t kCachedPerRunning = 8;
 
 // Returns the longest sequence that `num_blocks` blocks hold alone, of at most `most` tokens.
-int64_t LongestSequence(const EngineOptions& options, absl::Span<const int64_t> windows,
+int64_t LongestSequence(const EngineOptions& options, absl::Span<const model::Window> windows,
                         int64_t num_blocks, int64_t most) {
   const auto fits = [&](int64_t num_tokens) {
     return model::MaxBlocksAtOnce(windows, num_tokens, options.scheduler.max_num_batched_tokens,
@@ -97,7 +97,7 @@ absl::StatusOr<CacheSize> SizeCache(const EngineOptions& options, const model::T
   model::PagedKvCacheOptions largest = size.cache;
   if (!largest.shared) largest.num_kv_heads = model::MostKvHeads(attention, parallel.size);
   const int64_t block_bytes = model::PagedKvCache::BytesPerBlock(largest);
-  const std::vector<int64_t> windows = model::GroupLayers(size.cache.windows).windows;
+  const std::vector<model::Window> windows = model::GroupLayers(size.cache.windows).windows;
   const auto groups = static_cast<int64_t>(windows.size());
   const int64_t longest = model::MaxBlocksAtOnce(
       windows, size.max_model_len, options.scheduler.max_num_batched_tokens, options.block_size);

@@ -57,7 +57,8 @@ BlockHash BlockHashes::At(const BlockHash& root, absl::Span<const int32_t> token
   return hashes_[i];
 }
 
-BlockManager::BlockManager(int64_t num_blocks, int64_t block_size, std::vector<int64_t> windows)
+BlockManager::BlockManager(int64_t num_blocks, int64_t block_size,
+                           std::vector<model::Window> windows)
     : block_size_(block_size), windows_(std::move(windows)), blocks_(num_blocks) {
   // Allocate() takes from the back. Low ids go first, so that the cache touches no more memory than
   // it needs.
@@ -83,7 +84,7 @@ PrefixMatch BlockManager::MatchPrefix(absl::Span<const int32_t> tokens, int64_t 
       if (found == published_.end()) cached_since[group] = i + 1;
       suffices = suffices && cached_since[group] <= FirstBlockInUse(group, end);
       // A group without a window needs this block for every longer prefix, too.
-      may_grow = may_grow && (windows_[group] > 0 || cached_since[group] == 0);
+      may_grow = may_grow && (windows_[group].IsLimited() || cached_since[group] == 0);
     }
     if (!suffices) continue;
     match.num_tokens = end;

@@ -86,8 +86,8 @@ struct PrefixMatch {
 // Owned by the engine thread.
 class BlockManager {
  public:
-  // `windows`: the window of each cache group, in tokens; 0: the group sees all tokens.
-  BlockManager(int64_t num_blocks, int64_t block_size, std::vector<int64_t> windows = {0});
+  // `windows`: the window of each cache group.
+  BlockManager(int64_t num_blocks, int64_t block_size, std::vector<model::Window> windows = {0});
 
   int64_t num_blocks() const { return static_cast<int64_t>(blocks_.size()); }
   int64_t block_size() const { return block_size_; }
@@ -168,7 +168,7 @@ class BlockManager {
   std::vector<int32_t> FindTail(const BlockHash& hash) const;
 
   const int64_t block_size_;
-  const std::vector<int64_t> windows_;
+  const std::vector<model::Window> windows_;
   BlockHash root_;
   std::vector<Block> blocks_;
   std::vector<int32_t> free_;  // without contents

@@ -18,9 +18,9 @@ namespace tandem::rollout {
 // The ranks' KV caches, which have the same blocks.
 struct CacheLayout {
   int64_t num_blocks = 0;
-  int64_t block_size = 0;             // tokens per block
-  absl::Span<const int64_t> windows;  // of the cache groups (common/model/cache_groups.h)
-  int64_t num_states = 0;             // of linear attention
+  int64_t block_size = 0;                   // tokens per block
+  absl::Span<const model::Window> windows;  // of the cache groups (common/model/cache_groups.h)
+  int64_t num_states = 0;                   // of linear attention
 };
 
 // The rows of images, as every rank has them.

@@ -22,7 +22,7 @@ struct Case {
   double softcap = 0.0;
   double alibi_scale = 0.0;
   bool sinks = false;
-  int64_t window = 0;
+  Window window;
 };
 
 constexpr int64_t kHeads = 6;
@@ -178,6 +178,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{.name = "AlibiScaled", .alibi_scale = 0.25, .window = 40},
         Case{.name = "Sinks", .sinks = true},
         Case{.name = "SinksAndWindow", .sinks = true, .window = 20},
+        Case{.name = "Chunks", .window = {40, true}},
+        Case{.name = "SinksAndLargeChunks", .sinks = true, .window = {150, true}},
         Case{.name = "All", .softcap = 3.0, .alibi_scale = 0.5, .sinks = true, .window = 150}),
     [](const ::testing::TestParamInfo<Case>& info) { return info.param.name; });
 

@@ -34,7 +34,7 @@ TEST(CacheGroups, OfUnequalSizesAreSplitSoThatBlocksHaveFewUnusedPlaces) {
   EXPECT_THAT(groups.layers, ElementsAre(LayerCachePlace{0, 0}, LayerCachePlace{1, 0},
                                          LayerCachePlace{2, 0}, LayerCachePlace{3, 0}));
   // A group for each of 28 layers would be too many.
-  std::vector<int64_t> windows(28, 8);
+  std::vector<Window> windows(28, 8);
   windows.front() = 0;
   EXPECT_EQ(GroupLayers(windows).num_groups(), 8);
   EXPECT_EQ(GroupLayers(windows).layers_per_block, 4);
@@ -48,9 +48,29 @@ TEST(CacheGroups, ABlockIsInUseWhileATokenOfItIsSeen) {
   EXPECT_EQ(FirstBlockInUse(1, 32, 16), 2);
 }
 
+TEST(CacheGroups, ABlockIsInUseWhileAChunkOfItsTokensIs) {
+  const Window chunks{40, /*in_chunks=*/true};
+  EXPECT_EQ(FirstBlockInUse(chunks, 39, 16), 0);
+  EXPECT_EQ(FirstBlockInUse(chunks, 40, 16), 2) << "the second chunk begins within a block";
+  EXPECT_EQ(FirstBlockInUse(chunks, 79, 16), 2);
+  EXPECT_EQ(FirstBlockInUse(chunks, 80, 16), 5);
+}
+
+TEST(CacheGroups, ChunksAndWindowsOfOneSizeAreGroupsOfTheirOwn) {
+  const CacheGroups groups = GroupLayers({{8, true}, 8, {8, true}, 8, 0, 0});
+  EXPECT_THAT(groups.windows, ElementsAre(0, 8, Window(8, true)));
+  EXPECT_EQ(groups.layers_per_block, 2);
+  EXPECT_EQ(groups.layers[2], (LayerCachePlace{2, 1}));
+}
+
 TEST(CacheGroups, NoSequenceHoldsMoreBlocksThanPredicted) {
   constexpr int64_t kTokens = 200;
-  for (const int64_t window : {1, 5, 16, 17, 40, 500}) {
+  std::vector<Window> windows;
+  for (const int64_t size : {1, 5, 16, 17, 40, 48, 500}) {
+    windows.push_back(size);
+    windows.push_back({size, /*in_chunks=*/true});
+  }
+  for (const Window& window : windows) {
     for (const int64_t step : {1, 3, 16, 50}) {
       int64_t held = 0;
       for (int64_t computed = 0; computed < kTokens; ++computed) {
@@ -58,8 +78,8 @@ TEST(CacheGroups, NoSequenceHoldsMoreBlocksThanPredicted) {
         held = std::max(held, (end + 15) / 16 - FirstBlockInUse(window, computed, 16));
       }
       const int64_t predicted = MaxBlocksAtOnce({window}, kTokens, step, 16);
-      EXPECT_LE(held, predicted) << window << " " << step;
-      EXPECT_GE(held, predicted - 1) << window << " " << step;
+      EXPECT_LE(held, predicted) << window.size << " " << window.chunked << " " << step;
+      EXPECT_GE(held, predicted - 1) << window.size << " " << window.chunked << " " << step;
     }
   }
   EXPECT_EQ(MaxBlocksAtOnce({0}, 33, 4096, 16), 3);
@@ -92,7 +112,7 @@ TEST(CacheGroups, LayersWithLinearAttentionHaveNoBlocks) {
     spec.layers[i].attention.delta = DeltaSpec{.num_key_heads = 2, .num_value_heads = 4};
   }
   for (const bool on_gpu : {false, true}) {
-    EXPECT_EQ(CacheWindows(spec, on_gpu), (std::vector<int64_t>{kNoCache, kNoCache, kNoCache, 0}));
+    EXPECT_EQ(CacheWindows(spec, on_gpu), (std::vector<Window>{kNoCache, kNoCache, kNoCache, 0}));
     EXPECT_EQ(ModelCacheElementsPerToken(spec, 1, on_gpu), 2 * (16 + 16));
   }
 }

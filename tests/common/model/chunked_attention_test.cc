@@ -21,7 +21,8 @@ struct Case {
 };
 
 std::vector<Case> Cases() {
-  std::vector<Case> cases = {{"plain"}, {"window"}, {"softcap"}, {"alibi"}, {"sinks"}, {"values"}};
+  std::vector<Case> cases = {{"plain"}, {"window"}, {"softcap"}, {"alibi"},
+                             {"sinks"}, {"values"}, {"chunks"}};
   for (Case& a_case : cases) a_case.params.scale = 0.3;
   cases[1].params.window = 5;
   cases[2].params.softcap = 2.0;
@@ -29,6 +30,7 @@ std::vector<Case> Cases() {
   cases[4].sinks = true;
   cases[4].params.window = 9;
   cases[5].v_head_dim = 5;
+  cases[6].params.window = {7, /*in_chunks=*/true};
   return cases;
 }
 

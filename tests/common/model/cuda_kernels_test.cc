@@ -290,7 +290,7 @@ TEST_P(CudaKernels, AttentionIsTheSamePackedAndPaged) {
   constexpr int64_t kBlockSize = 4, kTokens = 23, kHeads = 6, kKvHeads = 2;
   const std::vector<int32_t> blocks = {7, 3, 11, 0, 9, 2};
   for (const int64_t head_dim : {64, 12, 128}) {
-    for (const int64_t window : {0, 5}) {
+    for (const Window& window : {Window(0), Window(5), Window(6, /*in_chunks=*/true)}) {
       const at::Tensor fused = Random({kTokens, kHeads + 2 * kKvHeads, head_dim});
       cuda::PagedAttention args;
       args.type = type();

@@ -42,7 +42,7 @@ struct ExactShape {
   bool qkv_bias = false;
   bool qk_norm = false;
   bool tied = false;
-  int64_t window = 0;                                // of the last layer
+  Window window = 0;                                 // of the last layer
   std::optional<ExpertSpec> experts = std::nullopt;  // likewise
   bool varied = false;                               // see tests/support/varied_layers.h
   int64_t v_head_dim = 0;                            // of all layers; 0: head_dim
@@ -102,6 +102,8 @@ inline const std::vector<ExactShape>& WindowedShapes() {
       {"heads4_kv2_dim32_window1", 4, 2, 32, 48, 80, 131, false, false, false, 1},
       {"heads7_kv1_dim64_window20", 7, 1, 64, 56, 72, 515, true, false, false, 20},
       {"heads6_kv2_dim80_window150", 6, 2, 80, 72, 56, 131, false, true, false, 150},
+      {"heads4_kv2_dim32_chunks20", 4, 2, 32, 48, 80, 131, false, false, false, {20, true}},
+      {"heads6_kv2_dim80_chunks150", 6, 2, 80, 72, 56, 131, false, true, false, {150, true}},
   };
   return shapes;
 }
@@ -127,6 +129,13 @@ inline const std::vector<ExactShape>& ExpertShapes() {
                                                  .scale = 2.5},
                                      .shared_intermediate_size = 30,
                                      .shared_gate = false};
+  // As Llama 4's.
+  static const ExpertSpec of_inputs = {
+      .num_experts = 6,
+      .intermediate_size = 24,
+      .routing = {.top_k = 2, .score = RoutingSpec::Score::kSigmoidOfChosen, .weigh_inputs = true},
+      .shared_intermediate_size = 30,
+      .shared_gate = false};
   // As gpt-oss'.
   static const ExpertSpec with_biases = {.num_experts = 8,
                                          .intermediate_size = 37,
@@ -138,6 +147,7 @@ inline const std::vector<ExactShape>& ExpertShapes() {
       {"experts64_top5_shared", 7, 1, 64, 56, 72, 515, true, false, true, 0, many},
       {"experts24_in_groups", 4, 2, 32, 48, 80, 131, false, true, false, 0, grouped},
       {"experts8_with_biases", 4, 2, 32, 48, 80, 131, true, false, false, 20, with_biases},
+      {"experts6_of_inputs", 4, 2, 32, 48, 80, 131, false, false, false, {36, true}, of_inputs},
   };
   return shapes;
 }
@@ -449,7 +459,7 @@ class ExactNumerics {
 
   // Filled with what must not be read.
   PagedKvCache MakeCache(const std::vector<Tokens>& sequences, int64_t block_size) {
-    const std::vector<int64_t> windows = CacheWindows(model_.spec(), make_attention_ != nullptr);
+    const std::vector<Window> windows = CacheWindows(model_.spec(), make_attention_ != nullptr);
     int64_t num_blocks = 0;
     for (const Tokens& tokens : sequences) {
       num_blocks += 4 * GroupLayers(windows).num_groups() *

@@ -34,7 +34,7 @@ std::string DescribeNorm(const NormSpec& norm) {
 // "4x16 top2 softmax normalized": 4 experts of 16 units, of which a token reaches 2.
 std::string DescribeExperts(const ExpertSpec& experts) {
   const RoutingSpec& routing = experts.routing;
-  constexpr const char* kScores[] = {"softmax", "sigmoid", "sparsemixer"};
+  constexpr const char* kScores[] = {"softmax", "sigmoid", "sparsemixer", "sigmoid_of_chosen"};
   std::string text = absl::StrCat(experts.num_experts, "x", experts.intermediate_size, " top",
                                   routing.top_k, " ", kScores[static_cast<int>(routing.score)]);
   Say(text, "normalized", routing.normalize);
@@ -45,6 +45,7 @@ std::string DescribeExperts(const ExpertSpec& experts) {
     Say(text, "by_two", routing.group_score == RoutingSpec::GroupScore::kSumOfTwo);
   }
   Say(text, "times", routing.scale, 1.0);
+  Say(text, "weigh_inputs", routing.weigh_inputs);
   Say(text, "jitter", routing.jitter, 0.0);
   Say(text, "clamped", experts.activation == Activation::kClampedSwiglu);
   Say(text, "bias", experts.bias);
@@ -100,6 +101,7 @@ std::string Describe(const ModelSpec& spec) {
     constexpr const char* kOver[] = {"head", "each_head", "all_heads"};
     absl::StrAppend(&text, " qk_norm=", kOver[static_cast<int>(attention.qk_norm->over)]);
     Say(text, "after_rotation", attention.qk_norm->after_rotation);
+    Say(text, "no_weight", !attention.qk_norm->norm.weight && layer.norm.weight);
     EXPECT_FALSE(attention.qk_norm->norm.bias);
   }
   Say(text, "clip", attention.clip_qkv, 0.0);
@@ -119,8 +121,10 @@ std::string Describe(const ModelSpec& spec) {
       if (spec.layers[i].attention.delta) absl::StrAppend(&text, " ", i);
     }
   }
-  if (attention.query_position_scale) {
-    Say(text, "beta", attention.query_position_scale->beta, 0.0);
+  // The last layer's: in Llama 4 the first ones have none.
+  if (const auto& scale = spec.layers.back().attention.query_position_scale) {
+    Say(text, "beta", scale->beta, 0.0);
+    Say(text, "last_beta", !attention.query_position_scale.has_value());
   }
   text += ";";
   constexpr const char* kActivations[] = {"silu", "gelu",  "gelu_tanh", "quick_gelu",
@@ -144,10 +148,11 @@ std::string Describe(const ModelSpec& spec) {
   Say(text, "head_bias", spec.head_bias);
   Say(text, "logits", spec.logit_scale, 1.0);
   Say(text, "logit_cap", spec.logit_softcap, 0.0);
-  std::vector<int64_t> windows;
+  std::vector<std::string> windows;
   std::vector<int> ropes;
   for (const LayerSpec& of_spec : spec.layers) {
-    windows.push_back(of_spec.attention.window);
+    const Window& window = of_spec.attention.window;
+    windows.push_back(absl::StrCat(window.size, window.chunked ? "c" : ""));
     ropes.push_back(of_spec.attention.rope);
   }
   absl::StrAppend(&text, "; windows ", absl::StrJoin(windows, " "), "; ropes ",

@@ -352,6 +352,36 @@ families:
   EXPECT_EQ(with.layers[1].attention.window, 0);
 }
 
+TEST(FamilyTable, ChunksAreOfTheLayersThatRotate) {
+  FamilyTable table = PlainTable();
+  ASSERT_OK(table.Add(R"(
+families:
+- architecture: X
+  like: PlainForCausalLM
+  windows: {size: [chunk, 0], full_every: 0, chunked: true, rotated: true}
+  rope_layers: listed
+  query_scale: {factor: 0.5, interval: [chunk]}
+- architecture: Y
+  like: X
+  rope_layers: windowed_or_all
+)",
+                      "own.yaml"));
+  const nlohmann::json config = {
+      {"vocab_size", 9},          {"hidden_size", 8}, {"num_hidden_layers", 3},
+      {"num_attention_heads", 2}, {"chunk", 12},      {"no_rope_layers", {1, 0, 1}}};
+  const auto parse = [&](const char* name) {
+    return ParseRow(*table.FindArchitecture(name), ConfigReader(config, "config.json"));
+  };
+  ASSERT_OK_AND_ASSIGN(const ModelSpec spec, parse("X"));
+  EXPECT_EQ(spec.layers[0].attention.window, Window(12, /*in_chunks=*/true));
+  EXPECT_EQ(spec.layers[1].attention.window, Window(0));
+  EXPECT_FALSE(spec.layers[0].attention.query_position_scale.has_value());
+  EXPECT_EQ(spec.layers[1].attention.query_position_scale,
+            (QueryPositionScale{.beta = 0.5, .original_max_position_embeddings = 12, .first = 1}));
+  EXPECT_THAT(parse("Y"), StatusIs(absl::StatusCode::kInvalidArgument,
+                                   AllOf(HasSubstr("config.json"), HasSubstr("windows.rotated"))));
+}
+
 TEST(FamilyTable, AKeyWithoutAConstantMustBeThere) {
   const FamilyTable table = PlainTable();
   const nlohmann::json config = {{"vocab_size", 9}, {"hidden_size", 8}, {"num_hidden_layers", 3}};

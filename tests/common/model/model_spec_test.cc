@@ -293,7 +293,8 @@ std::vector<int64_t> WindowsOf(const json& changes) {
     json config = Changed(LlamaConfig(), changes);
     config["architectures"] = {architecture};
     std::vector<int64_t> found;
-    for (const LayerSpec& layer : Parse(config).layers) found.push_back(layer.attention.window);
+    for (const LayerSpec& layer : Parse(config).layers)
+      found.push_back(layer.attention.window.size);
     EXPECT_TRUE(windows.empty() || windows == found) << architecture;
     windows = found;
   }

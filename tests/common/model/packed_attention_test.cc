@@ -154,7 +154,7 @@ struct Member {
 
 // The results of whole sequences whose prefixes are equal, and of the same with these computed
 // once: output, and the gradients of q, k and v with those of equal rows added up.
-class SharedPrefix : public ::testing::TestWithParam<std::tuple<at::ScalarType, int64_t>> {
+class SharedPrefix : public ::testing::TestWithParam<std::tuple<at::ScalarType, Window>> {
  protected:
   void SetUp() override {
     at::manual_seed(3);
@@ -186,7 +186,7 @@ class SharedPrefix : public ::testing::TestWithParam<std::tuple<at::ScalarType, 
   }
 
   static at::ScalarType dtype() { return std::get<0>(GetParam()); }
-  static int64_t window() { return std::get<1>(GetParam()); }
+  static Window window() { return std::get<1>(GetParam()); }
 
   // The output's rows of `weights` [rows, heads * dim] summed, differentiated.
   static std::vector<at::Tensor> Results(PackedAttention& attention,
@@ -240,7 +240,9 @@ TEST_P(SharedPrefix, GivesTheSameBitsAndTheSumOfTheGradients) {
 // Windows that lie in the prefix, in part, and after it.
 INSTANTIATE_TEST_SUITE_P(Types, SharedPrefix,
                          ::testing::Combine(::testing::Values(at::kFloat, at::kBFloat16),
-                                            ::testing::Values(0, 6, 150)));
+                                            ::testing::Values(Window(0), Window(6), Window(150),
+                                                              Window(10, /*in_chunks=*/true),
+                                                              Window(150, true))));
 
 TEST(PackedAttention, PositionsStartAtZeroInEachSequence) {
   const at::Tensor positions = PackedPositions(CuSeqlens({2, 0, 3}));

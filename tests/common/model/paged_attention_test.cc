@@ -58,7 +58,10 @@ at::Tensor Reference(const Inputs& in, const AttentionParams& params) {
   auto oa = out.accessor<double, 2>();
   for (int64_t t = 0; t < n; ++t) {
     for (int64_t h = 0; h < heads; ++h) {
-      const int64_t first = params.window > 0 ? std::max<int64_t>(0, t + 1 - params.window) : 0;
+      const int64_t size = params.window.size;
+      const int64_t first = size == 0               ? 0
+                            : params.window.chunked ? t - t % size
+                                                    : std::max<int64_t>(0, t + 1 - size);
       std::vector<double> p;
       double sum = params.sinks.has_value() ? std::exp((*params.sinks)[h].item<double>()) : 0.0;
       for (int64_t j = first; j <= t; ++j) {
@@ -147,10 +150,12 @@ TEST_F(PagedAttentionTest, HonoursScaleSoftcapWindowAndSinks) {
   const Shape shape{4, 2, 24};
   MakeCache(shape);
   const Inputs in = RandomInputs(shape, 300, 2);
-  AttentionParams params{.scale = 0.9, .softcap = 2.0, .window = 37};
-  EXPECT_LT(Difference(InChunks(in, 300, Blocks(19), params), Reference(in, params)), 5e-6);
-  params.sinks = at::randn({4}, at::make_generator<at::CPUGeneratorImpl>(3), at::kFloat);
-  EXPECT_LT(Difference(InChunks(in, 1, Blocks(19), params), Reference(in, params)), 5e-6);
+  for (const Window& window : {Window(37), Window(37, /*in_chunks=*/true), Window(128, true)}) {
+    AttentionParams params{.scale = 0.9, .softcap = 2.0, .window = window};
+    EXPECT_LT(Difference(InChunks(in, 300, Blocks(19), params), Reference(in, params)), 5e-6);
+    params.sinks = at::randn({4}, at::make_generator<at::CPUGeneratorImpl>(3), at::kFloat);
+    EXPECT_LT(Difference(InChunks(in, 1, Blocks(19), params), Reference(in, params)), 5e-6);
+  }
 }
 
 TEST_F(PagedAttentionTest, ARowIsTheSameBitForBitHoweverThePromptIsCut) {
@@ -231,7 +236,9 @@ TEST_F(PagedAttentionTest, ACopiedBlockHoldsTheSame) {
 
 TEST_F(PagedAttentionTest, BlocksThatHaveLeftTheWindowAreNotRead) {
   const Shape shape{6, 2, 24};
-  for (const int64_t window : {1, 16, 37, 130}) {
+  for (const Window& window :
+       {Window(1), Window(16), Window(37), Window(130), Window(1, true), Window(16, true),
+        Window(37, true), Window(64, true), Window(130, true)}) {
     const AttentionParams params{.scale = 0.9, .softcap = 2.0, .window = window};
     const Inputs in = RandomInputs(shape, 300, 21);
     MakeCache(shape);
@@ -253,7 +260,7 @@ TEST_F(PagedAttentionTest, BlocksThatHaveLeftTheWindowAreNotRead) {
             attention.Forward(0, in.q.narrow(0, begin, count), in.k.narrow(0, begin, count),
                               in.v.narrow(0, begin, count), params);
         ASSERT_TRUE(out.equal(whole.narrow(0, begin, count)))
-            << "window " << window << ", token " << begin << ", chunks of " << chunk;
+            << "window " << window.size << ", token " << begin << ", chunks of " << chunk;
       }
     }
   }

@@ -167,8 +167,11 @@ StepCost DecodeCost(const model::ModelSpec& spec, int64_t element_bytes, int64_t
       scores += 6.0 * state * rows;
       continue;
     }
-    const auto window = static_cast<double>(layer.attention.window);
-    const double seen = window > 0 ? std::min(context, window) : context;
+    const model::Window& window = layer.attention.window;
+    const auto size = static_cast<double>(window.size);
+    // In chunks, on average over a generation.
+    const double in_window = window.chunked && context > size ? 0.5 * size : size;
+    const double seen = window.IsLimited() ? std::min(context, in_window) : context;
     const model::AttentionSpec& attention = layer.attention;
     const model::CacheSpec cache = model::CacheOf(attention, {}, model::LatentCache::kLatents);
     const int64_t cached = cache.shared ? cache.head_dim : attention.kv_size() + attention.v_size();

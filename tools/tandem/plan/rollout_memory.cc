@@ -21,7 +21,7 @@ int64_t SequencesInCache(const config::v1::RunConfig& config, const model::Model
                                          : model::LatentCache::kLatents;
   const config::v1::RolloutConfig& rollout = config.rollout();
   const int tp = std::max<int>(1, rollout.tensor_model_parallel_size());
-  const std::vector<int64_t> windows =
+  const std::vector<model::Window> windows =
       model::GroupLayers(model::CacheWindows(spec, on_gpu)).windows;
   const int64_t block_size = rollout.block_size();
   const int64_t block_bytes = element_bytes * block_size *

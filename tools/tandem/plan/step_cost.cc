@@ -11,9 +11,10 @@ double RingShare(int64_t ranks) {
 }
 
 // Keys that a token sees, on average over a sequence.
-double MeanKeys(double length, int64_t window) {
-  if (window == 0 || static_cast<double>(window) >= length) return 0.5 * length;
-  return static_cast<double>(window) * (1.0 - 0.5 * static_cast<double>(window) / length);
+double MeanKeys(double length, const model::Window& window) {
+  const auto size = static_cast<double>(window.size);
+  if (!window.IsLimited() || size >= length) return 0.5 * length;
+  return window.chunked ? 0.5 * size : size * (1.0 - 0.5 * size / length);
 }
 
 // `active`: spec.num_active_parameters(), which builds the whole parameter table.

@@ -11,6 +11,7 @@
 
 #include "common/model/kernels/alibi.h"
 #include "common/model/kernels/cuda/element.h"
+#include "common/model/kernels/window.h"
 
 namespace tandem::model::cuda {
 
@@ -57,7 +58,7 @@ struct PagedAttention {
   // Only for the plain kernel:
   float softcap = 0.0f;
   Alibi alibi;
-  int64_t window = 0;
+  Window window;
   const float* sinks = nullptr;  // [num_heads], or null
 };
 

@@ -34,9 +34,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) PlainKernel(const PagedAttentio
   }
   float most = -INFINITY;
   float sum = 0.0f;
-  const int64_t oldest =
-      args.window > 0 && position >= args.window ? position + 1 - args.window : 0;
-  for (int64_t key = oldest + warp; key <= position; key += kWarps) {
+  for (int64_t key = args.window.OldestSeen(position) + warp; key <= position; key += kWarps) {
     const int64_t page = pages[key / args.block_size];
     const int64_t at =
         ((page * args.num_kv_heads + kv_head) * args.block_size + key % args.block_size) *

@@ -11,7 +11,7 @@
 namespace tandem::rollout {
 namespace {
 
-constexpr int64_t kOneGroup[] = {0};
+constexpr model::Window kOneGroup[] = {0};
 constexpr CacheLayout kCache{.num_blocks = 10, .block_size = 16, .windows = kOneGroup};
 constexpr std::pair<int32_t, int32_t> kBlockCopies[] = {{7, 8}};
 constexpr std::pair<int32_t, int32_t> kStateCopies[] = {{2, 0}};
@@ -143,7 +143,7 @@ TEST(StepOrderTest, RefusesWhatDoesNotHoldTogether) {
 }
 
 TEST(StepOrderTest, OnlyBlocksThatHaveLeftTheirWindowMayBeMissing) {
-  const int64_t windows[] = {0, 20};
+  const model::Window windows[] = {0, 20};
   const CacheLayout cache{.num_blocks = 10, .block_size = 16, .windows = windows};
   // At 36 tokens the window begins with token 17, in the second block.
   const Sequence sequence = MakeSequence(37, 36, {3, -1, 1, 2, 4, 5});

@@ -15,6 +15,7 @@
 namespace tandem::rollout {
 namespace {
 
+using model::Window;
 using ::testing::ElementsAre;
 
 class SchedulerTest : public ::testing::Test {
@@ -22,7 +23,7 @@ class SchedulerTest : public ::testing::Test {
   static constexpr int64_t kBlockSize = 4;
 
   void Start(int64_t num_blocks, const SchedulerOptions& options,
-             const std::vector<int64_t>& windows = {0}) {
+             const std::vector<Window>& windows = {0}) {
     windows_ = windows;
     contents_.clear();
     blocks_ = std::make_unique<BlockManager>(num_blocks, kBlockSize, windows);
@@ -125,8 +126,11 @@ class SchedulerTest : public ::testing::Test {
     for (const PlannedSequence& p : plan.sequences) {
       const Sequence& s = *p.sequence;
       for (int64_t g = 0; g < groups; ++g) {
-        const int64_t oldest =
-            windows_[g] == 0 ? 0 : std::max<int64_t>(0, s.num_computed + 1 - windows_[g]);
+        const int64_t size = windows_[g].size;
+        const int64_t oldest = size == 0 ? 0
+                               : windows_[g].chunked
+                                   ? s.num_computed - s.num_computed % size
+                                   : std::max<int64_t>(0, s.num_computed + 1 - size);
         for (int64_t i = oldest; i < s.num_computed + p.num_tokens; ++i) {
           ASSERT_EQ(ContentAt(s, i, g), ContentOf(s, i, g)) << "token " << i << ", group " << g;
         }
@@ -136,7 +140,7 @@ class SchedulerTest : public ::testing::Test {
 
   int64_t NumHeld() const { return blocks_->num_blocks() - blocks_->num_free(); }
 
-  std::vector<int64_t> windows_;
+  std::vector<Window> windows_;
   std::map<std::pair<int32_t, int64_t>, BlockHash> contents_;  // by block and offset
   std::deque<Sequence> sequences_;
   std::unique_ptr<BlockManager> blocks_;
@@ -455,7 +459,7 @@ TEST_F(SchedulerTest, AForkCopiesThePartlyFilledBlockOfEveryGroup) {
 }
 
 TEST_F(SchedulerTest, AKnownPromptIsFoundAlthoughItsBlocksHaveLeftTheWindow) {
-  for (const std::vector<int64_t>& windows : {std::vector<int64_t>{6}, {0, 6}}) {
+  for (const std::vector<Window>& windows : {std::vector<Window>{6}, {0, 6}, {0, {6, true}}}) {
     Start(100, {}, windows);
     Sequence* a = Add(22, /*first_token=*/5);
     for (int i = 0; i < 30; ++i) Step();
@@ -467,8 +471,8 @@ TEST_F(SchedulerTest, AKnownPromptIsFoundAlthoughItsBlocksHaveLeftTheWindow) {
 }
 
 TEST_F(SchedulerTest, ASequenceThatContinuesAnEndedOneComputesOnlyWhatIsNew) {
-  for (const std::vector<int64_t>& windows :
-       std::vector<std::vector<int64_t>>{{0}, {6}, {0, 6}, {0, 1, 9}}) {
+  for (const std::vector<Window>& windows :
+       std::vector<std::vector<Window>>{{0}, {6}, {0, 6}, {0, 1, 9}, {0, {4, true}, {10, true}}}) {
     Start(100, {}, windows);
     Sequence* turn = Add(6);
     for (int i = 0; i < 5; ++i) Step();
@@ -544,13 +548,14 @@ TEST_F(SchedulerTest, AForkThatEndsLeavesTheSharedBlockToTheOther) {
 
 TEST_F(SchedulerTest, EpisodesReturnUnderAnyLoad) {
   int64_t num_cached = 0;
-  const std::vector<int64_t> kWindows[] = {{0}, {6}, {0, 6}, {0, 1, 9}};
+  const std::vector<Window> kWindows[] = {
+      {0}, {6}, {0, 6}, {0, 1, 9}, {Window(6, true)}, {0, {4, true}, {10, true}}};
   for (uint32_t seed = 0; seed < 120; ++seed) {
     std::mt19937 random(seed);
     sequences_.clear();
     const SchedulerOptions options{.max_num_seqs = 1 + seed % 7,
                                    .max_num_batched_tokens = 1 + seed % 13};
-    const std::vector<int64_t>& windows = kWindows[seed % std::size(kWindows)];
+    const std::vector<Window>& windows = kWindows[seed % std::size(kWindows)];
     const int64_t num_blocks =
         1 + seed % 20 +
         model::MaxBlocksAtOnce(windows, 26, options.max_num_batched_tokens, kBlockSize);
@@ -582,14 +587,15 @@ TEST_F(SchedulerTest, EpisodesReturnUnderAnyLoad) {
 }
 
 TEST_F(SchedulerTest, EveryRequestEndsUnderAnyLoad) {
-  const std::vector<int64_t> kWindows[] = {{0}, {6}, {0, 6}, {0, 1, 9}};
+  const std::vector<Window> kWindows[] = {
+      {0}, {6}, {0, 6}, {0, 1, 9}, {Window(6, true)}, {0, {4, true}, {10, true}}};
   for (uint32_t seed = 0; seed < 120; ++seed) {
     std::mt19937 random(seed);
     sequences_.clear();
     const SchedulerOptions options{.max_num_seqs = 1 + seed % 7,
                                    .max_num_batched_tokens = 1 + seed % 13,
                                    .num_states = seed % 2 == 0 ? 0 : 1 + seed % 7};
-    const std::vector<int64_t>& windows = kWindows[seed % std::size(kWindows)];
+    const std::vector<Window>& windows = kWindows[seed % std::size(kWindows)];
     // A block more than the longest, of 28 tokens, needs alone.
     const int64_t num_blocks =
         1 + model::MaxBlocksAtOnce(windows, 28, options.max_num_batched_tokens, kBlockSize);

@@ -42,6 +42,14 @@ TEST(DecodeCost, ReadsNoMoreOfTheCacheThanTheWindow) {
   EXPECT_EQ(longer.flops - none.flops, 4 * 8 * (50 + 30));
 }
 
+TEST(DecodeCost, ReadsHalfAChunkOnAverage) {
+  model::ModelSpec spec = SmallModel();
+  spec.layers.back().attention.window = {30, /*in_chunks=*/true};
+  const StepCost none = DecodeCost(spec, 2, 1, 0);
+  EXPECT_EQ(DecodeCost(spec, 2, 1, 20).bytes - none.bytes, 2 * 2 * 4 * (20 + 20));
+  EXPECT_EQ(DecodeCost(spec, 2, 1, 50).bytes - none.bytes, 2 * 2 * 4 * (50 + 15));
+}
+
 TEST(DecodeCost, ReadsATiedEmbeddingAsTheHead) {
   model::ModelSpec spec = SmallModel();
   const double untied = DecodeCost(spec, 4, 1, 0).bytes;

@@ -13,12 +13,16 @@ at::Tensor ByHead(const at::Tensor& x, int64_t num_heads) {
 }
 
 // [n, context]: true if a query (row) must not see a key.
-at::Tensor Hidden(int64_t n, int64_t context, int64_t window, at::Device device) {
+at::Tensor Hidden(int64_t n, int64_t context, const model::Window& window, at::Device device) {
   const auto kind = at::TensorOptions(at::kLong).device(device);
-  const at::Tensor distance =
-      at::arange(context - n, context, kind).unsqueeze(1) - at::arange(context, kind).unsqueeze(0);
+  const at::Tensor own = at::arange(context - n, context, kind).unsqueeze(1);
+  const at::Tensor keys = at::arange(context, kind).unsqueeze(0);
+  const at::Tensor distance = own - keys;
   const at::Tensor later = distance.lt(0);
-  return window > 0 ? later.logical_or(distance.ge(window)) : later;
+  if (!window.IsLimited()) return later;
+  if (window.chunked)
+    return later.logical_or(own.floor_divide(window.size).gt(keys.floor_divide(window.size)));
+  return later.logical_or(distance.ge(window.size));
 }
 
 }  // namespace
