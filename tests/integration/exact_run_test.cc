@@ -118,6 +118,22 @@ nlohmann::json LinearAttention() {
           {"shared_expert_intermediate_size", 20}};
 }
 
+// Of Llama 4: chunks and a dense layer, then a layer that does not rotate, with experts whose weights
+// multiply what they read.
+nlohmann::json ChunksAndWeighedInputs() {
+  return {{"architectures", {"Llama4ForCausalLM"}},
+          {"model_type", "llama4_text"},
+          {"no_rope_layers", {1, 0}},
+          {"attention_chunk_size", 6},
+          {"floor_scale", 4},
+          {"attn_scale", 0.3},
+          {"num_local_experts", 6},
+          {"num_experts_per_tok", 2},
+          {"interleave_moe_layer_step", 2},
+          {"intermediate_size", 24},
+          {"intermediate_size_mlp", 48}};
+}
+
 class ExactRunTest : public ::testing::TestWithParam<ExactRun> {};
 
 TEST_P(ExactRunTest, TrainerAndRolloutAgreeToTheLastBitAtEveryStep) {
@@ -181,6 +197,15 @@ INSTANTIATE_TEST_SUITE_P(
                  {"model.dtype=bfloat16", "trainer.mesh_shape=[2]", "trainer.mesh_dim_names=[ep]"},
                  "Qwen3MoeForCausalLM",
                  LinearAttention()},
+        ExactRun{"chunks",
+                 {"model.dtype=bfloat16", "trainer.activation_checkpointing=selective",
+                  "actor.router_replay=r3"},
+                 "Qwen3MoeForCausalLM",
+                 ChunksAndWeighedInputs()},
+        ExactRun{"chunks_with_split_experts",
+                 {"trainer.mesh_shape=[2]", "trainer.mesh_dim_names=[ep]"},
+                 "Qwen3MoeForCausalLM",
+                 ChunksAndWeighedInputs()},
         ExactRun{"replayed_experts",
                  {"model.dtype=bfloat16", "actor.router_replay=r3"},
                  "Qwen3MoeForCausalLM"},

@@ -46,6 +46,19 @@ nlohmann::json LatentsAndExperts() {
           {"topk_method", "greedy"}};
 }
 
+// Of Llama 4: chunks, a layer that does not rotate, and experts whose weights multiply what they read.
+nlohmann::json WeighedInputs() {
+  return {{"architectures", {"Llama4ForCausalLM"}},
+          {"model_type", "llama4_text"},
+          {"num_local_experts", 8},
+          {"num_experts_per_tok", 2},
+          {"intermediate_size", 96},
+          {"intermediate_size_mlp", 384},
+          {"interleave_moe_layer_step", 2},
+          {"attention_chunk_size", 128},
+          {"floor_scale", 64}};
+}
+
 // Of Qwen3-Next: linear attention in two of four layers, a gate in the others, experts in the last.
 nlohmann::json LinearAttention() {
   return {{"architectures", {"Qwen3NextForCausalLM"}},
@@ -279,6 +292,23 @@ INSTANTIATE_TEST_SUITE_P(
              "float32",
              {"trainer.mesh_shape=[2]", "trainer.mesh_dim_names=[ep]"},
              LatentsAndExperts()},
+        Case{"WeighedInputs", "Qwen3MoeForCausalLM", 1, 4, 512, "float32", {}, WeighedInputs()},
+        Case{"WeighedInputsInBfloat16OnTwoRanks",
+             "Qwen3MoeForCausalLM",
+             2,
+             2,
+             512,
+             "bfloat16",
+             {"trainer.activation_checkpointing=selective"},
+             WeighedInputs()},
+        Case{"SplitExpertsWithWeighedInputs",
+             "Qwen3MoeForCausalLM",
+             2,
+             4,
+             512,
+             "float32",
+             {"trainer.mesh_shape=[2]", "trainer.mesh_dim_names=[ep]"},
+             WeighedInputs()},
         Case{"SplitExpertsWithMuon",
              "Qwen3MoeForCausalLM",
              4,

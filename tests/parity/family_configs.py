@@ -41,6 +41,9 @@ SLIDING, FULL = "sliding_attention", "full_attention"
 
 CASES = {
     "llama": ("llama", dict(BASE, attention_bias=True, mlp_bias=True)),
+    "llama4": ("llama4_text", dict(FOUR, head_dim=8, intermediate_size_mlp=64, num_local_experts=4,
+                                   interleave_moe_layer_step=2, attention_chunk_size=16,
+                                   floor_scale=8)),
     "mistral": ("mistral", dict(BASE, sliding_window=8)),
     "ministral": ("ministral", dict(EIGHT, sliding_window=8, layer_types=[SLIDING, FULL])),
     "ministral3": ("ministral3", dict(EIGHT, rope_parameters=dict(YARN, llama_4_scaling_beta=0.1))),

@@ -221,6 +221,11 @@ CASES = {
     "minimax-m2": ("minimax_m2", tiny(
         head_dim=8, num_local_experts=5, num_experts_per_tok=2, intermediate_size=12,
         rope_parameters=HALF_ROPE)),
+    # The first layer is dense, in chunks; the second does not rotate.
+    "llama4": ("llama4_text", tiny(
+        head_dim=8, intermediate_size=12, intermediate_size_mlp=20, num_local_experts=4,
+        num_experts_per_tok=2, interleave_moe_layer_step=2, no_rope_layers=[1, 0],
+        attention_chunk_size=6, floor_scale=5, attn_scale=0.3)),
     # The second layer is dense.
     "qwen3-next": ("qwen3_next", tiny(
         **LINEAR, rope_parameters=HALF_ROPE, mlp_only_layers=[1], num_experts=5,

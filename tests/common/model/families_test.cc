@@ -72,6 +72,11 @@ constexpr Expected kExpected[] = {
     {"phimoe",
      "4/2x8 48; layer eps=1e-05 bias; qkv_bias output_bias; experts 4x48 top2 sparsemixer "
      "jitter=0.01; head_bias; windows 0 0; ropes 0 0; theta=1e+06"},
+    {"llama4",
+     "4/2x8 64; rms eps=1e-05; qk_norm=head after_rotation no_weight beta=0.1 last_beta; experts "
+     "4x48 top1 sigmoid_of_chosen weigh_inputs shared=48 first_dense;; windows 16c 16c 16c 0; "
+     "ropes "
+     "0 0 0 -1; theta=500000 pairs"},
     {"apertus",
      "4/2x8 48; rms eps=1e-05; qk_norm=head; xielu ungated;; windows 0 0; ropes 0 0; theta=1.2e+07 "
      "llama3=8"},

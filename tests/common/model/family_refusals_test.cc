@@ -70,6 +70,40 @@ TEST(Families, NullIsNoLimit) {
   EXPECT_EQ(spec.layers.front().attention.window, 0);
 }
 
+TEST(Families, Llama4ReadsItsLists) {
+  json config = FamilyConfigs()["llama4"]["config"];
+  config.update({{"use_qk_norm", false},
+                 {"attn_temperature_tuning", false},
+                 {"attention_chunk_size", nullptr},
+                 {"layer_types", nullptr},
+                 {"no_rope_layers", {0, 1, 1, 1}},
+                 {"moe_layers", {0, 2}}});
+  ASSERT_OK_AND_ASSIGN(const ModelSpec spec, ParseFamily(config));
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    const AttentionSpec& attention = spec.layers[i].attention;
+    EXPECT_FALSE(attention.qk_norm.has_value());
+    EXPECT_FALSE(attention.query_position_scale.has_value());
+    EXPECT_EQ(attention.window, Window(0));
+    EXPECT_EQ(attention.rope, i == 0 ? -1 : 0);
+    EXPECT_EQ(spec.layers[i].experts.has_value(), i % 2 == 0);
+  }
+
+  // "layer_types" counts before the layers that rotate.
+  config["attention_chunk_size"] = 24;
+  config["layer_types"] = {"chunked_attention", "full_attention", "full_attention",
+                           "chunked_attention"};
+  ASSERT_OK_AND_ASSIGN(const ModelSpec listed, ParseFamily(config));
+  EXPECT_EQ(listed.layers[0].attention.window, Window(24, /*in_chunks=*/true));
+  EXPECT_EQ(listed.layers[1].attention.window, Window(0));
+  config["layer_types"][1] = "sliding_attention";
+  EXPECT_THAT(ParseFamily(config),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("chunked_attention")));
+  config["layer_types"][1] = "full_attention";
+  config["no_rope_layers"] = {0, 1};
+  EXPECT_THAT(ParseFamily(config),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("no_rope_layers")));
+}
+
 TEST(Families, TheFirstGemmaReleasesMeanTheApproximatedGelu) {
   json config = FamilyConfigs()["gemma"]["config"];
   config["hidden_act"] = "gelu";
