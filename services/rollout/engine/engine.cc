@@ -228,6 +228,7 @@ absl::StatusOr<int64_t> Engine::Score(ScoreRequest spec,
   request->scores = true;
   request->classifies = limits_.classifies;
   request->score_temperature = spec.temperature;
+  request->first_scored = std::max<int64_t>(1, spec.first_scored);
   request->on_score = std::move(done);
   request->num_queued_tokens = static_cast<int64_t>(spec.token_ids.size());
   request->spec.prompt_ids = std::move(spec.token_ids);

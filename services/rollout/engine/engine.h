@@ -211,7 +211,8 @@ class Engine {
   // Encodes images that the last plan lacked. False if there was nothing to do.
   bool EncodeImages();
   void CollectClass(SampleState& sample, std::vector<float> logits);
-  void CollectScore(SampleState& sample, const std::vector<float>& logprobs,
+  // `first`: the token of the first log-prob.
+  void CollectScore(SampleState& sample, int64_t first, const std::vector<float>& logprobs,
                     const std::vector<std::vector<TokenLogprob>>& top_logprobs);
   // Adds a token to a sample, hands the chunk over, and finishes the sample if it ends.
   void Collect(SampleState& sample, const SampledToken& token);

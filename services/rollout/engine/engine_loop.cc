@@ -150,6 +150,7 @@ void Engine::Step() {
     item.scores = request.scores && !request.classifies;
     item.classifies = request.classifies && planned.reaches_end();
     item.score_temperature = request.score_temperature;
+    item.first_scored = request.first_scored;
     item.num_top_logprobs = request.scores ? request.spec.num_top_logprobs : 0;
     item.samples = !request.scores && planned.reaches_end();
     item.records_experts = request.spec.return_routed_experts;
@@ -216,7 +217,10 @@ void Engine::Step() {
       routing_.AddComputed(sample, sample.num_computed - items[i].num_tokens,
                            output->routed_experts[i]);
     }
-    if (items[i].scores) CollectScore(sample, output->scores[i], output->score_top_logprobs[i]);
+    if (items[i].scores) {
+      const int64_t first = FirstScoredOf(items[i], sample.num_computed - items[i].num_tokens);
+      CollectScore(sample, first, output->scores[i], output->score_top_logprobs[i]);
+    }
     if (items[i].classifies) CollectClass(sample, std::move(output->class_logits[i]));
     if (items[i].samples && !std::exchange(sample.request->prompt_computed, true)) {
       CountDown(*sample.request, sample.num_prompt_tokens);
@@ -270,10 +274,14 @@ void Engine::Collect(SampleState& sample, const SampledToken& token) {
   }
 }
 
-void Engine::CollectScore(SampleState& sample, const std::vector<float>& logprobs,
+void Engine::CollectScore(SampleState& sample, int64_t first, const std::vector<float>& logprobs,
                           const std::vector<std::vector<TokenLogprob>>& top_logprobs) {
   ActiveRequest& request = *sample.request;
   if (request.done) return;
+  // A sequence that was preempted is computed again from its start.
+  const auto num_known = static_cast<size_t>(first - request.first_scored);
+  request.score_logprobs.resize(std::min(request.score_logprobs.size(), num_known));
+  request.score_top_logprobs.resize(std::min(request.score_top_logprobs.size(), num_known));
   request.score_logprobs.insert(request.score_logprobs.end(), logprobs.begin(), logprobs.end());
   std::copy(top_logprobs.begin(), top_logprobs.end(),
             std::back_inserter(request.score_top_logprobs));

@@ -112,10 +112,12 @@ struct ScoreRequest {
   double temperature = 1.0;
   int32_t num_top_logprobs = 0;                 // top tokens per position; at temperature 1 only
   std::shared_ptr<const RequestImages> images;  // of token_ids, by Engine::ReadImages(); null: none
+  // The first token whose log-prob is wanted; the prefix cache may serve those before it. 0 and 1: all.
+  int64_t first_scored = 0;
 };
 
 struct ScoreResult {
-  std::vector<float> logprobs;                          // one fewer than the tokens
+  std::vector<float> logprobs;  // of the tokens from first_scored on, but the first
   std::vector<std::vector<TokenLogprob>> top_logprobs;  // one list per log-prob, if requested
   std::vector<float> class_logits;                      // of a reward model, in place of log-probs
   int64_t policy_version = 0;

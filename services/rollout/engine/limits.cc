@@ -189,19 +189,30 @@ absl::Status CheckRequest(const ScoreRequest& request, const RequestLimits& limi
   if (length == 0) return rpc::InvalidField("token_ids", "expected tokens, found none");
   RETURN_IF_ERROR(CheckPromptLength(length, limits.max_model_len, /*generates=*/false));
   RETURN_IF_ERROR(CheckIds(request.token_ids, "token_ids", limits));
-  if (limits.classifies && (request.num_top_logprobs != 0 || request.temperature != 1.0)) {
-    return rpc::InvalidField(request.temperature != 1.0 ? "temperature" : "num_top_logprobs",
-                             "has no effect on a reward model's score; leave it unset");
+  if (limits.classifies) {
+    const char* const set = request.temperature != 1.0      ? "temperature"
+                            : request.num_top_logprobs != 0 ? "num_top_logprobs"
+                            : request.first_scored != 0     ? "first_scored_token"
+                                                            : nullptr;
+    if (set != nullptr) {
+      return rpc::InvalidField(set, "has no effect on a reward model's score; leave it unset");
+    }
+  }
+  if (request.first_scored < 0 || (request.first_scored > 0 && request.first_scored >= length)) {
+    return Expected("first_scored_token",
+                    absl::StrCat("0, or the place of one of the ", length, " tokens"),
+                    request.first_scored);
   }
   if (request.num_top_logprobs < 0 || request.num_top_logprobs > config::kMaxTeacherTopK) {
     return Expected("num_top_logprobs", absl::StrCat("0 to ", config::kMaxTeacherTopK),
                     request.num_top_logprobs);
   }
-  if (request.num_top_logprobs * length > config::kMaxTopIdsOfSequence) {
-    return Expected(
-        "num_top_logprobs",
-        absl::StrCat("at most ", config::kMaxTopIdsOfSequence, " ids for the ", length, " tokens"),
-        request.num_top_logprobs * length);
+  const int64_t num_scored = length - request.first_scored;
+  if (request.num_top_logprobs * num_scored > config::kMaxTopIdsOfSequence) {
+    return Expected("num_top_logprobs",
+                    absl::StrCat("at most ", config::kMaxTopIdsOfSequence, " ids for the ",
+                                 num_scored, " tokens"),
+                    request.num_top_logprobs * num_scored);
   }
   if (request.num_top_logprobs > 0 && request.temperature != 1.0) {
     return Expected("temperature", "1 with num_top_logprobs", request.temperature);

@@ -49,7 +49,8 @@ void MakeSamples(ActiveRequest& request, const tokenizer::Tokenizer* tokenizer) 
     SampleState& first = *request.samples.front();
     first.tokens = spec.prompt_ids;
     first.num_samples = spec.n;
-    first.may_use_cache = !request.scores || request.classifies;
+    // The token before the first one with a log-prob is computed: its row predicts it.
+    if (request.scores && !request.classifies) first.max_cached = request.first_scored - 1;
     first.limits_cache = spec.return_routed_experts;
     return;
   }

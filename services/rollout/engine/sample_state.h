@@ -54,6 +54,7 @@ struct ActiveRequest {
   // A Score() call: has one sample, which is scored and never sampled.
   bool scores = false;
   double score_temperature = 1.0;
+  int64_t first_scored = 1;  // the first token with a log-prob
   std::vector<float> score_logprobs;
   std::vector<std::vector<TokenLogprob>> score_top_logprobs;
   bool classifies = false;  // by a reward model: only the last token's result is needed

@@ -87,7 +87,10 @@ void WriteStep(absl::Span<const RunItem> items, const CacheCopies& copies, const
                                sequence.blocks.begin() + TableSize(end, cache));
     step.set_samples(item.samples);
     step.set_scores(item.scores);
-    if (item.scores) step.set_score_temperature(item.score_temperature);
+    if (item.scores) {
+      step.set_score_temperature(item.score_temperature);
+      step.set_first_scored_token(item.first_scored);
+    }
     WriteImages(item, step);
     if (cache.num_states > 0) step.set_state(sequence.state);
   }
@@ -168,6 +171,7 @@ absl::Status StepMirror::Read(const v1::StepOrder& order, const CacheLayout& cac
     item.samples = step.samples();
     item.scores = step.scores();
     item.score_temperature = step.scores() ? step.score_temperature() : 1.0;
+    item.first_scored = std::max<int64_t>(1, step.first_scored_token());
     RETURN_IF_ERROR(ReadImages(step, rows, i, sequence, item));
     items_.push_back(item);
   }

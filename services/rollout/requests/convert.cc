@@ -133,6 +133,7 @@ ScoreRequest FromProto(const v1::ScoreRequest& request) {
   out.token_ids.assign(request.token_ids().begin(), request.token_ids().end());
   if (request.has_temperature()) out.temperature = request.temperature();
   out.num_top_logprobs = request.num_top_logprobs();
+  out.first_scored = request.first_scored_token();
   return out;
 }
 

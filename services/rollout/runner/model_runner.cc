@@ -210,8 +210,9 @@ void ModelRunner::Score(const model::ParameterProvider& params, const at::Tensor
     const RunItem& item = items[i];
     if (!item.scores) continue;
     const Sequence& sequence = *item.sequence;
-    const int64_t next = sequence.num_computed + 1;  // the token that the first row predicts
-    const int64_t count = std::min(item.num_tokens, sequence.num_tokens() - next);
+    const int64_t next = FirstScoredOf(item, sequence.num_computed);
+    const int64_t skipped = next - 1 - sequence.num_computed;  // rows that predict earlier tokens
+    const int64_t count = std::min(item.num_tokens - skipped, sequence.num_tokens() - next);
     if (count <= 0) continue;
     at::Tensor targets = at::empty({count}, at::kLong);
     std::copy_n(sequence.tokens.begin() + next, count, targets.mutable_data_ptr<int64_t>());
@@ -219,7 +220,7 @@ void ModelRunner::Score(const model::ParameterProvider& params, const at::Tensor
     forward_->Synchronize();  // or the copies would wait, without a deadline
     targets = targets.to(x.device());
     const at::Tensor scales = temperatures.to(x.device());
-    const at::Tensor hidden = model_.FinalNorm(params, x.narrow(0, row, count));
+    const at::Tensor hidden = model_.FinalNorm(params, x.narrow(0, row + skipped, count));
     const at::Tensor of_head = model_.HeadLogProbs(params, hidden, targets, scales).logprobs;
     forward_->Synchronize();
     const at::Tensor logprobs = of_head.cpu().contiguous();

@@ -9,6 +9,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -36,12 +37,19 @@ struct RunItem {
   bool scores = false;             // wants the log-probs of its following given tokens
   bool classifies = false;         // wants the logits of the classification head at its last token
   double score_temperature = 1.0;  // > 0
+  int64_t first_scored = 1;        // the first token of the sequence that is scored; >= 1
   int32_t num_top_logprobs = 0;    // per score; not with tensor parallelism
   // Rows of the placeholders of images among its tokens (model::EncodeImages()); undefined: none.
   at::Tensor image_rows;
   bool records_experts = false;  // wants the experts of its tokens; needs a model that has a
                                  // model::RoutedLayout, on a CPU
 };
+
+// The first token that a step scores of the item's sequence, which has `num_computed` tokens in the cache
+// before the step. It may lie behind the step's tokens: then it scores none.
+inline int64_t FirstScoredOf(const RunItem& item, int64_t num_computed) {
+  return std::max(num_computed + 1, item.first_scored);
+}
 
 // What to copy in the cache before a step, in this order; each (from, to).
 struct CacheCopies {
@@ -53,7 +61,8 @@ struct StepOutput {
   // float32 [number of items with `samples`, vocab], in item order, on the runner's device;
   // undefined on tensor-parallel ranks other than the first.
   at::Tensor logits;
-  // Per item, in order: the log-probs of the tokens after its own. Empty if no item scores.
+  // Per item, in order: the log-probs of the tokens after its own, from FirstScoredOf() on. Empty if no
+  // item scores.
   std::vector<std::vector<float>> scores;
   // Per item and position: the top log-probs, if the item asks for them.
   std::vector<std::vector<std::vector<TokenLogprob>>> score_top_logprobs;

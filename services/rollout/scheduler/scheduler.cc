@@ -119,7 +119,7 @@ Scheduler::Admission Scheduler::AdmitSequence(Sequence* sequence, StepPlan& plan
   const int64_t slots = NumSlots();
 
   sequence->may_publish = !HasStates();
-  const bool reads_cache = sequence->may_use_cache && !HasStates();
+  const bool reads_cache = sequence->max_cached > 0 && !HasStates();
   PrefixMatch match;
   if (reads_cache) {
     match = blocks_.MatchPrefix(sequence->tokens, MaxCached(*sequence), sequence->hashes);
@@ -129,7 +129,9 @@ Scheduler::Admission Scheduler::AdmitSequence(Sequence* sequence, StepPlan& plan
   sequence->num_hashed_blocks = match.num_tokens / blocks_.block_size();
 
   const std::optional<BlockHash> next = NextBlockHash(*sequence);
-  if (reads_cache && next.has_value() && filling_.contains(*next)) {
+  const bool may_share_next =
+      reads_cache && blocks_.block_size() <= sequence->max_cached - sequence->num_computed;
+  if (may_share_next && next.has_value() && filling_.contains(*next)) {
     ReleaseBlocks(sequence);
     return Admission::kPassedOver;
   }
@@ -385,10 +387,10 @@ void Scheduler::TakeTail(Sequence& sequence) {
   const int64_t begin = sequence.num_computed;
   // A tail is found by the ids of its tokens alone.
   if (sequence.hashes.HasDigestIn(begin, begin + blocks_.block_size())) return;
+  const int64_t most = std::min(sequence.num_tokens() - 1, sequence.max_cached);
+  if (most <= begin) return;
   // Compute at least one token, as for MatchPrefix().
-  const auto next =
-      absl::MakeConstSpan(sequence.tokens)
-          .subspan(sequence.num_computed, sequence.num_tokens() - 1 - sequence.num_computed);
+  const auto next = absl::MakeConstSpan(sequence.tokens).subspan(begin, most - begin);
   const Tail tail = blocks_.TakeTail(HashSoFar(sequence), next);
   sequence.blocks.insert(sequence.blocks.end(), tail.blocks.begin(), tail.blocks.end());
   sequence.num_computed += tail.num_tokens;
@@ -406,7 +408,7 @@ std::optional<BlockHash> Scheduler::NextBlockHash(Sequence& sequence) const {
 
 int64_t Scheduler::MaxCached(Sequence& sequence) const {
   // Compute at least one token: its logits are sampled.
-  const int64_t most = sequence.num_tokens() - 1;
+  const int64_t most = std::min(sequence.num_tokens() - 1, sequence.max_cached);
   if (!sequence.limits_cache) return most;
   return num_usable_ ? std::min(most, num_usable_(sequence)) : 0;
 }

@@ -3,6 +3,7 @@
 #define TANDEM_SERVICES_ROLLOUT_SCHEDULER_SEQUENCE_H_
 
 #include <cstdint>
+#include <limits>
 #include <set>
 #include <tuple>
 #include <vector>
@@ -29,8 +30,9 @@ struct Sequence {
   // Samples that it stands for: n until the prompt is computed and the group is forked, then 1.
   int32_t num_samples = 1;
 
-  // False: every position is computed, because its log-prob is needed.
-  bool may_use_cache = true;
+  // Leading tokens that the prefix cache may serve: what follows is computed, because its log-probs are
+  // needed.
+  int64_t max_cached = std::numeric_limits<int64_t>::max();
   // True: of the cached prefix only as much counts as Scheduler::NumUsable says.
   bool limits_cache = false;
   // False: older weights computed its blocks, so they must not enter the prefix cache.

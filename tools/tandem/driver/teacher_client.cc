@@ -32,7 +32,8 @@ struct Sizes {
 };
 
 Sizes SizesOf(const rollout::v1::ScoreRequest& request) {
-  const int positions = std::max(0, request.token_ids_size() - 1);
+  const int first = static_cast<int>(std::max<int64_t>(1, request.first_scored_token()));
+  const int positions = std::max(0, request.token_ids_size() - first);
   return {positions, positions * request.num_top_logprobs()};
 }
 

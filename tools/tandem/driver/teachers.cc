@@ -45,18 +45,39 @@ std::vector<uint32_t> IdsOf(const common::v1::Sample& sample) {
   return ids;
 }
 
+// The first token that a teacher is asked for: the first one that was sampled. The tokens before it,
+// which the samples of a group share, are computed once. 0 if nothing was.
+size_t FirstScored(const EpisodeSequence& sequence) {
+  size_t position = sequence.prompt_ids.size();
+  for (const SequencePart& part : sequence.parts) {
+    if (part.is_sampled) return position;
+    position += part.token_ids.size();
+  }
+  return 0;
+}
+
+size_t FirstScored(const common::v1::Sample& sample) {
+  int position = 0;
+  for (const common::v1::Segment& segment : sample.segments()) {
+    if (segment.kind() == common::v1::SEGMENT_KIND_SAMPLED) return static_cast<size_t>(position);
+    position += segment.token_ids_size();
+  }
+  return 0;
+}
+
 // Gives the sampled tokens of a sequence their log-probs, and the `top_k` likeliest tokens in their
 // places. `begin`: the place in the completion of the sequence's first token after its prompt, which
 // moves on to its end.
 void TakeLogProbs(const EpisodeSequence& sequence, const rollout::v1::ScoreResponse& scored,
                   size_t top_k, size_t& begin, Completion& out) {
+  const size_t first = std::max<size_t>(1, FirstScored(sequence));
   size_t position = sequence.prompt_ids.size();
   for (const SequencePart& part : sequence.parts) {
     for (size_t i = 0; i < part.token_ids.size(); ++i, ++position, ++begin) {
       // Nothing predicts the first token of a sequence, which is not trained on.
       if (!part.is_sampled || position == 0) continue;
-      out.teacher_logprobs[begin] = scored.logprobs(static_cast<int>(position) - 1);
-      const size_t from = (position - 1) * top_k;
+      out.teacher_logprobs[begin] = scored.logprobs(static_cast<int>(position - first));
+      const size_t from = (position - first) * top_k;
       std::copy_n(scored.top_token_ids().begin() + from, top_k,
                   out.teacher_top_ids.begin() + begin * top_k);
       std::copy_n(scored.top_logprobs().begin() + from, top_k,
@@ -68,13 +89,14 @@ void TakeLogProbs(const EpisodeSequence& sequence, const rollout::v1::ScoreRespo
 // The same for the likeliest tokens of a sample. The first token of a sequence, which is not trained on,
 // has `top_k` times id 0.
 void TakeTop(const rollout::v1::ScoreResponse& scored, int top_k, common::v1::Sample& sample) {
+  const int first = std::max(1, static_cast<int>(FirstScored(sample)));
   int position = 0;
   for (common::v1::Segment& segment : *sample.mutable_segments()) {
     const bool is_sampled = segment.kind() == common::v1::SEGMENT_KIND_SAMPLED;
     for (int i = 0; i < segment.token_ids_size(); ++i, ++position) {
       if (!is_sampled) continue;
       for (int k = 0; k < top_k; ++k) {
-        const int at = (position - 1) * top_k + k;
+        const int at = (position - first) * top_k + k;
         segment.add_teacher_top_ids(position > 0 ? scored.top_token_ids(at) : 0);
         segment.add_teacher_top_logprobs(position > 0 ? scored.top_logprobs(at) : 0);
       }
@@ -90,10 +112,12 @@ std::string NameOf(const config::TeacherSource& source) {
 std::string ServedName(size_t index) { return absl::StrCat("teacher-", index); }
 
 absl::StatusOr<rollout::v1::ScoreRequest> RequestOf(const std::vector<uint32_t>& ids,
+                                                    size_t first_scored,
                                                     const std::vector<PromptImage>& images,
                                                     double temperature, int32_t num_top_logprobs) {
   rollout::v1::ScoreRequest request;
   request.mutable_token_ids()->Add(ids.begin(), ids.end());
+  request.set_first_scored_token(static_cast<int64_t>(first_scored));
   request.set_temperature(temperature);
   request.set_num_top_logprobs(num_top_logprobs);
   for (const PromptImage& image : images) {
@@ -284,8 +308,8 @@ absl::Status Teachers::Score(std::vector<Group>& groups) {
       for (const EpisodeSequence& sequence :
            SequencesOf(group.prompt.token_ids, completion, group.prompt.images)) {
         prompts.push_back(&group.prompt);
-        absl::StatusOr<rollout::v1::ScoreRequest> request =
-            RequestOf(IdsOf(sequence), sequence.images(), temperature, top_k());
+        absl::StatusOr<rollout::v1::ScoreRequest> request = RequestOf(
+            IdsOf(sequence), FirstScored(sequence), sequence.images(), temperature, top_k());
         RETURN_IF_ERROR(request.status()) << RowName(group.prompt);
         requests.push_back(*std::move(request));
       }
@@ -320,7 +344,7 @@ absl::Status Teachers::ScoreTop(const std::vector<const Prompt*>& prompts,
   for (size_t i = 0; i < samples.size(); ++i) {
     ASSIGN_OR_RETURN(const std::vector<PromptImage> images, ImagesOf(samples[i], *prompts[i]));
     absl::StatusOr<rollout::v1::ScoreRequest> request =
-        RequestOf(IdsOf(samples[i]), images, 1.0, top_k());
+        RequestOf(IdsOf(samples[i]), FirstScored(samples[i]), images, 1.0, top_k());
     RETURN_IF_ERROR(request.status()) << RowName(*prompts[i]);
     requests.push_back(*std::move(request));
   }

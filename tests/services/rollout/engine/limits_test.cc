@@ -99,6 +99,16 @@ TEST(LimitsTest, ScoresHaveTheirOwnLimits) {
   EXPECT_EQ(FieldAtFault(CheckRequest(with_top(1, 0.5), kLimits)), "temperature");
 }
 
+TEST(LimitsTest, AScoreBeginsAtOneOfItsTokens) {
+  const auto from = [](int64_t first) {
+    return ScoreRequest{.token_ids = {1, 2, 3}, .first_scored = first};
+  };
+  for (const int64_t first : {0, 1, 2}) EXPECT_OK(CheckRequest(from(first), kLimits));
+  for (const int64_t first : {-1, 3}) {
+    EXPECT_EQ(FieldAtFault(CheckRequest(from(first), kLimits)), "first_scored_token");
+  }
+}
+
 TEST(LimitsTest, TheLikeliestIdsOfASequenceFitInAMessage) {
   RequestLimits limits = kLimits;
   limits.max_model_len = 4096;
@@ -106,6 +116,8 @@ TEST(LimitsTest, TheLikeliestIdsOfASequenceFitInAMessage) {
   EXPECT_OK(CheckRequest(request, limits));
   request.token_ids.push_back(1);
   EXPECT_EQ(FieldAtFault(CheckRequest(request, limits)), "num_top_logprobs");
+  request.first_scored = 1;
+  EXPECT_OK(CheckRequest(request, limits));
 }
 
 }  // namespace

@@ -136,6 +136,8 @@ TEST_F(RewardModelTest, RefusesWhatHasNoEffect) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("temperature")));
   EXPECT_THAT(Score({.token_ids = {1, 2}, .num_top_logprobs = 1}).status(),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("num_top_logprobs")));
+  EXPECT_THAT(Score({.token_ids = {1, 2}, .first_scored = 1}).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("first_scored_token")));
   EXPECT_THAT(Score({.token_ids = {67}}).status(),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("token_ids[0]")));
 }

@@ -27,9 +27,12 @@ Sequence MakeSequence(int64_t num_tokens, int64_t num_computed, std::vector<int3
 TEST(StepOrderTest, TheMirrorHasWhatTheStepReads) {
   const Sequence decodes = MakeSequence(20, 19, {3, 1, 9});
   const Sequence scored = MakeSequence(12, 4, {5});
-  const std::vector<RunItem> items = {
-      {.sequence = &decodes, .num_tokens = 1, .samples = true},
-      {.sequence = &scored, .num_tokens = 6, .scores = true, .score_temperature = 0.5}};
+  const std::vector<RunItem> items = {{.sequence = &decodes, .num_tokens = 1, .samples = true},
+                                      {.sequence = &scored,
+                                       .num_tokens = 6,
+                                       .scores = true,
+                                       .score_temperature = 0.5,
+                                       .first_scored = 7}};
   v1::StepOrder order;
   WriteStep(items, {.blocks = kBlockCopies}, kCache, order);
 
@@ -43,6 +46,7 @@ TEST(StepOrderTest, TheMirrorHasWhatTheStepReads) {
     EXPECT_EQ(found.samples, items[i].samples);
     EXPECT_EQ(found.scores, items[i].scores);
     EXPECT_EQ(found.score_temperature, items[i].score_temperature);
+    EXPECT_EQ(found.first_scored, items[i].first_scored);
     EXPECT_EQ(found.sequence->num_computed, items[i].sequence->num_computed);
     const int64_t end = found.sequence->num_computed + found.num_tokens + (found.scores ? 1 : 0);
     ASSERT_EQ(found.sequence->num_tokens(), end);

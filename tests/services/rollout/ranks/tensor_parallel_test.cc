@@ -95,11 +95,11 @@ std::vector<SampleChunk> RunAll(Engine& engine, const std::vector<GenerationRequ
   return samples;
 }
 
-std::vector<float> ScoreOf(Engine& engine, std::vector<int32_t> ids) {
+std::vector<float> ScoreOf(Engine& engine, std::vector<int32_t> ids, int64_t first_scored = 0) {
   auto done = std::make_shared<std::promise<absl::StatusOr<ScoreResult>>>();
   EXPECT_OK(
       engine
-          .Score({.token_ids = std::move(ids)},
+          .Score({.token_ids = std::move(ids), .first_scored = first_scored},
                  [done](absl::StatusOr<ScoreResult> answer) { done->set_value(std::move(answer)); })
           .status());
   auto result = done->get_future().get();
@@ -133,6 +133,10 @@ TEST_P(TensorParallelTest, SamplesAndScoresAsOneRank) {
   }
   ASSERT_EQ(scores.size(), expected_scores.size());
   for (size_t t = 0; t < scores.size(); ++t) EXPECT_NEAR(scores[t], expected_scores[t], 1e-4);
+  // The context comes from the cache, and every rank computes the same rows of the head.
+  const std::vector<float> part = ScoreOf(replica.engine(), Prompt(40, 3, vocab), 30);
+  ASSERT_EQ(part.size(), 10u);
+  for (size_t t = 0; t < part.size(); ++t) EXPECT_NEAR(part[t], expected_scores[29 + t], 1e-4);
 }
 
 INSTANTIATE_TEST_SUITE_P(Splits, TensorParallelTest,

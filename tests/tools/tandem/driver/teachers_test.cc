@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -48,7 +49,8 @@ class FakeTeacher final : public v1::RolloutService::Service {
 
   grpc::Status Score(grpc::ServerContext*, const v1::ScoreRequest* request,
                      v1::ScoreResponse* response) override {
-    for (int i = 1; i < request->token_ids_size(); ++i) {
+    const auto first = static_cast<int>(std::max<int64_t>(1, request->first_scored_token()));
+    for (int i = first; i < request->token_ids_size(); ++i) {
       response->add_logprobs(-static_cast<float>(request->token_ids(i)));
       for (int k = 0; k < request->num_top_logprobs(); ++k) {
         response->add_top_token_ids(static_cast<uint32_t>(k));
@@ -140,6 +142,7 @@ TEST_F(TeachersTest, ScoresPromptAndCompletionAtTheSamplingTemperature) {
     EXPECT_EQ(request.temperature(), 0.5);
     EXPECT_EQ(request.num_top_logprobs(), 0);
     EXPECT_EQ(request.token_ids(0), 7u);
+    EXPECT_EQ(request.first_scored_token(), 2);  // the prompt is context
     EXPECT_EQ(request.token_ids_size(), request.token_ids(2) == 3 ? 4 : 3);
   }
 }
@@ -181,11 +184,11 @@ TEST_F(TeachersTest, ScoresEverySequenceOfAnEpisodeWhole) {
   ASSERT_OK(teachers->Score(groups));
 
   EXPECT_THAT(groups[0].completions[0].teacher_logprobs, ElementsAre(-4, 0, 0, -5, 0, 0, -6));
-  std::vector<int> lengths;
+  std::vector<std::pair<int, int64_t>> lengths;  // of the sequence and of its prompt
   for (const v1::ScoreRequest& request : teacher_.requests()) {
-    lengths.push_back(request.token_ids_size());
+    lengths.emplace_back(request.token_ids_size(), request.first_scored_token());
   }
-  EXPECT_THAT(lengths, ::testing::UnorderedElementsAre(6, 3));
+  EXPECT_THAT(lengths, ::testing::UnorderedElementsAre(std::pair(6, 2), std::pair(3, 2)));
   EXPECT_GT(teachers->TakeSeconds(), 0);
   EXPECT_EQ(teachers->TakeSeconds(), 0);
 }
