@@ -24,7 +24,8 @@ class FakeJudge final : private http::Handler {
  public:
   struct Request {
     nlohmann::json body;
-    std::string text;  // of the message
+    std::string text;                 // of the message, without its images
+    std::vector<std::string> images;  // the URLs of the message's images
     std::string path;
     http::Headers headers;
     int number = 0;  // from 0, in order of arrival
@@ -93,11 +94,25 @@ class FakeJudge final : private http::Handler {
     return admission;
   }
 
+  static void ReadContent(const nlohmann::json& content, Request& request) {
+    if (content.is_string()) {
+      request.text = content.get<std::string>();
+      return;
+    }
+    for (const nlohmann::json& part : content) {
+      if (part["type"] == "text") {
+        request.text += part["text"].get<std::string>();
+      } else {
+        request.images.push_back(part["image_url"]["url"].get<std::string>());
+      }
+    }
+  }
+
   void Serve(http::Exchange& exchange) override {
     Request request;
     request.body = nlohmann::json::parse(exchange.request().body, nullptr, false);
     if (request.body.is_object() && request.body.contains("messages")) {
-      request.text = request.body["messages"][0]["content"].get<std::string>();
+      ReadContent(request.body["messages"][0]["content"], request);
     }
     request.path = exchange.request().path;
     request.headers = exchange.request().headers;

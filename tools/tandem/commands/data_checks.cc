@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/config/summary.h"
@@ -180,11 +181,6 @@ absl::Status CheckImages(const char* key, const driver::PromptSource& source,
       std::find_if(source.prompts().begin(), source.prompts().end(),
                    [](const driver::Prompt& prompt) { return !prompt.images.empty(); });
   if (found == source.prompts().end()) return absl::OkStatus();
-  const auto refuse = [&](absl::string_view setting, absl::string_view who) {
-    return absl::UnimplementedError(absl::StrCat(setting, ": ", who,
-                                                 " no images, and there are some in ", key, ", ",
-                                                 source.PlaceOf(*found)));
-  };
   for (const config::TeacherSource& teacher : config::TeachersOf(config)) {
     ASSIGN_OR_RETURN(const std::string problem, TeacherProblem(teacher, config.model().path()));
     if (problem.empty()) continue;
@@ -192,10 +188,14 @@ absl::Status CheckImages(const char* key, const driver::PromptSource& source,
         absl::StrCat(problem, "; there are images in ", key, ", ", source.PlaceOf(*found)));
   }
   if (!samples) return absl::OkStatus();
-  if (driver::ReadsMessages(config.reward())) {
-    return refuse("reward", "judges and reward models see");
-  }
-  return absl::OkStatus();
+  const std::string blind = driver::RewardWithoutSight(config.reward());
+  if (blind.empty()) return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrCat(
+      blind,
+      absl::EndsWith(blind, ".images")
+          ? ": the judge is not shown images; set it to true for a judge that sees pictures: "
+          : ": reward models see no images: ",
+      "there are some in ", key, ", ", source.PlaceOf(*found)));
 }
 
 absl::Status CheckRows(const CheckedRun& run, std::vector<std::string>& warnings) {

@@ -84,6 +84,11 @@ absl::Status RunEval(const EvalOptions& options) {
     return Misuse(absl::InvalidArgumentError(
         "data.allow_urls: the model has no vision tower; remove the key"));
   }
+  if (const std::string key = driver::RewardWithSight(config.reward());
+      images == nullptr && !key.empty()) {
+    return Misuse(absl::InvalidArgumentError(
+        absl::StrCat(key, ": the model has no vision tower; remove the key")));
+  }
   needs_of_rows.images = images.get();
   ASSIGN_OR_RETURN(const driver::PromptSource source,
                    driver::PromptSource::Load(

@@ -141,6 +141,11 @@ absl::StatusOr<RunInputs> ReadInputs(Kind kind, const RunOptions& options, Sessi
     return Misuse(absl::InvalidArgumentError(plan::WithPlace(
         inputs.places, absl::StrCat(key, ": the model has no vision tower; remove the key"))));
   }
+  if (const std::string key = driver::RewardWithSight(config.reward());
+      images == nullptr && !key.empty()) {
+    return Misuse(absl::InvalidArgumentError(plan::WithPlace(
+        inputs.places, absl::StrCat(key, ": the model has no vision tower; remove the key"))));
+  }
   const bool needs_answer = driver::NeedsAnswer(config.reward());
   driver::RowNeeds needs_of_train = {.answer = kind == Kind::kReinforcement && needs_answer,
                                      .check_answer = driver::AnswerCheckOf(config.reward()),

@@ -35,12 +35,21 @@ struct ChatPrompt {
   nlohmann::ordered_json variables;  // of the template, or null
 };
 
+// Bytes [begin, end) of a text, perhaps none.
+struct TextPlace {
+  int64_t begin = 0;
+  int64_t end = 0;
+
+  friend bool operator==(const TextPlace&, const TextPlace&) = default;
+};
+
 struct Prompt {
   int64_t row = 0;                  // line of the data set, from 0, over all files
   std::vector<uint32_t> token_ids;  // what the model sees; empty: the rollout tokenises `text`
   std::string text;                 // rendered; empty if the row gave ids
   // In the order of their placeholders, of which token_ids has as many as the model sees of each.
   std::vector<PromptImage> images;
+  std::string image_placeholder;  // stands for each of them in texts; empty without images
   std::string answer;
   nlohmann::json fields;  // the whole row
   // Supervised training: the row's sequences. Preferences: the chosen and the rejected one.
@@ -58,6 +67,9 @@ struct EpisodeSegment {
   double reward = 0;  // what the environment gave; sampled ones only
   // One for each run of placeholders in its tokens, in order; never of a sampled one.
   std::vector<PromptImage> images = {};
+  // What each of them replaces in Completion.text for a reader who sees it; begins at -1 if the text
+  // shows it elsewhere already. Empty: their places are not known.
+  std::vector<TextPlace> image_places = {};
 
   friend bool operator==(const EpisodeSegment&, const EpisodeSegment&) = default;
 };

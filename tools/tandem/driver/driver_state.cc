@@ -22,10 +22,13 @@ v1::Completion ToProto(const Completion& completion) {
     added.set_kind(segment.kind);
     added.set_num_tokens(segment.num_tokens);
     added.set_reward(segment.reward);
-    for (const PromptImage& image : segment.images) {
+    for (size_t i = 0; i < segment.images.size(); ++i) {
       v1::SegmentImage& kept = *added.add_images();
-      kept.set_digest(image.digest);
-      kept.set_path(image.source);
+      kept.set_digest(segment.images[i].digest);
+      kept.set_path(segment.images[i].source);
+      if (i >= segment.image_places.size()) continue;
+      kept.set_text_begin(segment.image_places[i].begin);
+      kept.set_text_end(segment.image_places[i].end);
     }
   }
   out.set_num_turns(completion.facts.num_turns);
@@ -50,6 +53,9 @@ Completion FromProto(const v1::Completion& completion) {
         out.segments.emplace_back(segment.kind(), segment.num_tokens(), segment.reward());
     for (const v1::SegmentImage& image : segment.images()) {
       added.images.push_back({image.path(), image.digest()});
+      if (image.has_text_begin()) {
+        added.image_places.push_back({image.text_begin(), image.text_end()});
+      }
     }
   }
   out.facts.num_turns = completion.num_turns();

@@ -60,6 +60,9 @@ class ImageReader {
     int32_t placeholder_id_ = 0;
   };
 
+  // Stands for an image in a text; empty without a tokenizer.
+  const std::string& placeholder() const { return placeholder_; }
+
   // Reads the images of `messages` (images::FindChatImages()) and of `listed`, the row's list, or null;
   // relative paths are those of `folder`. INVALID_ARGUMENT names the part: no picture, damaged, or
   // together more than kMaxRowBytes.

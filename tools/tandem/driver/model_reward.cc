@@ -1,5 +1,6 @@
 #include "tools/tandem/driver/model_reward.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -47,13 +48,34 @@ absl::StatusOr<std::unique_ptr<ModelReward>> ModelReward::Create(
   return reward;
 }
 
-absl::Status ModelReward::ReadFolder(const config::v1::RunConfig& config, const std::string& path) {
+absl::StatusOr<std::unique_ptr<ModelReward>> ModelReward::CreateForTexts(
+    const config::v1::RewardModelConfig& model, absl::Duration timeout,
+    std::function<bool()> interrupted) {
+  std::unique_ptr<ModelReward> reward(new ModelReward);
+  reward->endpoint_ = model.endpoint();
+  if (model.endpoint().empty()) reward->path_to_serve_ = model.path();
+  reward->timeout_ = timeout;
+  reward->interrupted_ = std::move(interrupted);
+  if (model.path().empty()) return reward;
+  RETURN_IF_ERROR(reward->ReadModel(model.path()));
+  std::error_code error;
+  if (std::filesystem::exists(model.path() + "/tokenizer.json", error)) {
+    ASSIGN_OR_RETURN(reward->tokenizer_, tokenizer::Tokenizer::Load(model.path()));
+  }
+  return reward;
+}
+
+// Checks that the folder is one of a reward model.
+absl::Status ModelReward::ReadModel(const std::string& path) const {
   ASSIGN_OR_RETURN(const io::ModelConfig folder, io::ReadModelConfig(path));
   RETURN_IF_ERROR(model::ParseRewardModelSpec(folder.json, folder.path).status());
-  if (!path_to_serve_.empty()) {
-    ASSIGN_OR_RETURN(const io::ModelFolder weights, io::ModelFolder::Open(path));
-    RETURN_IF_ERROR(model::CheckRewardHead(weights));
-  }
+  if (path_to_serve_.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const io::ModelFolder weights, io::ModelFolder::Open(path));
+  return model::CheckRewardHead(weights);
+}
+
+absl::Status ModelReward::ReadFolder(const config::v1::RunConfig& config, const std::string& path) {
+  RETURN_IF_ERROR(ReadModel(path));
   ASSIGN_OR_RETURN(const bool is_same, HasTokenizerOf(config.model().path(), path));
   if (is_same) return absl::OkStatus();
   if (config::PlaysEpisodes(config)) {
@@ -113,20 +135,39 @@ absl::Status ModelReward::Connect(const std::string& name, std::function<std::st
 
 absl::StatusOr<std::vector<uint32_t>> ModelReward::IdsOf(const Judged& judged) const {
   const auto& [prompt, completion] = judged;
+  const bool has_images =
+      !prompt->images.empty() ||
+      std::any_of(completion->segments.begin(), completion->segments.end(),
+                  [](const EpisodeSegment& segment) { return !segment.images.empty(); });
+  if (has_images) {
+    return absl::UnimplementedError(
+        "it has pictures, of its own or from the environment, and a reward model sees none; use "
+        "another reward, such as a judge with judge.images=true");
+  }
   if (tokenizer_ == nullptr) {
     std::vector<uint32_t> ids = prompt->token_ids;
     ids.insert(ids.end(), completion->token_ids.begin(), completion->token_ids.end());
     return ids;
   }
+  return Render(*prompt, *completion);
+}
+
+absl::StatusOr<std::vector<uint32_t>> ModelReward::Render(const Prompt& prompt,
+                                                          const Completion& completion) const {
+  if (tokenizer_ == nullptr) {
+    return absl::FailedPreconditionError(
+        "expected a reward model with a tokenizer.json, which texts need: state its folder "
+        "(reward.model.path), or give token ids");
+  }
   std::vector<int32_t> ids;
-  if (prompt->chat.has_value()) {
-    nlohmann::ordered_json messages = prompt->chat->messages;
-    messages.push_back({{"role", "assistant"}, {"content", completion->text}});
+  if (prompt.chat.has_value()) {
+    nlohmann::ordered_json messages = prompt.chat->messages;
+    messages.push_back({{"role", "assistant"}, {"content", completion.text}});
     ASSIGN_OR_RETURN(ids, tokenizer_->EncodeChat(messages, {.add_generation_prompt = false,
-                                                            .tools = prompt->chat->tools,
-                                                            .extra = prompt->chat->variables}));
-  } else if (!prompt->text.empty() || prompt->token_ids.empty()) {
-    ASSIGN_OR_RETURN(ids, tokenizer_->Encode(absl::StrCat(prompt->text, completion->text),
+                                                            .tools = prompt.chat->tools,
+                                                            .extra = prompt.chat->variables}));
+  } else if (!prompt.text.empty() || prompt.token_ids.empty()) {
+    ASSIGN_OR_RETURN(ids, tokenizer_->Encode(absl::StrCat(prompt.text, completion.text),
                                              /*add_special_tokens=*/true));
   } else {
     return absl::InvalidArgumentError(
@@ -154,17 +195,26 @@ Score ModelReward::ScoreOf(const absl::StatusOr<rollout::v1::ScoreResponse>& res
 
 absl::StatusOr<std::vector<Score>> ModelReward::Judge(const std::vector<Judged>& completions) {
   if (client_ == nullptr) return absl::InternalError("the reward model is not connected yet");
-  std::vector<rollout::v1::ScoreRequest> requests(completions.size());
-  for (size_t i = 0; i < completions.size(); ++i) {
-    const absl::StatusOr<std::vector<uint32_t>> ids = IdsOf(completions[i]);
-    if (!ids.ok()) return StatusBuilder(ids.status()) << RowName(*completions[i].prompt);
-    requests[i].mutable_token_ids()->Add(ids->begin(), ids->end());
+  std::vector<std::vector<uint32_t>> sequences;
+  for (const Judged& judged : completions) {
+    absl::StatusOr<std::vector<uint32_t>> ids = IdsOf(judged);
+    if (!ids.ok()) return StatusBuilder(ids.status()) << RowName(*judged.prompt);
+    sequences.push_back(*std::move(ids));
+  }
+  std::vector<Score> scores = ScoreIds(std::move(sequences));
+  if (interrupted_ && interrupted_()) return absl::CancelledError("interrupted");
+  return scores;
+}
+
+std::vector<Score> ModelReward::ScoreIds(std::vector<std::vector<uint32_t>> sequences) {
+  std::vector<rollout::v1::ScoreRequest> requests(sequences.size());
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    requests[i].mutable_token_ids()->Add(sequences[i].begin(), sequences[i].end());
   }
   std::vector<Score> scores;
   for (const auto& response : client_->Score(std::move(requests), ScoreClient::OnError::kGoOn)) {
     scores.push_back(ScoreOf(response));
   }
-  if (interrupted_ && interrupted_()) return absl::CancelledError("interrupted");
   return scores;
 }
 

@@ -35,6 +35,12 @@ class ModelReward : public RewardSource {
       const config::v1::RunConfig& config, const config::v1::RewardModelConfig& model,
       std::function<bool()> interrupted);
 
+  // A reward model without a run: Render() uses its own tokenizer, and there is no policy to fit. Errors of
+  // Create() for a folder that is no reward model.
+  static absl::StatusOr<std::unique_ptr<ModelReward>> CreateForTexts(
+      const config::v1::RewardModelConfig& model, absl::Duration timeout,
+      std::function<bool()> interrupted);
+
   // The folder to serve; empty: a rollout at the configured endpoint serves it.
   const std::string& path_to_serve() const { return path_to_serve_; }
 
@@ -48,8 +54,16 @@ class ModelReward : public RewardSource {
   absl::Status Check(absl::Duration timeout, const std::function<bool()>& interrupted) override;
   absl::StatusOr<std::vector<Score>> Judge(const std::vector<Judged>& completions) override;
 
+  // The ids that the reward model's tokenizer gives for a prompt of text or messages and a completion.
+  // FAILED_PRECONDITION without a tokenizer.
+  absl::StatusOr<std::vector<uint32_t>> Render(const Prompt& prompt,
+                                               const Completion& completion) const;
+  // Scores whole sequences, after Connect() or Check().
+  std::vector<Score> ScoreIds(std::vector<std::vector<uint32_t>> sequences);
+
  private:
   ModelReward() = default;
+  absl::Status ReadModel(const std::string& path) const;
   absl::Status ReadFolder(const config::v1::RunConfig& config, const std::string& path);
   absl::StatusOr<std::vector<uint32_t>> IdsOf(const Judged& judged) const;
   Score ScoreOf(const absl::StatusOr<rollout::v1::ScoreResponse>& response) const;

@@ -10,6 +10,7 @@
 #include "common/tokenizer/observation_text.h"
 #include "common/tool_calls/registry.h"
 #include "tools/tandem/driver/completion_experts.h"
+#include "tools/tandem/driver/prompt_text.h"
 #include "tools/tandem/environment/turn_calls.h"
 
 namespace tandem::driver {
@@ -237,7 +238,7 @@ class MultiTurnEpisode : public Episode {
       const absl::Status fits = sight_.reader->CheckFit(ids, shown);
       if (!fits.ok()) return io::AtPlace("the observation", fits);
     }
-    AddIds(ids, common::v1::SEGMENT_KIND_ENVIRONMENT, shown.files());
+    AddIds(ids, common::v1::SEGMENT_KIND_ENVIRONMENT, shown.files(), PlacesIn(text, shown));
     // In a chat the assistant's message goes on after it; the environment sees what follows.
     if (prompt_.chat.has_value()) begun_text_ += sampled_.text + text;
     EndTurn(text);
@@ -312,10 +313,14 @@ class MultiTurnEpisode : public Episode {
       ASSIGN_OR_RETURN(const std::vector<uint32_t> ids, Tokenize(rendered.with_all, &seen_));
       turn_.token_ids.clear();
       turn_.images.clear();
-      AddIds(ids, common::v1::SEGMENT_KIND_PROMPT, seen_.files());
+      // The text goes on as it was: only what is new is shown in it.
+      std::vector<TextPlace> places(seen_.files().size() - shown.files().size(), {-1, -1});
+      Append(PlacesIn(rendered.text, shown), places);
+      AddIds(ids, common::v1::SEGMENT_KIND_PROMPT, seen_.files(), places);
     } else {
       ASSIGN_OR_RETURN(const std::vector<uint32_t> ids, Tokenize(rendered.text, &shown));
-      AddIds(ids, common::v1::SEGMENT_KIND_ENVIRONMENT, shown.files());
+      AddIds(ids, common::v1::SEGMENT_KIND_ENVIRONMENT, shown.files(),
+             PlacesIn(rendered.text, shown));
     }
     for (const ordered_json& message : observation) messages_.push_back(message);
     so_far_ = rendered.with_all;
@@ -344,9 +349,22 @@ class MultiTurnEpisode : public Episode {
     return std::vector<uint32_t>(ids.begin(), ids.end());
   }
 
-  // `images`: one for each run of placeholders in the ids.
+  // What the images of an observation replace in the completion's text, to which its text is about to be
+  // added; they stand before a text that has no placeholders for them.
+  std::vector<TextPlace> PlacesIn(const std::string& observation,
+                                  const ImageReader::Images& shown) const {
+    const auto begin = static_cast<int64_t>(out_.text.size());
+    const size_t count = shown.files().size();
+    std::vector<TextPlace> places;
+    if (count > 0) places = PlacesOf(sight_.reader->placeholder(), observation);
+    if (places.size() != count) places.assign(count, {});
+    for (TextPlace& place : places) place = {begin + place.begin, begin + place.end};
+    return places;
+  }
+
+  // `images`: one for each run of placeholders in the ids; `places`: theirs.
   void AddIds(const std::vector<uint32_t>& ids, common::v1::SegmentKind kind,
-              const std::vector<PromptImage>& images) {
+              const std::vector<PromptImage>& images, const std::vector<TextPlace>& places) {
     if (ids.empty()) return;
     before_observation_ = out_.token_ids.size();
     text_before_observation_ = out_.text;
@@ -356,7 +374,7 @@ class MultiTurnEpisode : public Episode {
     out_.processed_logprobs.resize(out_.token_ids.size());
     FillUp(out_);
     const auto size = static_cast<int64_t>(ids.size());
-    out_.segments.push_back({kind, size, 0, images});
+    out_.segments.push_back({kind, size, 0, images, places});
     Append(images, turn_.images);
     if (kind == common::v1::SEGMENT_KIND_ENVIRONMENT) num_tokens_ += size;
   }

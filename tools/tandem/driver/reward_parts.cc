@@ -79,6 +79,21 @@ bool NeedsAnswer(const config::v1::RewardConfig& config) {
 
 bool ReadsMessages(const config::v1::RewardConfig& config) { return MayFail(config); }
 
+std::string RewardWithoutSight(const config::v1::RewardConfig& config) {
+  for (const RewardPart& part : RewardParts(config)) {
+    if (part.name == kModelReward) return part.key + ".model";
+    if (part.name == kJudgeReward && !part.judge.images()) return part.key + ".judge.images";
+  }
+  return "";
+}
+
+std::string RewardWithSight(const config::v1::RewardConfig& config) {
+  for (const RewardPart& part : RewardParts(config)) {
+    if (part.name == kJudgeReward && part.judge.images()) return part.key + ".judge.images";
+  }
+  return "";
+}
+
 bool MayFail(const config::v1::RewardConfig& config) {
   const auto may_fail = [](const auto& part) {
     return part.path().empty() && (part.name() == kJudgeReward || part.name() == kModelReward);

@@ -49,6 +49,13 @@ bool RunsPython(const config::v1::RewardConfig& config);
 // template renders from them.
 bool ReadsMessages(const config::v1::RewardConfig& config);
 
+// The key of the first reward that sees no images: of a judge without judge.images, or of a reward model.
+// Empty: there is none.
+std::string RewardWithoutSight(const config::v1::RewardConfig& config);
+
+// The key of the first judge that sees images. Empty: there is none.
+std::string RewardWithSight(const config::v1::RewardConfig& config);
+
 // Whether a group may be left without a reward: a judge or a reward model may fail.
 bool MayFail(const config::v1::RewardConfig& config);
 

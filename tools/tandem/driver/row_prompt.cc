@@ -215,6 +215,7 @@ class RowPrompts::Builder {
     if (!read.ok()) return ImageError(read.status(), listed);
     images_ = *std::move(read);
     prompt_.images = images_.files();
+    if (!prompt_.images.empty()) prompt_.image_placeholder = needs_.images->placeholder();
     return absl::OkStatus();
   }
 

@@ -24,6 +24,27 @@ constexpr absl::Duration kLongestPause = absl::Minutes(1);
 constexpr absl::Duration kPausePoll = absl::Milliseconds(100);
 constexpr size_t kShownAnswer = 200;
 
+// The picture of Check(): 32 x 32 white pixels.
+constexpr char kCheckPicture[] =
+    "data:image/png;base64,"
+    "iVBORw0KGgoAAAANSUhEUgAAACAAAAAgCAAAAABWESUoAAAAFklEQVR42mP4TwAwjCoYVTCqYKQqAAA/"
+    "aPwuqUTQyAAAAABJRU5ErkJggg==";
+
+// The content of a message: a text, or parts of which some are images.
+absl::StatusOr<nlohmann::json> ContentOf(const std::vector<JudgePart>& parts) {
+  if (parts.size() == 1 && parts[0].image == nullptr) return parts[0].text;
+  nlohmann::json content = nlohmann::json::array();
+  for (const JudgePart& part : parts) {
+    if (part.image == nullptr) {
+      content.push_back({{"type", "text"}, {"text", part.text}});
+      continue;
+    }
+    ASSIGN_OR_RETURN(std::string url, part.image->url());
+    content.push_back({{"type", "image_url"}, {"image_url", {{"url", std::move(url)}}}});
+  }
+  return content;
+}
+
 }  // namespace
 
 class Judge::Flight {
@@ -53,12 +74,12 @@ class Judge::Flight {
 Judge::Judge(JudgeOptions options)
     : options_(std::move(options)), cache_(options_.cache), pool_(options_.concurrency) {}
 
-std::string Judge::RequestBody(const JudgedText& text) const {
-  const nlohmann::json body = {
-      {"model", options_.model},
-      {"messages", {{{"role", "user"}, {"content", options_.text.Fill(text)}}}},
-      {"max_tokens", options_.max_tokens},
-      {"temperature", options_.temperature}};
+absl::StatusOr<std::string> Judge::RequestBody(const JudgedText& text) const {
+  ASSIGN_OR_RETURN(nlohmann::json content, ContentOf(options_.text.Fill(text)));
+  const nlohmann::json body = {{"model", options_.model},
+                               {"messages", {{{"role", "user"}, {"content", std::move(content)}}}},
+                               {"max_tokens", options_.max_tokens},
+                               {"temperature", options_.temperature}};
   return io::JsonText(body);
 }
 
@@ -70,8 +91,13 @@ absl::Status Judge::Check(absl::Duration patience, const std::function<bool()>& 
     }
     is_loaded_ = true;
   }
-  const std::string body =
-      RequestBody({.prompt = "What is 1 + 1?", .completion = "2", .answer = "2"});
+  JudgedText text = {.prompt = "What is 1 + 1?", .completion = "2", .answer = "2"};
+  if (options_.images) {
+    // Behind the completion, which every template shows.
+    text.completion_images = {
+        {.begin = 1, .end = 1, .url = [] { return std::string(kCheckPicture); }}};
+  }
+  ASSIGN_OR_RETURN(const std::string body, RequestBody(text));
   const absl::Time until = absl::Now() + patience;
   while (true) {
     if (interrupted && interrupted()) return absl::CancelledError("interrupted");
@@ -109,7 +135,7 @@ std::vector<absl::StatusOr<double>> Judge::Score(absl::Span<const JudgedText> te
 
 absl::StatusOr<double> Judge::ScoreOne(const JudgedText& text) {
   if (interrupted()) return absl::CancelledError("interrupted");
-  const std::string body = RequestBody(text);
+  ASSIGN_OR_RETURN(const std::string body, RequestBody(text));
   const std::string key =
       JudgeCache::KeyOf(absl::StrCat(options_.endpoint.url.ToString(), "\n", body));
   const Flight flight(*this, key);

@@ -39,8 +39,10 @@ struct JudgeOptions {
   double temperature = 0;
   int64_t retries = 3;
   int concurrency = 16;
-  std::string cache;                              // file; empty: memory only
-  absl::Duration timeout = absl::Seconds(60);     // of a request
+  bool images = false;                         // the judge sees those of prompts and environments
+  std::string images_key;                      // of the configuration, for errors
+  std::string cache;                           // file; empty: memory only
+  absl::Duration timeout = absl::Seconds(60);  // of a request
   absl::Duration first_pause = absl::Seconds(1);  // before the first retry; doubles with each
   std::function<bool()> interrupted;              // null: never
 };
@@ -60,21 +62,22 @@ class Judge {
  public:
   explicit Judge(JudgeOptions options);
 
-  // Asks for a judgement of a fixed text, which must be answered, with or without a score, and reads
-  // the cache's file. Asks again for up to `patience` while the judge cannot be reached or is busy;
+  // Asks for a judgement of a fixed text, with a picture if the judge is to see pictures, which must be
+  // answered, with or without a score, and reads the cache's file. Asks again for up to `patience` while the judge cannot be reached or is busy;
   // CANCELLED soon after `interrupted`, which may be null, is true.
   absl::Status Check(absl::Duration patience, const std::function<bool()>& interrupted);
 
   // Returns the reward of each text, or why there is none after all retries; CANCELLED soon after
-  // options.interrupted is true. Equal requests are made
-  // once, also by several callers. Bytes that are no UTF-8 go out as U+FFFD.
+  // options.interrupted is true. Equal requests are made once, also by several callers. Bytes that are no
+  // UTF-8 go out as U+FFFD. Images of the texts go out as image_url parts, and a text whose image cannot
+  // be read has its error.
   std::vector<absl::StatusOr<double>> Score(absl::Span<const JudgedText> texts);
 
  private:
   // Holds a request's key: others with the same wait for its end.
   class Flight;
 
-  std::string RequestBody(const JudgedText& text) const;
+  absl::StatusOr<std::string> RequestBody(const JudgedText& text) const;
   absl::StatusOr<double> ScoreOne(const JudgedText& text);
   absl::StatusOr<double> Ask(const std::string& body, const std::string& key);
   // The reward in the judge's answer; none: it has no score.

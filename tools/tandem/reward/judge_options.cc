@@ -87,6 +87,8 @@ absl::StatusOr<JudgeOptions> MakeJudgeOptions(const config::v1::JudgeConfig& con
   options.temperature = config.temperature();
   options.retries = config.retries();
   options.concurrency = static_cast<int>(config.concurrency());
+  options.images = config.images();
+  options.images_key = section + ".images";
   options.cache = config.cache();
   options.timeout = timeout;
   return options;

@@ -23,6 +23,19 @@ constexpr char kAfter[] =
     "<response>\n{completion}\n</response>\n\nSay in one sentence what is right or wrong about the "
     "response. Then end with a line that holds nothing but \"Score: \" and the grade.";
 
+// Adds `text` with its images to the parts, of which the last one is a text.
+void Append(absl::string_view text, const std::vector<JudgedImage>& images,
+            std::vector<JudgePart>& parts) {
+  size_t begin = 0;
+  for (const JudgedImage& image : images) {
+    absl::StrAppend(&parts.back().text, text.substr(begin, image.begin - begin));
+    parts.push_back({.image = &image});
+    parts.push_back({});
+    begin = image.end;
+  }
+  absl::StrAppend(&parts.back().text, text.substr(begin));
+}
+
 }  // namespace
 
 absl::StatusOr<JudgeTemplate> JudgeTemplate::Parse(const std::string& text,
@@ -75,28 +88,32 @@ std::vector<JudgeTemplate::Piece> JudgeTemplate::Split(const std::string& text) 
   return pieces;
 }
 
-std::string JudgeTemplate::Join(const std::vector<Piece>& pieces, const JudgedText& judged) {
-  std::string out;
+std::vector<JudgePart> JudgeTemplate::Join(const std::vector<Piece>& pieces,
+                                           const JudgedText& judged) {
+  std::vector<JudgePart> parts(1);
   for (const Piece& piece : pieces) {
     switch (piece.part) {
       case Part::kText:
-        out += piece.text;
+        Append(piece.text, {}, parts);
         break;
       case Part::kPrompt:
-        out += judged.prompt;
+        Append(judged.prompt, judged.prompt_images, parts);
         break;
       case Part::kCompletion:
-        out += judged.completion;
+        Append(judged.completion, judged.completion_images, parts);
         break;
       case Part::kAnswer:
-        out += judged.answer;
+        Append(judged.answer, {}, parts);
         break;
     }
   }
-  return out;
+  // Between two images, and behind the last one, there may be nothing.
+  std::erase_if(parts,
+                [](const JudgePart& part) { return part.image == nullptr && part.text.empty(); });
+  return parts;
 }
 
-std::string JudgeTemplate::Fill(const JudgedText& judged) const {
+std::vector<JudgePart> JudgeTemplate::Fill(const JudgedText& judged) const {
   const bool lacks_answer = judged.answer.empty() && !without_answer_.empty();
   return Join(lacks_answer ? without_answer_ : pieces_, judged);
 }

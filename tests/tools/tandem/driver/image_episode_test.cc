@@ -137,6 +137,12 @@ TEST_F(ImageEpisodeTest, RequestsHaveTheImagesOfAllTurns) {
   group.completions.push_back(episode_->Take());
   const Completion& completion = group.completions[0];
   EXPECT_EQ(FromProto(ToProto(completion)).segments, completion.segments);
+  // A reader of the text sees the picture where the template wrote its placeholder.
+  ASSERT_EQ(completion.segments[1].image_places.size(), 1u);
+  const TextPlace place = completion.segments[1].image_places[0];
+  EXPECT_EQ(completion.text.substr(static_cast<size_t>(place.begin),
+                                   static_cast<size_t>(place.end - place.begin)),
+            "<|image_pad|>");
 
   const std::vector<common::v1::Sample> samples = ToSamples(1, {group}, 1);
   ASSERT_EQ(samples.size(), 1u);
@@ -169,12 +175,18 @@ TEST_F(ImageEpisodeTest, TokensOfAnObservationHaveTheirImages) {
   Reply tokens;
   tokens.token_ids = {18, 16, 16, 16, 16, 19};
   tokens.images = {File(second_)};
-  replies_ = {tokens};
+  Reply done;
+  done.done = true;
+  replies_ = {tokens, done};
   Begin();
   ASSERT_OK_AND_ASSIGN(const std::optional<Turn> next, Say());
   ASSERT_TRUE(next.has_value());
   EXPECT_EQ(next->images.size(), 2u);
   EXPECT_EQ(next->token_ids.size(), prompt_.token_ids.size() + 8);
+  EXPECT_THAT(Say(), IsOkAndHolds(std::nullopt));
+  // Their text has no placeholder: the picture stands where they begin.
+  const Completion completion = episode_->Take();
+  EXPECT_THAT(completion.segments.at(1).image_places, ElementsAre(TextPlace{1, 1}));
 
   tokens.token_ids = {18, 16, 16, 19};
   replies_ = {tokens};

@@ -7,14 +7,17 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/synchronization/mutex.h"
 #include "common/config/load.h"
+#include "common/images/image_digest.h"
 #include "common/io/read_file.h"
 #include "common/rpc/server.h"
 #include "common/status/status_macros.h"
 #include "tandem/rollout/v1/rollout_service.grpc.pb.h"
 #include "tests/fakes/fake_judge.h"
+#include "tests/support/picture_data.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/tiny_model.h"
@@ -132,6 +135,127 @@ TEST(JudgeRewarder, ReadsTheMessagesOfAChat) {
               UnorderedElementsAre("<hello>right", "<system:\nbe kind\n\nuser:\nhello>right"));
 }
 
+// A picture of the test, at hand.
+PromptImage Picture(int squares) {
+  const std::string file = testing::SquaresPng(squares, 0);
+  return {absl::StrCat("data:;base64,", absl::Base64Escape(file)), images::ImageDigest(file)};
+}
+
+std::string UrlOfPicture(int squares) {
+  return absl::StrCat("data:image/png;base64,",
+                      absl::Base64Escape(testing::SquaresPng(squares, 0)));
+}
+
+class PicturedJudgeTest : public ::testing::Test {
+ protected:
+  PicturedJudgeTest() : server_(Grade), config_(JudgeRun(server_)) {
+    config::v1::JudgeConfig& judge = *config_.mutable_reward()->mutable_judge();
+    judge.set_template_("<{prompt}>{completion}");
+    judge.set_scale(1);
+    judge.set_images(true);
+    group_.resize(1);
+    Prompt& prompt = group_[0].prompt;
+    prompt.token_ids = {2, 3};
+    prompt.images = {Picture(1)};
+    prompt.image_placeholder = "<|image_pad|>";
+    Completion& completion = group_[0].completions.emplace_back();
+    completion.text = "right";
+    completion.token_ids = {4};
+  }
+
+  // The parts of the request for the group's only completion.
+  std::vector<std::string> Parts() {
+    auto rewarder = Rewarder::Create(config_);
+    EXPECT_OK(rewarder.status());
+    EXPECT_OK((*rewarder)->Judge(group_));
+    EXPECT_OK(group_[0].judgement);
+    std::vector<std::string> out;
+    const std::vector<FakeJudge::Request> requests = server_.requests();
+    for (const auto& part : requests.at(0).body["messages"][0]["content"]) {
+      out.push_back(part["type"] == "text" ? part["text"].get<std::string>()
+                                           : part["image_url"]["url"].get<std::string>());
+    }
+    return out;
+  }
+
+  FakeJudge server_;
+  config::v1::RunConfig config_;
+  std::vector<Group> group_;
+};
+
+TEST_F(PicturedJudgeTest, SeesThePicturesWhereAChatHasThem) {
+  Prompt& prompt = group_[0].prompt;
+  prompt.images.push_back(Picture(2));
+  prompt.chat = ChatPrompt{.messages = nlohmann::ordered_json::parse(R"([
+      {"role": "system", "content": "look"},
+      {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image"},
+                                   {"type": "text", "text": "b<|image_pad|>c"}]}])")};
+  EXPECT_THAT(Parts(), ElementsAre("<system:\nlook\n\nuser:\na", UrlOfPicture(1), "\nb",
+                                   UrlOfPicture(2), "c>right"));
+}
+
+TEST_F(PicturedJudgeTest, SeesThePicturesOfATextAndOfTokens) {
+  group_[0].prompt.text = "how many <|image_pad|>?";
+  EXPECT_THAT(Parts(), ElementsAre("<how many ", UrlOfPicture(1), "?>right"));
+}
+
+TEST_F(PicturedJudgeTest, SeesWhatAnEnvironmentShows) {
+  group_[0].prompt.text = "<|image_pad|>?";
+  Completion& completion = group_[0].completions[0];
+  completion.text = "1[]2";
+  completion.segments = {{common::v1::SEGMENT_KIND_SAMPLED, 1, 0},
+                         {common::v1::SEGMENT_KIND_ENVIRONMENT, 1, 0, {Picture(3)}, {{1, 3}}},
+                         {common::v1::SEGMENT_KIND_SAMPLED, 1, 0},
+                         // The past again, and a picture that is new.
+                         {common::v1::SEGMENT_KIND_PROMPT,
+                          1,
+                          0,
+                          {Picture(1), Picture(3), Picture(4)},
+                          {{-1, -1}, {-1, -1}, {4, 4}}}};
+  EXPECT_THAT(Parts(),
+              ElementsAre("<", UrlOfPicture(1), "?>1", UrlOfPicture(3), "2", UrlOfPicture(4)));
+}
+
+TEST_F(PicturedJudgeTest, SeesWhatAnAgentsCallsHadBeforeItsAnswer) {
+  group_[0].prompt.text = "<|image_pad|>?";
+  group_[0].completions[0].segments = {
+      {common::v1::SEGMENT_KIND_PROMPT, 1, 0, {Picture(1), Picture(2)}},
+      {common::v1::SEGMENT_KIND_SAMPLED, 1, 0},
+      {common::v1::SEGMENT_KIND_PROMPT, 1, 0, {Picture(2), Picture(3)}}};
+  EXPECT_THAT(Parts(),
+              ElementsAre("<", UrlOfPicture(1), "?>", UrlOfPicture(2), UrlOfPicture(3), "right"));
+}
+
+TEST_F(PicturedJudgeTest, AJudgeThatIsNotShownPicturesJudgesNone) {
+  config_.mutable_reward()->mutable_judge()->set_images(false);
+  ASSERT_OK_AND_ASSIGN(auto rewarder, Rewarder::Create(config_));
+  group_[0].prompt.text = "question";
+  EXPECT_THAT(rewarder->Judge(group_),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("row 1 of the data set: it has pictures"),
+                             HasSubstr("set reward.judge.images=true"))));
+  group_[0].prompt.images.clear();
+  EXPECT_OK(rewarder->Judge(group_));
+  group_[0].completions[0].segments = {
+      {common::v1::SEGMENT_KIND_ENVIRONMENT, 1, 0, {Picture(3)}, {{0, 0}}}};
+  EXPECT_THAT(rewarder->Judge(group_),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("it has pictures")));
+}
+
+TEST(JudgeRewarder, SaysWhichRewardSeesPictures) {
+  config::v1::RewardConfig reward = config::DefaultRunConfig().reward();
+  EXPECT_EQ(RewardWithoutSight(reward), "");
+  EXPECT_EQ(RewardWithSight(reward), "");
+  reward.add_rewards()->set_name("exact_match");
+  reward.add_rewards()->set_name("judge");
+  EXPECT_EQ(RewardWithoutSight(reward), "reward.rewards[1].judge.images");
+  reward.mutable_rewards(1)->mutable_judge()->set_images(true);
+  EXPECT_EQ(RewardWithoutSight(reward), "");
+  EXPECT_EQ(RewardWithSight(reward), "reward.rewards[1].judge.images");
+  reward.add_rewards()->set_name("model");
+  EXPECT_EQ(RewardWithoutSight(reward), "reward.rewards[2].model");
+}
+
 TEST(JudgeRewarder, ATemplateWithTheAnswerNeedsIt) {
   FakeJudge server(Grade);
   config::v1::RunConfig config = JudgeRun(server);
@@ -244,6 +368,18 @@ TEST_F(ModelRewarderTest, SendsTheIdsThatWereSampled) {
   EXPECT_EQ(groups[0].completions[1].reward, 7);
   EXPECT_THAT(server_.requests(), ::testing::Contains(ElementsAre(2, 3, 4, 5, 6, 0)));
   EXPECT_EQ(server_.requests().size(), 5u);
+}
+
+TEST_F(ModelRewarderTest, SeesNoPictures) {
+  ASSERT_OK_AND_ASSIGN(auto rewarder, Rewarder::Create(config_));
+  ASSERT_OK(rewarder->Check(absl::Seconds(30)));
+  std::vector<Group> groups = Groups(1);
+  groups[0].completions[1].segments = {
+      {common::v1::SEGMENT_KIND_ENVIRONMENT, 4, 0, {Picture(3)}, {{0, 0}}}};
+  EXPECT_THAT(rewarder->Judge(groups), StatusIs(absl::StatusCode::kUnimplemented,
+                                                AllOf(HasSubstr("row 1 of the data set"),
+                                                      HasSubstr("a reward model sees none"))));
+  EXPECT_TRUE(server_.requests().empty());
 }
 
 TEST_F(ModelRewarderTest, RendersTextForAnotherTokenizer) {

@@ -10,8 +10,11 @@
 #include <tuple>
 #include <utility>
 
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/time/clock.h"
 #include "common/config/load.h"
+#include "common/images/decode.h"
 #include "tests/fakes/fake_judge.h"
 #include "tests/support/temp_folder.h"
 
@@ -72,6 +75,54 @@ TEST(Judge, AsksForAScoreAndScalesIt) {
   EXPECT_THAT(request.text, AllOf(HasSubstr("What is 6 x 7?"), HasSubstr("It is 42."),
                                   HasSubstr("reference answer"), HasSubstr("42")));
   EXPECT_THAT(request.headers, Not(Contains(Pair("Authorization", ::testing::_))));
+}
+
+TEST(Judge, ShowsImagesAsPartsOfTheMessage) {
+  FakeJudge server([](const auto&) { return FakeJudge::Completion("Score: 8"); });
+  config::v1::JudgeConfig config = Config(server);
+  config.set_template_("{prompt} {completion}");
+  config.set_scale(1);
+  Judge judge(Options(config));
+  JudgedText text = {.prompt = "ab", .completion = "c"};
+  text.prompt_images = {{.begin = 1, .end = 1, .url = [] { return std::string("data:1"); }}};
+  EXPECT_THAT(judge.Score({text})[0], IsOkAndHolds(DoubleEq(8)));
+  // Another picture is another request.
+  text.prompt_images[0].url = [] { return std::string("data:2"); };
+  EXPECT_THAT(judge.Score({text})[0], IsOkAndHolds(DoubleEq(8)));
+  ASSERT_EQ(server.num_requests(), 2);
+  EXPECT_EQ(server.requests()[0].body["messages"],
+            nlohmann::json::parse(R"([{"role": "user", "content": [
+                {"type": "text", "text": "a"},
+                {"type": "image_url", "image_url": {"url": "data:1"}},
+                {"type": "text", "text": "b c"}]}])"));
+
+  text.prompt_images[0].url = []() -> absl::StatusOr<std::string> {
+    return absl::NotFoundError("a.png is gone");
+  };
+  EXPECT_THAT(judge.Score({text})[0].status(),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("a.png is gone")));
+  EXPECT_EQ(server.num_requests(), 2);
+}
+
+TEST(Judge, IsAskedAboutAPictureBeforeItIsToSeeSome) {
+  FakeJudge server([](const FakeJudge::Request& request) {
+    return request.images.empty() ? FakeJudge::Completion("Score: 8") : Refusal(400);
+  });
+  config::v1::JudgeConfig config = Config(server);
+  EXPECT_OK(Judge(Options(config)).Check(absl::ZeroDuration(), nullptr));
+  config.set_images(true);
+  EXPECT_THAT(Judge(Options(config)).Check(absl::ZeroDuration(), nullptr),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("HTTP 400: not now")));
+  const FakeJudge::Request request = server.requests()[1];
+  ASSERT_EQ(request.images.size(), 1u);
+  constexpr char kScheme[] = "data:image/png;base64,";
+  ASSERT_TRUE(absl::StartsWith(request.images[0], kScheme));
+  std::string png;
+  ASSERT_TRUE(absl::Base64Unescape(request.images[0].substr(sizeof(kScheme) - 1), &png));
+  ASSERT_OK_AND_ASSIGN(const images::Image image,
+                       images::DecodeImage(png, "it", images::ImageLimits()));
+  EXPECT_EQ(image.width, 32);
+  EXPECT_EQ(image.height, 32);
 }
 
 TEST(Judge, SendsItsKeyAndShowsItToNobody) {
