@@ -8,10 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tests/fakes/fake_judge.h"
 #include "tests/support/addition_data.h"
+#include "tests/support/picture_data.h"
 #include "tests/support/program.h"
 
 namespace tandem {
@@ -25,6 +27,7 @@ using ::tandem::testing::ReadWhole;
 using ::tandem::testing::RunProgram;
 using ::tandem::testing::TempFolder;
 using ::tandem::testing::TinyRun;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 // A reward model of 67 tokens without a tokenizer: it scores the policy's ids, all of which it has.
@@ -186,8 +189,60 @@ TEST_F(JudgeRun, TheCommandRewardAsksAJudge) {
       RunProgram("tandem", {"reward", "--name", "gsm8k", "--config", config, "--input", config})
           .exit_code,
       2);
-  EXPECT_THAT(RunProgram("tandem", {"reward", "--name", "model", "--input", config}).err,
-              HasSubstr("tandem eval --reward model"));
+  EXPECT_EQ(
+      RunProgram("tandem", {"reward", "--name", "gsm8k", "--allow-image-urls", "--input", config})
+          .exit_code,
+      2);
+
+  // Pictures: of a row that lists them, and refused unless the judge is shown them.
+  folder_.Write("a.png", testing::SquaresPng(2, 0));
+  const std::string pictured =
+      R"({"prompt": "how many?", "completion": "right", "answer": "2", "images": ["a.png"]})";
+  const ProgramResult blind = run(pictured);
+  EXPECT_EQ(blind.exit_code, 1);
+  EXPECT_THAT(blind.err, AllOf(HasSubstr("rows.jsonl:1"), HasSubstr("reward.judge.images=true")));
+  const ProgramResult shown = run(pictured, {"--set", "reward.judge.images=true"});
+  ASSERT_EQ(shown.exit_code, 0) << shown.err;
+  EXPECT_EQ(judge.requests().back().images,
+            std::vector<std::string>{"data:image/png;base64," +
+                                     absl::Base64Escape(testing::SquaresPng(2, 0))});
+}
+
+TEST_F(JudgeRun, ARewardModelIsTriedWithoutARun) {
+  const std::string model = "reward.model.path=" + RewardFolder();
+  const auto run = [&](const std::string& rows, std::vector<std::string> more = {}) {
+    std::vector<std::string> args = {
+        "reward", "--name", "model", "--set", model, "--input", folder_.Write("rows.jsonl", rows)};
+    args.insert(args.end(), more.begin(), more.end());
+    return RunProgram("tandem", args);
+  };
+  // The logits that transformers computes.
+  const json golden = json::parse(ReadWhole(RewardFolder() + "/../golden.json"))["llama"];
+  std::string rows;
+  for (const json& sequence : golden["sequences"]) rows += json{{"ids", sequence}}.dump() + "\n";
+  const ProgramResult scored = run(rows, {"--set", "model.dtype=float32"});
+  ASSERT_EQ(scored.exit_code, 0) << scored.err;
+  const std::vector<json> lines = JsonLines(scored.out);
+  ASSERT_EQ(lines.size(), golden["sequences"].size());
+  for (size_t i = 0; i < lines.size(); ++i) {
+    EXPECT_NEAR(lines[i]["reward"].get<double>(), golden["logits"][i].get<double>(), 1e-4);
+  }
+
+  const ProgramResult text = run(R"({"prompt": "1", "completion": "2"})");
+  EXPECT_EQ(text.exit_code, 1);
+  EXPECT_THAT(text.err, AllOf(HasSubstr("rows.jsonl:1"), HasSubstr("tokenizer.json")));
+  EXPECT_EQ(run(R"({"ids": []})").exit_code, 1);
+  // A sequence that it cannot score is an error of its own.
+  const ProgramResult failed = run("{\"ids\": [1, 2]}\n{\"ids\": [67]}\n");
+  EXPECT_EQ(failed.exit_code, 1);
+  const std::vector<json> of_failed = JsonLines(failed.out);
+  ASSERT_EQ(of_failed.size(), 2u);
+  EXPECT_TRUE(of_failed[0]["reward"].is_number());
+  EXPECT_TRUE(of_failed[1]["reward"].is_null());
+  EXPECT_EQ(run("{}", {"--allow-image-urls"}).exit_code, 2);
+  EXPECT_EQ(RunProgram("tandem", {"reward", "--name", "model", "--input", folder_ / "rows.jsonl"})
+                .exit_code,
+            2);
 }
 
 }  // namespace

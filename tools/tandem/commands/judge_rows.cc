@@ -1,17 +1,18 @@
 #include "tools/tandem/commands/judge_rows.h"
 
-#include <cstdint>
-#include <cstdio>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "common/io/json_text.h"
+#include "common/images/chat/chat_images.h"
+#include "common/images/decode.h"
+#include "common/images/image_limits.h"
 #include "common/io/jsonl.h"
 #include "common/status/status_macros.h"
-#include "common/text/count.h"
 #include "tools/tandem/commands/command.h"
+#include "tools/tandem/commands/reward_lines.h"
 #include "tools/tandem/dataset/row_keys.h"
 #include "tools/tandem/driver/prompt_text.h"
 #include "tools/tandem/driver/reward_parts.h"
@@ -21,28 +22,70 @@
 namespace tandem::commands {
 namespace {
 
-// Rows that are judged together: enough for any reward.judge.concurrency, few enough that rewards show
-// while others are judged.
-constexpr size_t kRowsAtOnce = 256;
+using nlohmann::ordered_json;
 
-absl::StatusOr<std::string> PromptOf(const nlohmann::json& row) {
+// The prompt's messages. A text is the only message of a user, whose images stand before it.
+absl::StatusOr<ordered_json> MessagesOf(const nlohmann::json& row, const ordered_json& listed) {
   const nlohmann::json* const value = dataset::FindKey(row, "prompt");
   if (value == nullptr) return dataset::MissingKey(row, "prompt", "a judge reads it");
-  driver::Prompt prompt;
   if (value->is_array() && !value->empty() && value->front().is_object()) {
-    prompt.chat.emplace().messages = *value;
-  } else if (value->is_string()) {
-    prompt.text = *value;
-  } else {
+    return ordered_json(*value);
+  }
+  if (!value->is_string()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "prompt: expected text or messages, which a judge reads, found ", value->type_name()));
   }
-  return driver::PromptText(prompt);
+  ordered_json content = ordered_json::array();
+  for (size_t i = 0; listed.is_array() && i < listed.size(); ++i) {
+    content.push_back({{"type", "image"}});
+  }
+  content.push_back({{"type", "text"}, {"text", value->get<std::string>()}});
+  return ordered_json::array({{{"role", "user"}, {"content", std::move(content)}}});
 }
 
-absl::StatusOr<reward::JudgedText> TextOfRow(const io::JsonFields& row, bool needs_answer) {
+absl::StatusOr<std::string> UrlOf(const RowImages& images, const std::string& source) {
+  ASSIGN_OR_RETURN(const images::ImageBytes file, images.ReadSource(source));
+  ASSIGN_OR_RETURN(const images::ImageInfo info,
+                   images::ReadImageInfo(file.bytes, file.place, images::ImageLimits()));
+  return absl::StrCat("data:", info.media_type, ";base64,", absl::Base64Escape(file.bytes));
+}
+
+// How rows become what a judge judges.
+struct RowReader {
+  const reward::JudgeOptions& options;
+  const RowImages& files;  // outlives what is read
+
+  absl::Status ReadPrompt(const nlohmann::json& row, reward::JudgedText& text) const {
+    const nlohmann::json* const found = dataset::FindKey(row, "images");
+    const ordered_json listed = found == nullptr ? ordered_json() : ordered_json(*found);
+    driver::Prompt prompt;
+    ASSIGN_OR_RETURN(prompt.chat.emplace().messages, MessagesOf(row, listed));
+    ASSIGN_OR_RETURN(
+        const std::vector<images::ChatImage> shown,
+        images::FindChatImages(prompt.chat->messages, listed.is_null() ? nullptr : &listed,
+                               /*placeholder=*/""));
+    if (!shown.empty() && !options.images) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(shown.front().place, ": an image, which the judge is not shown; set ",
+                       options.images_key, "=true for a judge that sees pictures"));
+    }
+    prompt.images.resize(shown.size());
+    driver::PicturedText read = driver::PromptTextAndImages(prompt);
+    text.prompt = std::move(read.text);
+    for (size_t i = 0; i < shown.size(); ++i) {
+      text.prompt_images.push_back(
+          {.begin = static_cast<size_t>(read.images[i].begin),
+           .end = static_cast<size_t>(read.images[i].end),
+           .url = [this, source = shown[i].source] { return UrlOf(files, source); }});
+    }
+    return absl::OkStatus();
+  }
+};
+
+absl::StatusOr<reward::JudgedText> TextOfRow(const RowReader& reader, const io::JsonFields& row) {
+  const bool needs_answer = reader.options.text.needs_answer();
   reward::JudgedText text;
-  ASSIGN_OR_RETURN(text.prompt, PromptOf(row.json()));
+  RETURN_IF_ERROR(reader.ReadPrompt(row.json(), text));
   ASSIGN_OR_RETURN(text.completion, row.String("completion"));
   if (const nlohmann::json* const answer = dataset::FindKey(row.json(), "answer")) {
     const absl::StatusOr<std::string> as_text = dataset::TextOf(*answer, "answer");
@@ -54,60 +97,33 @@ absl::StatusOr<reward::JudgedText> TextOfRow(const io::JsonFields& row, bool nee
   return text;
 }
 
-// Prints the rewards of rows that are judged together, and counts.
-class Printer {
- public:
-  explicit Printer(reward::Judge& judge) : judge_(judge) {}
-
-  void JudgeAll(const std::vector<reward::JudgedText>& texts) {
-    for (const absl::StatusOr<double>& reward : judge_.Score(texts)) {
-      ++num_rows_;
-      nlohmann::json line = {{"reward", nullptr}};
-      if (reward.ok()) {
-        line["reward"] = *reward;
-      } else {
-        line["error"] = std::string(reward.status().message());
-        if (num_failed_++ == 0) first_ = reward.status();
-      }
-      std::printf("%s", io::ToJsonLine(line).c_str());
-    }
-    std::fflush(stdout);
-  }
-
-  absl::Status Failures() const {
-    if (num_failed_ == 0) return absl::OkStatus();
-    return absl::UnavailableError(absl::StrCat(num_failed_, " of ",
-                                               text::Count(num_rows_, "judgement"),
-                                               " failed; the first: ", first_.message()));
-  }
-
- private:
-  reward::Judge& judge_;
-  int64_t num_rows_ = 0;
-  int64_t num_failed_ = 0;
-  absl::Status first_;
-};
-
 }  // namespace
 
-absl::Status JudgeRows(const RunOptions& options, const std::string& input) {
+absl::Status JudgeRows(const RunOptions& options, const std::string& input,
+                       const ImageFetching& fetching) {
   ASSIGN_OR_RETURN(const config::v1::RunConfig config, ResolveConfig(options, {.model = false}));
   const driver::RewardPart part = driver::RewardParts(config.reward()).front();
   absl::StatusOr<reward::JudgeOptions> judge_options =
       reward::MakeJudgeOptions(part.judge, part.key, absl::Seconds(config.reward().timeout_s()));
   if (!judge_options.ok()) return Misuse(judge_options.status());
-  const bool needs_answer = judge_options->text.needs_answer();
-  reward::Judge judge(*std::move(judge_options));
+  const RowImages images(input, fetching);
+  const RowReader reader{*judge_options, images};
+  reward::Judge judge(*judge_options);
   RETURN_IF_ERROR(judge.Check(driver::kRewardServiceWait, nullptr));
-  Printer printer(judge);
+  RewardLines lines;
   std::vector<reward::JudgedText> texts;
+  const auto judge_all = [&] {
+    for (const absl::StatusOr<double>& reward : judge.Score(texts)) lines.Print(reward);
+    lines.Flush();
+    texts.clear();
+  };
   RETURN_IF_ERROR(io::ForEachJsonLine(input, [&](const io::JsonFields& row) -> absl::Status {
-    ASSIGN_OR_RETURN(texts.emplace_back(), TextOfRow(row, needs_answer));
-    if (texts.size() == kRowsAtOnce) printer.JudgeAll(std::exchange(texts, {}));
+    ASSIGN_OR_RETURN(texts.emplace_back(), TextOfRow(reader, row));
+    if (texts.size() == kRewardRowsAtOnce) judge_all();
     return absl::OkStatus();
   }));
-  printer.JudgeAll(texts);
-  return printer.Failures();
+  judge_all();
+  return lines.Failures();
 }
 
 }  // namespace tandem::commands

@@ -5,14 +5,17 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "tools/tandem/commands/row_images.h"
 #include "tools/tandem/commands/run_options.h"
 
 namespace tandem::commands {
 
 // Prints {"reward": R}, or {"reward": null, "error": "..."} for a failed judgement, for each row
-// {"prompt", "completion", "answer"} of the JSONL file `input`. `options`: files and values with the
-// section reward.judge. UNAVAILABLE at the end if judgements failed.
-absl::Status JudgeRows(const RunOptions& options, const std::string& input);
+// {"prompt", "completion", "answer", "images"} of the JSONL file `input`. `options`: files and values with
+// the section reward.judge. UNAVAILABLE at the end if judgements failed; FAILED_PRECONDITION names the row
+// whose images the judge is not shown.
+absl::Status JudgeRows(const RunOptions& options, const std::string& input,
+                       const ImageFetching& fetching);
 
 }  // namespace tandem::commands
 

@@ -1,4 +1,4 @@
-// tandem reward: judges completions with a built-in reward, a Python function or a judge.
+// tandem reward: scores completions with a built-in reward, a Python function, a judge or a reward model.
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
@@ -12,7 +12,9 @@
 #include "common/status/status_macros.h"
 #include "nlohmann/json.hpp"
 #include "tools/tandem/commands/command.h"
+#include "tools/tandem/commands/image_url_option.h"
 #include "tools/tandem/commands/judge_rows.h"
+#include "tools/tandem/commands/model_reward_rows.h"
 #include "tools/tandem/commands/run_options.h"
 #include "tools/tandem/dataset/row_keys.h"
 #include "tools/tandem/driver/reward_parts.h"
@@ -31,7 +33,8 @@ struct RewardOptions {
   std::string python = "python3";
   double timeout_s = 60;
   bool has_timeout = false;
-  RunOptions judge;  // configuration of the reward judge
+  bool allow_image_urls = false;
+  RunOptions run;  // configuration of the rewards judge and model
 };
 
 constexpr char kAnswerKey[] = "answer";
@@ -79,6 +82,11 @@ absl::Status RunBuiltIn(const RewardOptions& options) {
   return absl::OkStatus();
 }
 
+absl::Status ImageUrlsNeedAJudge() {
+  return Misuse(absl::InvalidArgumentError(
+      "--allow-image-urls is for --name judge; other rewards see no images"));
+}
+
 absl::Status RunPython(const RewardOptions& options) {
   reward::PythonReward judge({.function = {.python = options.python,
                                            .path = std::filesystem::absolute(options.path),
@@ -100,34 +108,36 @@ absl::Status RunPython(const RewardOptions& options) {
   });
 }
 
-absl::Status RunJudge(const RewardOptions& options) {
+// A reward with a section of the configuration.
+absl::Status RunConfigured(const RewardOptions& options) {
+  const bool is_judge = options.name == driver::kJudgeReward;
   if (!options.pattern.empty()) {
     return Misuse(absl::InvalidArgumentError(
         "--pattern is for --name regex; a judge's is --set reward.judge.pattern=..."));
   }
-  RunOptions run = options.judge;
-  std::vector<std::string> flags = {absl::StrCat("reward.name=", driver::kJudgeReward)};
+  if (!is_judge && options.allow_image_urls) return ImageUrlsNeedAJudge();
+  RunOptions run = options.run;
+  std::vector<std::string> flags = {absl::StrCat("reward.name=", options.name)};
   if (options.has_timeout) flags.push_back(absl::StrCat("reward.timeout_s=", options.timeout_s));
   run.overrides.insert(run.overrides.begin(), flags.begin(), flags.end());
-  return JudgeRows(run, options.input);
+  return is_judge ? JudgeRows(run, options.input, FetchingIf(options.allow_image_urls))
+                  : ModelRewardRows(run, options.input);
 }
 
 absl::Status RunReward(const RewardOptions& options) {
   if (options.name.empty() == options.path.empty()) {
     return Misuse(absl::InvalidArgumentError(
-        "expected --name (a built-in reward, or judge) or --path (a Python file), one of the two"));
+        "expected --name (a built-in reward, judge or model) or --path (a Python file), one of the "
+        "two"));
   }
-  if (options.name == driver::kModelReward) {
+  if (options.name == driver::kJudgeReward || options.name == driver::kModelReward) {
+    return RunConfigured(options);
+  }
+  if (!options.run.config_files.empty() || !options.run.overrides.empty()) {
     return Misuse(absl::InvalidArgumentError(
-        "--name model: expected a reward of texts, but a reward model scores what a policy "
-        "sampled; "
-        "try it with tandem eval --reward model --set reward.model.path=DIR"));
+        "--config and --set configure --name judge and --name model; other rewards have flags"));
   }
-  if (options.name == driver::kJudgeReward) return RunJudge(options);
-  if (!options.judge.config_files.empty() || !options.judge.overrides.empty()) {
-    return Misuse(absl::InvalidArgumentError(
-        "--config and --set configure --name judge; other rewards have flags"));
-  }
+  if (options.allow_image_urls) return ImageUrlsNeedAJudge();
   return options.path.empty() ? RunBuiltIn(options) : RunPython(options);
 }
 
@@ -135,11 +145,12 @@ absl::Status RunReward(const RewardOptions& options) {
 
 void AddReward(CLI::App& app, Runner& runner) {
   CLI::App* command = app.add_subcommand(
-      "reward", "Scores completions with a built-in reward, a Python function or a judge");
+      "reward",
+      "Scores completions with a built-in reward, a Python function, a judge or a reward model");
   auto options = std::make_shared<RewardOptions>();
   command->add_option("--name", options->name,
                       absl::StrCat("One of ", absl::StrJoin(reward::RewardNames(), ", "), ", ",
-                                   driver::kJudgeReward));
+                                   driver::kJudgeReward, ", ", driver::kModelReward));
   command->add_option("--path", options->path, "Python file, as reward.path");
   command->add_option("--function", options->function, "Function in --path, as reward.function");
   command->add_option("--python", options->python, "Interpreter, as reward.python")
@@ -151,16 +162,18 @@ void AddReward(CLI::App& app, Runner& runner) {
   command
       ->add_option(
           "--input", options->input,
-          R"(JSONL of {"prompt", "completion", "answer", "finish_reason"}; /dev/stdin for a pipe)")
+          R"(JSONL of {"prompt", "completion", "answer", "finish_reason"}, for a judge with "images", for a )"
+          R"(model also of {"ids"}; /dev/stdin for a pipe)")
       ->required();
   command->add_option("--pattern", options->pattern, "Pattern of the reward regex");
-  command->add_option(
-      "--config", options->judge.config_files,
-      "With --name judge: YAML files with its section reward.judge, later ones win");
+  AddImageUrlsOption(*command, options->allow_image_urls);
+  command->add_option("--config", options->run.config_files,
+                      "With --name judge or model: YAML files with the section reward.judge or "
+                      "reward.model, later ones win");
   command
-      ->add_option(
-          "--set", options->judge.overrides,
-          "With --name judge: overrides a value: reward.judge.url=http://127.0.0.1:8000/v1")
+      ->add_option("--set", options->run.overrides,
+                   "With --name judge or model: overrides a value: "
+                   "reward.judge.url=http://127.0.0.1:8000/v1, reward.model.path=DIR")
       ->allow_extra_args(false);
   command->callback([&runner, options, timeout] {
     options->has_timeout = timeout->count() > 0;
