@@ -197,6 +197,11 @@ grpc::ServerUnaryReactor* RolloutServiceImpl::GetServerInfo(grpc::CallbackServer
   response->set_num_prefilled_tokens(info.scheduler.num_prefilled_tokens);
   response->set_num_cached_tokens(info.scheduler.num_cached_tokens);
   response->set_num_preemptions(info.scheduler.num_preemptions);
+  if (info.images.has_value()) {
+    response->set_num_encoded_images(info.images->encoder.num_images);
+    response->set_num_encoded_patches(info.images->encoder.num_patches);
+    response->set_image_encode_seconds(info.images->encoder.seconds);
+  }
   for (const int32_t id : engine_.options().eos_token_ids) response->add_eos_token_ids(id);
   response->set_build_version(std::string(version::BuildVersion()));
   response->set_device(engine_.options().device_description);

@@ -93,6 +93,13 @@ struct MemoryBytes {
                            // files
 };
 
+// What the vision tower did on one rank.
+struct EncodedImages {
+  int64_t num_images = 0;  // an image counts once in each pass that shows it
+  int64_t num_patches = 0;
+  double seconds = 0;  // of the forward passes; on the host
+};
+
 class ShardedModel {
  public:
   // Maps the head's outputs for a batch's rows to a scalar loss, already divided by global counts:
@@ -174,6 +181,8 @@ class ShardedModel {
   // For each layer, the rows that each of its experts computed on this rank in the forward passes of
   // ForwardBackward() since the last call; full activation checkpointing counts them twice.
   virtual std::vector<std::vector<int64_t>> TakeExpertRows() { return {}; }
+  // The images that the vision tower encoded on this rank since the last call.
+  virtual EncodedImages TakeEncodedImages() { return {}; }
   // The routers' losses in the ForwardBackward() calls since the last call, without their factors, of
   // all ranks; zeros without options.router_losses. Each batch counts by its share of
   // PackedBatch::update_tokens.

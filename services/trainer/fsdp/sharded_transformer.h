@@ -62,6 +62,7 @@ class ShardedTransformer : public ShardedModel {
   int peak_gathered_units() const override { return gatherer_->peak_units(); }
   std::vector<std::pair<std::string, double>> TakePhaseSeconds() override { return clock_.Take(); }
   std::vector<std::vector<int64_t>> TakeExpertRows() override;
+  EncodedImages TakeEncodedImages() override { return std::exchange(encoded_images_, {}); }
   model::RouterLosses::Values TakeRouterLosses() override;
   absl::Status MoveCorrectionBiases(double rate) override;
 
@@ -180,6 +181,7 @@ class ShardedTransformer : public ShardedModel {
   const std::unique_ptr<StateMemory> state_memory_;
   BufferPool pool_;
   PhaseClock clock_;
+  mutable EncodedImages encoded_images_;
   std::optional<model::RoutedLayout> routed_layout_;  // if routing is replayed
   model::ExpertLoad expert_load_;
   std::unique_ptr<model::RouterLosses> router_losses_;  // null without any

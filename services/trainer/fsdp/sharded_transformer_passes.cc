@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "common/model/soft_targets.h"
 #include "common/status/status_macros.h"
 #include "services/trainer/fsdp/guarded.h"
@@ -134,7 +135,11 @@ at::Tensor ShardedTransformer::Embed(const Pass& pass) const {
   const at::Tensor x = transformer_.Embed(*gatherer_, pass.token_ids, pass.positions);
   if (!pass.image_tokens.defined()) return x;
   // An image of several sequences is encoded once, and its gradient is the sum of theirs.
+  const absl::Time start = absl::Now();
   const at::Tensor rows = model::EncodeImages(transformer_, *gatherer_, pass.images);
+  encoded_images_.num_images += static_cast<int64_t>(pass.images.grids.size());
+  encoded_images_.num_patches += pass.images.pixel_values.size(0);
+  encoded_images_.seconds += absl::ToDoubleSeconds(absl::Now() - start);
   const at::Tensor of_tokens = rows.index_select(0, pass.image_rows);
   return WithLaterRows(model::PutImages(x, pass.image_tokens, of_tokens), of_tokens);
 }

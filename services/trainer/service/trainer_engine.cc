@@ -23,6 +23,7 @@
 #include "services/trainer/fsdp/guarded.h"
 #include "services/trainer/optim/lr_schedule.h"
 #include "services/trainer/optim/make_optimizer.h"
+#include "services/trainer/service/image_metrics.h"
 #include "services/trainer/service/step_times.h"
 
 namespace tandem::trainer {
@@ -296,6 +297,7 @@ absl::StatusOr<StepResult> TrainerEngine::TrainStep(const v1::TrainStepHeader& h
   policy_->TakePhaseSeconds();  // those of calls before the step
   optimizer_->TakePhaseSeconds();
   policy_->TakeExpertRows();
+  policy_->TakeEncodedImages();
   const absl::Time start = absl::Now();
   ASSIGN_OR_RETURN(StepResult result, RunObjective(header, std::move(batch)));
   PhaseSeconds phases;
@@ -305,6 +307,10 @@ absl::StatusOr<StepResult> TrainerEngine::TrainStep(const v1::TrainStepHeader& h
   RETURN_IF_ERROR(
       AddStepTimes(std::move(phases), step_seconds, mesh_.world(), device_, result.metrics));
   RETURN_IF_ERROR(AddExpertMetrics(policy_->TakeExpertRows(), mesh_, device_, result.metrics));
+  if (spec().vision.has_value()) {
+    RETURN_IF_ERROR(
+        AddImageMetrics(policy_->TakeEncodedImages(), mesh_.world(), device_, result.metrics));
+  }
   AddMemoryMetrics(Memory(), result.metrics);
   if (mesh_.rank() == 0) {
     for (const std::string& cause : result.skipped) {

@@ -103,6 +103,7 @@ absl::Status RunRl(const RlOptions& options) {
               if (name.rfind("timing_s/", 0) == 0) phases[name.substr(9)].push_back(value);
             }
           },
+      .sees_images = spec.vision.has_value(),
   };
   const absl::StatusOr<driver::RunSummary> summary = driver::RunReinforcement(context);
   RETURN_IF_ERROR(session.Explain(summary.status()));

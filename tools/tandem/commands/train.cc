@@ -375,6 +375,7 @@ absl::Status RunTraining(Kind kind, const RunOptions& options, DryRunOptions dry
                      int64_t step,
                      const driver::Metrics& metrics) { run_metrics->OnStep(step, metrics); },
       .teachers = inputs.teachers.get(),
+      .sees_images = inputs.spec.vision.has_value(),
   };
   absl::StatusOr<driver::RunSummary> summary =
       kind == Kind::kSupervised   ? driver::RunSupervised(context)

@@ -8,6 +8,7 @@
 #include "common/config/teacher.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/trace.h"
+#include "tools/tandem/driver/encoding_metrics.h"
 #include "tools/tandem/driver/equal_rewards.h"
 #include "tools/tandem/driver/generation_loop.h"
 #include "tools/tandem/driver/sample_builder.h"
@@ -57,6 +58,7 @@ class ReinforcementLoop : public StepLoop {
   bool is_one_step_off() const { return mode_ == config::v1::TRAINING_MODE_ONE_STEP_OFF; }
 
   absl::Status RunSteps() {
+    if (c_.sees_images) encoding_.Begin(c_.fleet->GetServerInfos());
     BeginTrace();
     GenerationLoop generation(GenerationOptions());
     for (int64_t step = first_step_; step <= total_steps_; ++step) {
@@ -66,6 +68,7 @@ class ReinforcementLoop : public StepLoop {
       if (!status.ok() && !must_finish_step()) return status;
       std::optional<Ahead> ahead;
       if (is_async() || step < total_steps_) ahead = generation.Save(step + 1, version_);
+      if (c_.sees_images) encoding_.Add(c_.fleet->GetServerInfos(), metrics);
       RETURN_IF_ERROR(Report(step, whole.Lap(), metrics, ahead.has_value() ? &*ahead : nullptr));
       RETURN_IF_ERROR(status);
     }
@@ -178,6 +181,7 @@ class ReinforcementLoop : public StepLoop {
 
   const config::v1::TrainingMode mode_;
   EqualRewards equal_rewards_;
+  EncodingMetrics encoding_;
   int64_t version_ = 0;  // of the trainer's policy
   // Trace of the step whose groups began last; in mode async, of the step that trains.
   telemetry::TraceContext next_trace_;

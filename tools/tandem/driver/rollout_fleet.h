@@ -128,6 +128,9 @@ class RolloutFleet {
   // Errors name the replica.
   static absl::StatusOr<rollout::v1::GetServerInfoResponse> GetServerInfo(const Replica& replica);
 
+  // Asks all replicas that are not lost at once, and returns the answers that come within a few seconds.
+  std::vector<rollout::v1::GetServerInfoResponse> GetServerInfos() const;
+
   // Returns fleet/{serving,joining,stale,lost,draining,backing_off}, and the counts since the last
   // call: fleet/{joined,left}, fleet/retried_requests, fleet/kept_tokens, fleet/foreign_answers.
   std::map<std::string, double> TakeMetrics();

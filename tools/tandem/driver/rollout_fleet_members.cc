@@ -17,6 +17,8 @@ namespace tandem::driver {
 namespace {
 
 constexpr absl::Duration kInfoTimeout = absl::Seconds(10);
+// Of counts for metrics, which a later step can have.
+constexpr absl::Duration kShortInfoTimeout = absl::Seconds(3);
 constexpr absl::Duration kEndTimeout = absl::Seconds(2);
 
 }  // namespace
@@ -233,6 +235,41 @@ absl::StatusOr<rollout::v1::GetServerInfoResponse> RolloutFleet::GetServerInfo(
       rpc::CheckReportedVersion(absl::StrCat("rollout ", replica.id, " at ", replica.address),
                                 response.policy_version(), rpc::NoVersion::kAllowed));
   return response;
+}
+
+std::vector<rollout::v1::GetServerInfoResponse> RolloutFleet::GetServerInfos() const {
+  // This thread destroys them: one of gRPC's that destroyed the last channel would wait for itself.
+  struct Call {
+    std::unique_ptr<rollout::v1::RolloutService::Stub> stub;
+    std::unique_ptr<grpc::ClientContext> context;
+    rollout::v1::GetServerInfoRequest request;
+    rollout::v1::GetServerInfoResponse response;
+    grpc::Status status;
+  };
+  std::vector<std::unique_ptr<Call>> calls;
+  {
+    absl::MutexLock lock(&mu_);
+    for (const auto& [id, replica] : membership_.replicas()) {
+      if (replica.state == ReplicaState::kLost) continue;
+      Call& call = *calls.emplace_back(std::make_unique<Call>());
+      call.stub = rollout::v1::RolloutService::NewStub(rpc::MakeChannel(replica.address.address));
+      call.context = rpc::MakeContext(kShortInfoTimeout);
+    }
+  }
+  absl::BlockingCounter left(static_cast<int>(calls.size()));
+  for (const auto& call : calls) {
+    call->stub->async()->GetServerInfo(call->context.get(), &call->request, &call->response,
+                                       [&left, raw = call.get()](grpc::Status status) {
+                                         raw->status = std::move(status);
+                                         left.DecrementCount();
+                                       });
+  }
+  left.Wait();  // every call has a deadline
+  std::vector<rollout::v1::GetServerInfoResponse> out;
+  for (const auto& call : calls) {
+    if (call->status.ok()) out.push_back(std::move(call->response));
+  }
+  return out;
 }
 
 std::string RolloutFleet::DescribeReplicas() const {

@@ -41,6 +41,7 @@ struct LoopContext {
   // Receives each step's metrics after they are written.
   std::function<void(int64_t step, const Metrics&)> on_step;
   Teachers* teachers = nullptr;  // null: none
+  bool sees_images = false;      // the policy has a vision tower
 };
 
 // Results of a run.

@@ -43,6 +43,11 @@ extern int call;
 extern int64_t first;
 }  // namespace tandem::driver::recorded_experts_example
 
+namespace tandem::driver::encoding_metrics_example {
+extern RolloutFleet* fleet;
+extern std::map<std::string, double> metrics;
+}  // namespace tandem::driver::encoding_metrics_example
+
 namespace tandem::driver::episodes_example {
 using namespace driver_names;
 extern const tokenizer::Tokenizer* tokenizer;
