@@ -22,7 +22,9 @@ namespace tandem::testing {
 class ImageSite final : private http::Handler {
  public:
   ImageSite() {
-    auto server = http::Server::Start({.listen = "127.0.0.1:0"}, *this);
+    auto server = http::Server::Start(
+        {.listen = "127.0.0.1:0", .limits = {.quick = {.num_threads = 16, .max_queued = 128}}},
+        *this);
     EXPECT_OK(server.status());
     if (server.ok()) server_ = *std::move(server);
   }
@@ -38,6 +40,12 @@ class ImageSite final : private http::Handler {
   }
   void PutRedirect(const std::string& path, const std::string& to) {
     Put(path, {.code = 302, .headers = {{"Location", to}}});
+  }
+
+  // From now on a request is answered once so many are under way at a time.
+  void AnswerTogether(int count) {
+    absl::MutexLock lock(&mu_);
+    together_ = count;
   }
 
   std::string Url(const std::string& path) const {
@@ -68,6 +76,14 @@ class ImageSite final : private http::Handler {
   void Serve(http::Exchange& exchange) override {
     absl::MutexLock lock(&mu_);
     ++num_requests_;
+    ++num_under_way_;
+    const auto may_answer = [this] {
+      mu_.AssertHeld();
+      return num_under_way_ >= together_ || has_met_;
+    };
+    EXPECT_TRUE(mu_.AwaitWithTimeout(absl::Condition(&may_answer), absl::Minutes(1)));
+    has_met_ = together_ > 1;
+    --num_under_way_;
     last_request_ = exchange.request();
     const auto found = responses_.find(exchange.request().path);
     exchange.Reply(found == responses_.end() ? http::Response{.code = 404} : found->second);
@@ -76,6 +92,9 @@ class ImageSite final : private http::Handler {
   mutable absl::Mutex mu_;
   std::map<std::string, http::Response> responses_;
   int num_requests_ = 0;
+  int num_under_way_ = 0;
+  int together_ = 1;
+  bool has_met_ = false;  // so many were under way
   http::Request last_request_;
   std::unique_ptr<http::Server> server_;  // destroyed first
 };

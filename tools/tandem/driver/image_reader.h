@@ -63,6 +63,9 @@ class ImageReader {
   // Stands for an image in a text; empty without a tokenizer.
   const std::string& placeholder() const { return placeholder_; }
 
+  // Gets images by URL; null if they are refused.
+  const UrlImages* urls() const { return urls_; }
+
   // Reads the images of `messages` (images::FindChatImages()) and of `listed`, the row's list, or null;
   // relative paths are those of `folder`. INVALID_ARGUMENT names the part: no picture, damaged, or
   // together more than kMaxRowBytes.

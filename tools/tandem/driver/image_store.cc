@@ -1,12 +1,17 @@
 #include "tools/tandem/driver/image_store.h"
 
+#include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <system_error>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/blocking_counter.h"
+#include "common/http/worker_pool.h"
 #include "common/images/decode.h"
 #include "common/images/image_digest.h"
 #include "common/io/atomic_file.h"
@@ -14,6 +19,7 @@
 #include "common/io/json_text.h"
 #include "common/io/parse_json.h"
 #include "common/io/read_file.h"
+#include "common/status/exceptions.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::driver {
@@ -71,15 +77,46 @@ absl::StatusOr<PromptImage> UrlImages::Get(const std::string& url) const {
   const std::string records = store_.folder() + "/urls";
   const std::string path = absl::StrCat(records, "/", HexDigest(url), ".json");
   if (std::optional<PromptImage> known = FindRecord(path, store_.folder(), url)) return *known;
+  {
+    absl::MutexLock lock(&mu_);
+    if (const auto failure = failures_.extract(url)) return failure.mapped();
+  }
+  return Fetch(url, path);
+}
+
+absl::StatusOr<PromptImage> UrlImages::Fetch(const std::string& url,
+                                             const std::string& record) const {
   ASSIGN_OR_RETURN(const std::string file, fetcher_.Fetch(url, interrupted_));
   // Before it is kept: another try may get a picture.
   RETURN_IF_ERROR(
       images::DecodeImage(file, url.substr(0, url.find('?')), images::ImageLimits()).status());
   ASSIGN_OR_RETURN(PromptImage image, store_.Keep(file));
-  RETURN_IF_ERROR(CreateFolder(records));
+  RETURN_IF_ERROR(CreateFolder(io::ParentFolder(record)));
   RETURN_IF_ERROR(io::WriteFileAtomically(
-      path, io::JsonText(json{{"url", url}, {"sha256", absl::BytesToHexString(image.digest)}})));
+      record, io::JsonText(json{{"url", url}, {"sha256", absl::BytesToHexString(image.digest)}})));
   return image;
+}
+
+bool UrlImages::Prefetch(absl::Span<const std::string> urls) const {
+  const std::set<std::string> distinct(urls.begin(), urls.end());
+  std::atomic<bool> has_failed = false;
+  absl::BlockingCounter left(static_cast<int>(distinct.size()));
+  http::WorkerPool pool(static_cast<int>(std::min<size_t>(kMostFetches, distinct.size())));
+  for (const std::string& url : distinct) {
+    const bool is_taken = pool.Submit([&, url] {
+      const absl::Status status =
+          has_failed ? absl::OkStatus() : Catch([&] { return Get(url).status(); });
+      if (!status.ok()) {
+        has_failed = true;
+        absl::MutexLock lock(&mu_);
+        failures_[url] = status;
+      }
+      left.DecrementCount();
+    });
+    if (!is_taken) left.DecrementCount();  // no thread: Get() fetches it
+  }
+  left.Wait();  // each fetch has a deadline
+  return !has_failed;
 }
 
 }  // namespace tandem::driver

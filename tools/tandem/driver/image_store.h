@@ -10,11 +10,15 @@
 #define TANDEM_TOOLS_TANDEM_DRIVER_IMAGE_STORE_H_
 
 #include <functional>
+#include <map>
 #include <string>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
 #include "common/images/fetch/image_fetcher.h"
 #include "tools/tandem/driver/prompt_image.h"
 
@@ -36,7 +40,7 @@ class ImageStore {
   std::string folder_;  // absolute
 };
 
-// Images by URL. A URL is fetched once for a folder: a run that starts again, or resumes, sees the same
+// Images by URL. Thread-safe. A URL is fetched once for a folder: a run that starts again, or resumes, sees the same
 // picture whatever the server has by then.
 class UrlImages {
  public:
@@ -50,10 +54,22 @@ class UrlImages {
   // images::ImageFetcher::Fetch(); INVALID_ARGUMENT for what is no image; those of ImageStore::Keep().
   absl::StatusOr<PromptImage> Get(const std::string& url) const;
 
+  // Fetches several at a time, for Get(). After the first that fails no other is begun, and Get() returns
+  // its error, once. Returns whether none failed.
+  bool Prefetch(absl::Span<const std::string> urls) const;
+
  private:
+  // Fetches at a time: most of one is the server's time, and a response has at most 15 MiB.
+  static constexpr int kMostFetches = 8;
+
+  absl::StatusOr<PromptImage> Fetch(const std::string& url, const std::string& record) const;
+
   const ImageStore store_;
   const images::ImageFetcher fetcher_;
   const std::function<bool()> interrupted_;
+  mutable absl::Mutex mu_;
+  mutable std::map<std::string, absl::Status> failures_
+      ABSL_GUARDED_BY(mu_);  // by URL, of Prefetch()
 };
 
 }  // namespace tandem::driver

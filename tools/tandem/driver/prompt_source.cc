@@ -14,6 +14,8 @@
 #include "tools/tandem/dataset/data_files.h"
 #include "tools/tandem/dataset/row_form.h"
 #include "tools/tandem/dataset/row_reader.h"
+#include "tools/tandem/driver/image_reader.h"
+#include "tools/tandem/driver/row_urls.h"
 
 namespace tandem::driver {
 namespace {
@@ -24,6 +26,28 @@ constexpr uint64_t kSeedFactor = 0x9E3779B97F4A7C15ULL;
 void Shuffle(std::vector<int64_t>& order, uint64_t seed) {
   std::mt19937_64 generator(seed);
   for (size_t i = order.size() - 1; i > 0; --i) std::swap(order[i], order[generator() % (i + 1)]);
+}
+
+// URLs that are fetched together: many at a time, few enough that their list takes no memory.
+constexpr size_t kUrlsAtOnce = 1024;
+
+// Fetches the images of a file's rows, several at a time. Errors are left to who reads the rows, one
+// after another: it names the first row at fault, whatever was fetched first.
+void PrefetchImages(const std::string& path, const config::v1::DataConfig& config,
+                    const UrlImages& images) {
+  std::vector<std::string> urls;
+  bool goes_on = true;
+  const auto visit = [&](const io::JsonFields& row) -> absl::Status {
+    for (std::string& url :
+         RowUrls(row.json(), dataset::RecogniseForm(row.json(), config), config)) {
+      urls.push_back(std::move(url));
+    }
+    if (urls.size() < kUrlsAtOnce) return absl::OkStatus();
+    goes_on = images.Prefetch(std::exchange(urls, {}));
+    return goes_on ? absl::OkStatus() : absl::CancelledError();
+  };
+  dataset::ForEachRow(path, visit).IgnoreError();
+  if (goes_on && !urls.empty()) images.Prefetch(urls);
 }
 
 }  // namespace
@@ -43,6 +67,9 @@ absl::StatusOr<PromptSource> PromptSource::Load(const std::vector<std::string>& 
                    .weight = i < weights.size() ? weights[i] : 1};
     ASSIGN_OR_RETURN(const std::vector<std::string> paths, dataset::ExpandDataFiles(files[i]));
     for (const std::string& path : paths) {
+      if (needs.images != nullptr && needs.images->urls() != nullptr) {
+        PrefetchImages(path, config, *needs.images->urls());
+      }
       RETURN_IF_ERROR(source.Read(path, rows, config, row_number));
     }
     entry.end = static_cast<int64_t>(source.prompts_.size());

@@ -7,8 +7,10 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
 #include "common/images/image_digest.h"
 #include "common/io/read_file.h"
 #include "nlohmann/json.hpp"
@@ -98,6 +100,34 @@ TEST_F(ImageStoreTest, WhatIsNoPictureIsNotKept) {
   EXPECT_OK(Urls().Get(site_.Url("/a.png")).status());
 }
 
+TEST_F(ImageStoreTest, FetchesSeveralUrlsAtATime) {
+  std::vector<std::string> urls;
+  for (int i = 0; i < 4; ++i) {
+    site_.PutPicture(absl::StrCat("/", i, ".png"), SquaresPng(1 + i, 0));
+    urls.push_back(site_.Url(absl::StrCat("/", i, ".png")));
+  }
+  urls.push_back(urls[0]);
+  site_.AnswerTogether(4);
+  const UrlImages images = Urls();
+  EXPECT_TRUE(images.Prefetch(urls));
+  EXPECT_EQ(site_.num_requests(), 4);
+  for (int i = 0; i < 4; ++i) {
+    ASSERT_OK_AND_ASSIGN(const PromptImage image, images.Get(urls[i]));
+    EXPECT_THAT(ReadImageFile(image), IsOkAndHolds(SquaresPng(1 + i, 0)));
+  }
+  EXPECT_EQ(site_.num_requests(), 4);
+}
+
+TEST_F(ImageStoreTest, TheErrorOfAPrefetchedUrlIsThatOfItsUrlOnce) {
+  const UrlImages images = Urls();
+  EXPECT_FALSE(images.Prefetch({site_.Url("/a.png")}));
+  EXPECT_THAT(images.Get(site_.Url("/a.png")),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("/a.png: the server answers with")));
+  EXPECT_EQ(site_.num_requests(), 1);
+  site_.PutPicture("/a.png", picture_);
+  EXPECT_OK(images.Get(site_.Url("/a.png")).status());
+}
+
 class UrlRowsTest : public ImageStoreTest {
  protected:
   void SetUp() override {
@@ -107,6 +137,13 @@ class UrlRowsTest : public ImageStoreTest {
 
   // The prompt of a row whose message has the image at `url`.
   absl::StatusOr<Prompt> Read(const std::string& url, const UrlImages* urls) {
+    const json part = {{"type", "image_url"}, {"image_url", {{"url", url}}}};
+    const json row = {{"prompt", {{{"role", "user"}, {"content", json::array({part})}}}}};
+    absl::StatusOr<PromptSource> source = LoadRows(row.dump() + "\n", urls);
+    if (!source.ok()) return source.status();
+    return source->prompts().front();
+  }
+  absl::StatusOr<PromptSource> LoadRows(const std::string& rows, const UrlImages* urls) {
     absl::StatusOr<std::unique_ptr<ImageReader>> reader =
         ImageReader::Create(model_, tokenizer_.get(), urls);
     if (!reader.ok()) return reader.status();
@@ -116,13 +153,8 @@ class UrlRowsTest : public ImageStoreTest {
     config.set_max_prompt_length(64);
     RowNeeds needs;
     needs.images = reader->get();
-    const json part = {{"type", "image_url"}, {"image_url", {{"url", url}}}};
-    const json row = {{"prompt", {{{"role", "user"}, {"content", json::array({part})}}}}};
-    const std::string path = folder_.Write("rows.jsonl", row.dump() + "\n");
-    absl::StatusOr<PromptSource> source =
-        PromptSource::Load({path}, config, tokenizer_.get(), 0, needs);
-    if (!source.ok()) return source.status();
-    return source->prompts().front();
+    return PromptSource::Load({folder_.Write("rows.jsonl", rows)}, config, tokenizer_.get(), 0,
+                              needs);
   }
 
   std::string model_;
@@ -145,6 +177,40 @@ TEST_F(UrlRowsTest, ErrorsNameTheRowAndTheUrl) {
               StatusIs(absl::StatusCode::kNotFound,
                        AllOf(HasSubstr("rows.jsonl:1"), HasSubstr("messages[0].content[0]"),
                              HasSubstr("/none.png: the server answers with status 404"))));
+}
+
+TEST_F(UrlRowsTest, TheImagesOfAllRowsAreFetchedTogether) {
+  std::string rows;
+  for (int i = 0; i < 3; ++i) {
+    site_.PutPicture(absl::StrCat("/", i, ".png"), picture_);
+    const std::string url = site_.Url(absl::StrCat("/", i, ".png"));
+    const json part = {{"type", "image"}};
+    json row = {{"prompt", {{{"role", "user"}, {"content", json::array({part})}}}}};
+    if (i == 0) {
+      row["prompt"][0]["content"][0]["image"] = url;
+    } else {
+      row["images"] = {url};
+    }
+    rows += row.dump() + "\n";
+  }
+  site_.AnswerTogether(3);
+  const UrlImages urls = Urls();
+  ASSERT_OK_AND_ASSIGN(const PromptSource source, LoadRows(rows, &urls));
+  EXPECT_EQ(source.prompts().size(), 3u);
+  EXPECT_EQ(site_.num_requests(), 3);
+}
+
+TEST_F(UrlRowsTest, TheFirstRowAtFaultIsNamed) {
+  site_.PutPicture("/good.png", picture_);
+  std::string rows;
+  for (const char* path : {"/good.png", "/b.png", "/a.png"}) {
+    const json part = {{"type", "image_url"}, {"image_url", {{"url", site_.Url(path)}}}};
+    rows += json{{"prompt", {{{"role", "user"}, {"content", json::array({part})}}}}}.dump() + "\n";
+  }
+  const UrlImages urls = Urls();
+  EXPECT_THAT(
+      LoadRows(rows, &urls).status(),
+      StatusIs(absl::StatusCode::kNotFound, AllOf(HasSubstr("rows.jsonl:2"), HasSubstr("/b.png"))));
 }
 
 TEST_F(UrlRowsTest, NothingIsFetchedUnlessAskedFor) {
