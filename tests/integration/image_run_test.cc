@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/fakes/fake_judge.h"
 #include "tests/support/addition_data.h"
 #include "tests/support/picture_data.h"
 #include "tests/support/program.h"
@@ -92,7 +93,16 @@ TEST(ImageRun, TrainerAndRolloutsAgreeToTheLastBit) {
     for (const json& step : steps) {
       EXPECT_EQ(step["training/rollout_probs_diff_max"], 0.0);
       EXPECT_GT(step["actor/grad_norm"], 0.0);
+      // Both sides encode the step's pictures, of 16 patches each.
+      for (const char* side : {"rollout", "perf"}) {
+        const std::string name = std::string(side) + "/encoded_image";
+        EXPECT_EQ(step[name + "_patches"], 16 * step[name + "s"].get<double>()) << side;
+      }
+      EXPECT_GT(step["perf/encoded_images"], 0.0);
+      EXPECT_GT(step["timing_s/encode_images"], 0.0);
     }
+    EXPECT_GT(steps.front()["rollout/encoded_images"], 0.0);
+    EXPECT_GT(steps.front()["rollout/encode_images_s"], 0.0);
   }
 }
 
@@ -221,10 +231,74 @@ TEST(ImageRun, TrainsOnAnyMeshAndInEpisodes) {
   }
 }
 
+// A teacher with the policy's tower scores what the policy says of pictures.
+TEST(ImageRun, AJudgeSeesThePictures) {
+  testing::FakeJudge judge([](const testing::FakeJudge::Request& request) {
+    return testing::FakeJudge::Completion(request.images.size() == 1 ? "Score: 5" : "none");
+  });
+  const TempFolder folder;
+  const ProgramResult result = RunProgram(
+      "tandem",
+      PictureRun(folder, "train",
+                 {"trainer.total_steps=2", "trainer.test_freq=0", "rollout.replicas=1",
+                  "trainer.ranks=1", "reward.name=judge", "reward.judge.url=" + judge.url(),
+                  "reward.judge.model=m", "reward.judge.images=true", "reward.judge.retries=0"}));
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  for (const json& step : Metrics(folder)) {
+    EXPECT_EQ(step["critic/score/mean"], 0.5);
+    EXPECT_EQ(step["reward/failed_judgements"], 0.0);
+  }
+}
+
+TEST(ImageRun, ATeacherWithATowerSeesThePictures) {
+  const TempFolder folder;
+  const ProgramResult taught = RunProgram(
+      "tandem", PictureRun(folder, "sft",
+                           {"trainer.total_steps=2", "trainer.test_freq=0", "reward.name=none"}));
+  ASSERT_EQ(taught.exit_code, 0) << taught.err;
+  std::filesystem::rename(folder / "run/model", folder / "teacher");
+  std::filesystem::remove_all(folder / "run");
+  const ProgramResult result = RunProgram(
+      "tandem", PictureRun(folder, "train",
+                           {"trainer.total_steps=2", "trainer.test_freq=0", "rollout.replicas=1",
+                            "trainer.ranks=1", "teacher.path=" + (folder / "teacher")}));
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  for (const json& step : Metrics(folder)) {
+    EXPECT_TRUE(step.contains("actor/teacher_kl"));
+    EXPECT_NE(step["actor/teacher_kl"], 0.0);
+  }
+}
+
+// A folder without a tower whose tokens are those of the picture model.
+std::string WriteTextTeacher(const TempFolder& folder) {
+  const json config = {{"architectures", {"Qwen2ForCausalLM"}},
+                       {"model_type", "qwen2"},
+                       {"eos_token_id", 2},
+                       {"hidden_act", "silu"},
+                       {"hidden_size", 32},
+                       {"intermediate_size", 48},
+                       {"max_position_embeddings", 96},
+                       {"num_attention_heads", 4},
+                       {"num_hidden_layers", 1},
+                       {"num_key_value_heads", 2},
+                       {"rms_norm_eps", 1e-6},
+                       {"rope_theta", 10000},
+                       {"vocab_size", 22}};
+  folder.Write("text/config.json", config.dump());
+  return folder / "text";
+}
+
 TEST(ImageRun, RefusesWhatSeesNoImagesBeforeAnythingStarts) {
+  const TempFolder text;
+  testing::FakeJudge judge([](const auto&) { return testing::FakeJudge::Completion("Score: 5"); });
   const std::vector<std::pair<std::vector<std::string>, std::string>> refused = {
       {{"algorithm.adv_estimator=gae"}, "algorithm.adv_estimator"},
       {{"actor.vision_lr=1e-3", "actor.optim.name=muon"}, "muon"},
+      {{"teacher.path=" + WriteTextTeacher(text)},
+       "teacher.path: the teacher has no vision tower; there are images in data.train_files"},
+      {{"teacher.endpoint=127.0.0.1:1"}, "teacher.endpoint: a teacher elsewhere is not known"},
+      {{"reward.name=judge", "reward.judge.url=" + judge.url(), "reward.judge.model=m"},
+       "reward.judge.images: the judge is not shown images"},
   };
   for (const auto& [sets, key] : refused) {
     const TempFolder folder;
@@ -232,6 +306,39 @@ TEST(ImageRun, RefusesWhatSeesNoImagesBeforeAnythingStarts) {
     EXPECT_NE(result.exit_code, 0) << key;
     EXPECT_THAT(result.err, HasSubstr(key));
     EXPECT_FALSE(std::filesystem::exists(folder / "run/rollouts"));
+  }
+}
+
+// Of images by URL: pictures come from public addresses, when they are asked for.
+TEST(ImageRun, UrlsAreFetchedOnlyWhenAskedFor) {
+  const json part = {{"type", "image_url"}, {"image_url", {{"url", "http://127.0.0.1:1/a.png"}}}};
+  const json row = {{"prompt", {{{"role", "user"}, {"content", json::array({part})}}}},
+                    {"answer", "1"}};
+  for (const auto& [set, says] :
+       {std::pair("data.allow_urls=false", "data.allow_urls"),
+        std::pair("data.allow_urls=true", "expected an address of the public internet")}) {
+    const TempFolder folder;
+    std::vector<std::string> args = PictureRun(folder, "train", {set});
+    folder.Write("train.jsonl", row.dump() + "\n");
+    const ProgramResult result = RunProgram("tandem", args);
+    EXPECT_NE(result.exit_code, 0) << set;
+    EXPECT_THAT(result.err, AllOf(HasSubstr("train.jsonl:1"), HasSubstr("messages[0].content[0]"),
+                                  HasSubstr(says)));
+    EXPECT_FALSE(std::filesystem::exists(folder / "run/rollouts"));
+  }
+}
+
+TEST(ImageRun, KeysOfImagesNeedAModelThatSeesThem) {
+  for (const char* set : {"data.allow_urls=true", "reward.judge.images=true"}) {
+    const TempFolder folder;
+    std::vector<std::string> args = testing::TinyRun(folder, "train");
+    args.insert(args.end(),
+                {"--set", set, "--set", "reward.name=judge", "--set",
+                 "reward.judge.url=http://127.0.0.1:1/v1", "--set", "reward.judge.model=m"});
+    const ProgramResult result = RunProgram("tandem", args);
+    EXPECT_EQ(result.exit_code, 2) << set;
+    EXPECT_THAT(result.err, HasSubstr("the model has no vision tower"));
+    EXPECT_THAT(result.err, HasSubstr(std::string(set).substr(0, std::string(set).find('='))));
   }
 }
 

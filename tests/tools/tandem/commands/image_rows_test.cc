@@ -132,5 +132,30 @@ TEST_F(ImageRowsTest, AnErrorNamesTheRowAndTheImage) {
   EXPECT_EQ(testing::JsonLines(cut.out).size(), 0U);  // of the batch that fails
 }
 
+// Every command whose rows have images: refused without the flag, and with it fetched from public
+// addresses alone.
+TEST_F(ImageRowsTest, UrlsAreFetchedOnlyWhenAskedFor) {
+  const char* const url = "http://127.0.0.1:1/a.png";
+  const json ids = {{"ids", golden_[0]["ids"]}, {"images", {url}}};
+  const json content = {{{"type", "image_url"}, {"image_url", {{"url", url}}}}};
+  const json chat = {{"messages", {{{"role", "user"}, {"content", content}}}}};
+  const std::vector<std::pair<std::vector<std::string>, json>> commands = {
+      {{"score", "--side", "rollout"}, ids},
+      {{"generate", "--max-tokens", "2"}, ids},
+      {{"generate", "--max-tokens", "2"}, chat},
+      {{"tokenize", "--chat"}, chat}};
+  for (auto [command, row] : commands) {
+    const ProgramResult refused = Run(command, {row});
+    EXPECT_EQ(refused.exit_code, 1) << command[0];
+    EXPECT_THAT(refused.err, AllOf(HasSubstr("in.jsonl:1"), HasSubstr("--allow-image-urls")));
+    command.push_back("--allow-image-urls");
+    const ProgramResult fetched = Run(command, {row});
+    EXPECT_EQ(fetched.exit_code, 1) << command[0];
+    EXPECT_THAT(fetched.err,
+                AllOf(HasSubstr("in.jsonl:1"),
+                      HasSubstr("http://127.0.0.1:1/a.png: expected an address of the public")));
+  }
+}
+
 }  // namespace
 }  // namespace tandem
