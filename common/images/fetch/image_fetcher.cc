@@ -1,11 +1,12 @@
 #include "common/images/fetch/image_fetcher.h"
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
+#include <optional>
+
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/http/client.h"
 #include "common/http/url.h"
+#include "common/images/fetch/image_response.h"
 #include "common/io/file_util.h"
 #include "common/net/global_address.h"
 #include "common/net/timed_resolver.h"
@@ -15,42 +16,6 @@ namespace tandem::images {
 namespace {
 
 using http::Url;
-
-absl::string_view HeaderOf(const http::Response& response, absl::string_view name) {
-  for (const auto& [key, value] : response.headers) {
-    if (absl::EqualsIgnoreCase(key, name)) return value;
-  }
-  return "";
-}
-
-bool IsRedirect(int code) {
-  return code == 301 || code == 302 || code == 303 || code == 307 || code == 308;
-}
-
-absl::Status CheckType(const http::Response& response) {
-  const absl::string_view header = HeaderOf(response, "Content-Type");
-  const std::string type =
-      absl::AsciiStrToLower(absl::StripAsciiWhitespace(header.substr(0, header.find(';'))));
-  for (const char* known : {"", "image/png", "image/jpeg", "image/jpg", "image/webp",
-                            "application/octet-stream", "binary/octet-stream"}) {
-    if (type == known) return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("expected a response of type image/png, image/jpeg or image/webp, found ",
-                   type.substr(0, 100)));
-}
-
-absl::Status CheckResponse(const http::Response& response) {
-  if (response.code != 200) {
-    return absl::NotFoundError(absl::StrCat("the server answers with status ", response.code));
-  }
-  const absl::string_view encoding = HeaderOf(response, "Content-Encoding");
-  if (!encoding.empty() && !absl::EqualsIgnoreCase(encoding, "identity")) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "expected bytes as they are, found the content encoding ", encoding.substr(0, 100)));
-  }
-  return CheckType(response);
-}
 
 // Addresses of the server that may be connected to.
 absl::StatusOr<std::vector<net::SocketAddress>> AddressesOf(
@@ -94,14 +59,10 @@ absl::StatusOr<std::string> ImageFetcher::Fetch(const std::string& url,
                                       .max_bytes = static_cast<size_t>(options_.max_bytes)};
     absl::StatusOr<http::Response> response = http::Get(request, deadline, cancelled);
     if (!response.ok()) return io::AtPlace(place, response.status());
-    if (!IsRedirect(response->code)) {
-      const absl::Status status = CheckResponse(*response);
-      if (!status.ok()) return io::AtPlace(place, status);
-      return std::move(response->body);
-    }
-    absl::StatusOr<Url> target = http::FollowRedirect(next, HeaderOf(*response, "Location"));
-    if (!target.ok()) return io::AtPlace(absl::StrCat(place, ": redirect"), target.status());
-    next = *std::move(target);
+    absl::StatusOr<std::optional<Url>> target = ReadImageResponse(next, *response);
+    if (!target.ok()) return io::AtPlace(place, target.status());
+    if (!target->has_value()) return std::move(response->body);
+    next = **std::move(target);
   }
   return io::AtPlace(url.substr(0, url.find('?')),
                      absl::ResourceExhaustedError(absl::StrCat(
