@@ -17,7 +17,8 @@
 
 namespace tandem::model {
 
-// The patches of an image: multiples of VisionSpec::merge_size.
+// The patches of an image: multiples of VisionSpec::merge_size; of a tower that sees tiles, those of the
+// tiles, one below the other.
 struct ImageGrid {
   int64_t rows = 0;
   int64_t columns = 0;
@@ -33,7 +34,7 @@ struct ImagePlaces {
   std::vector<int64_t> tokens;
   // By time, height and width, of each token. Text counts on in all three. An image that begins at
   // position p has p, p + row and p + column of its merged rows, and what follows begins at
-  // p + max(rows, columns).
+  // p + max(rows, columns). With VisionSpec::has_text_positions all tokens are as text.
   std::array<std::vector<int64_t>, 3> positions;
   // Of a token that follows the sequence, in all three.
   int64_t next_position = 0;
@@ -43,8 +44,8 @@ struct ImagePlaces {
 };
 
 // INVALID_ARGUMENT, with the image or the token: an image with fewer placeholders than rows, a
-// placeholder without an image, a grid that does not split into merged rows. UNIMPLEMENTED: a
-// placeholder of a video.
+// placeholder without an image, a grid that does not split into merged rows, placeholders that are not
+// in lines of VisionSpec::has_line_breaks. UNIMPLEMENTED: a placeholder of a video.
 absl::StatusOr<ImagePlaces> PlaceImages(const VisionSpec& spec, absl::Span<const int64_t> token_ids,
                                         absl::Span<const ImageGrid> grids);
 

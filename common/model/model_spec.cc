@@ -9,6 +9,8 @@
 #include "common/model/families/config_reader.h"
 #include "common/model/families/family_table.h"
 #include "common/model/families/row_config.h"
+#include "common/model/families/row_text.h"
+#include "common/model/families/row_tiles.h"
 #include "common/model/families/row_vision.h"
 #include "common/model/parameter_table.h"
 #include "common/status/status_macros.h"
@@ -106,8 +108,14 @@ absl::StatusOr<ModelSpec> ParseModelSpec(const nlohmann::json& object, const std
   const ConfigReader config(object, place);
   ASSIGN_OR_RETURN(const v1::FamilyRow* const row, FindFamily(config));
   if (row->vision_tower() == v1::VISION_TOWER_UNSPECIFIED) return ParseRow(*row, config);
-  const nlohmann::json flat = WithTextConfig(*row, object);
-  return ParseRow(*row, ConfigReader(flat, place));
+  if (!SeesTiles(*row)) {
+    const nlohmann::json flat = WithTextConfig(*row, object);
+    return ParseRow(*row, ConfigReader(flat, place));
+  }
+  nlohmann::json whole = object;
+  ASSIGN_OR_RETURN(const v1::FamilyRow joined, WithTextRow(*row, place, whole));
+  const nlohmann::json flat = WithTextConfig(joined, whole);
+  return ParseRow(joined, ConfigReader(flat, place));
 }
 
 absl::StatusOr<ModelSpec> ParseValueModelSpec(nlohmann::json config, const std::string& place) {

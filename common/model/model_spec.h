@@ -42,6 +42,8 @@ struct LayerSpec {
   bool parallel = false;
   bool shared_norm = false;          // of a parallel layer: one norm before both
   double residual_multiplier = 1.0;  // of what each sub-layer adds
+  // Of a layer with norms before its sub-layers: learned factors of what each adds, [hidden].
+  bool residual_scales = false;
 
   friend bool operator==(const LayerSpec&, const LayerSpec&) = default;
 };
@@ -52,6 +54,31 @@ struct PositionEmbeddingSpec {
   int64_t offset = 0;  // row of position 0 in the tensor, which has num_positions + offset rows
 
   friend bool operator==(const PositionEmbeddingSpec&, const PositionEmbeddingSpec&) = default;
+};
+
+// A tensor of a tower that no forward pass reads: it is kept, and never trained.
+struct UnreadTensor {
+  std::string name;  // "visual.post_layernorm.weight"
+  std::vector<int64_t> shape;
+
+  friend bool operator==(const UnreadTensor&, const UnreadTensor&) = default;
+};
+
+// What a plain ViT (2010.11929) has in place of the towers that take images of any size: it sees tiles,
+// squares of one size, each by itself (tile_tower.h).
+struct TileSpec {
+  // Pixels of a tile's side; those beyond the last whole patch are not seen.
+  int64_t image_size = 0;
+  int64_t side = 0;                 // patches of a tile's side
+  bool class_token = false;         // a learned vector before the patches of a tile
+  bool class_token_is_row = false;  // its parameter is [1, hidden], not [hidden]
+  bool keeps_class_token = false;   // what becomes of it is the first row of a tile
+  int64_t num_read_layers = 0;      // those behind them are not computed
+  std::vector<UnreadTensor> unread;
+
+  int64_t tokens() const { return side * side + (class_token ? 1 : 0); }  // of a tile
+
+  friend bool operator==(const TileSpec&, const TileSpec&) = default;
 };
 
 // The vision tower of a model that sees images: a transformer over the patches of an image, and a
@@ -65,9 +92,19 @@ struct VisionSpec {
   // Side of a square of learned vectors that patches are added to: the square lies over the image, corner
   // on corner, and a patch takes the mean of the four vectors around it, by distance. 0: none.
   int64_t position_grid = 0;
+  std::optional<NormSpec> first_norm;  // of each patch and class token, before the layers
   RopeSpec rope;  // half of a head's frequencies turn by the row, half by the column
+  // Columns turn with the frequencies between those of rows (Pixtral), not with the same.
+  bool columns_between_rows = false;
   std::vector<LayerSpec> layers;  // attention is not causal, and does not leave the image
-  NormSpec merger_norm;
+  std::optional<NormSpec>
+      merger_norm;  // of each patch; where there are tiles, of all that become a row
+  bool merger_bias = true;
+  Activation merger_activation = Activation::kGelu;
+  // A matrix first makes a vector of the tower's width of the patches that become one row (Mistral 3's
+  // patch merger): of the first element of each patch, then the second of each, ... The merger's other
+  // matrices then take that, and are as wide as the language model.
+  bool reduces_patches = false;
   // Side, in merged rows, of the windows in which layers attend, but for full_attention_layers; 0:
   // all attend to the whole image.
   int64_t window_size = 0;
@@ -75,9 +112,20 @@ struct VisionSpec {
   // Layers whose results a merger of their own makes rows of too (DeepStack, 2406.04334), ascending: those
   // of the i-th are added to the placeholders' places behind layer i of the language model.
   std::vector<int64_t> deepstack_layers;
-  // Stand for a row of an image and of a video in a prompt.
+  // Of a tower that sees tiles: its layers attend to a whole tile, without rotation. An image's grid is that
+  // of its tiles, one below the other.
+  std::optional<TileSpec> tiles;
+  // Stand for a row of an image and of a video in a prompt; -1: the model takes no videos.
   int64_t image_token_id = 0;
   int64_t video_token_id = 0;
+  // Texts of tokens that the processor puts around an image's placeholders (InternVL's <img> and </img>);
+  // empty: it has none, or names them itself (images::PreprocessorConfig::placeholders).
+  std::string image_start;
+  std::string image_end;
+  // One token of text stands between two lines of an image's placeholders (Pixtral's [IMG_BREAK]).
+  bool has_line_breaks = false;
+  // The position of a placeholder is its place in the sequence, as that of text.
+  bool has_text_positions = false;
 
   int64_t num_layers() const { return static_cast<int64_t>(layers.size()); }
   int64_t patch_elements() const { return 3 * temporal_patch_size * patch_size * patch_size; }
@@ -86,7 +134,17 @@ struct VisionSpec {
   int64_t num_row_parts() const { return 1 + static_cast<int64_t>(deepstack_layers.size()); }
   // Elements of the patches that become one row.
   int64_t merged_size() const { return hidden_size * patches_per_row(); }
+  // Elements that the first of the merger's two last matrices takes, and that it makes, in front of a
+  // language model of this width.
+  int64_t merger_input_size() const { return reduces_patches ? hidden_size : merged_size(); }
+  int64_t merger_width(int64_t text_hidden_size) const {
+    return reduces_patches || tiles.has_value() ? text_hidden_size : merged_size();
+  }
   bool HasWindow(int64_t layer) const;
+  // Of a tower that sees tiles, the rows that one becomes.
+  int64_t rows_per_tile() const {
+    return tiles->side * tiles->side / patches_per_row() + (tiles->keeps_class_token ? 1 : 0);
+  }
 };
 
 struct ModelSpec {

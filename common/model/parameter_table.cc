@@ -30,7 +30,7 @@ int ParameterTable::Add(Parameter parameter) {
     parameter.group = "vision";
     // Every tensor-parallel rank has the whole tower.
     parameter.tensor_parallel = kReplicate;
-    parameter.trainable = parameter.trainable && limits_.trains_vision;
+    parameter.trainable = parameter.trainable && limits_.trains_vision && !declares_unread_;
   }
   const bool is_frozen = IsFrozen(parameter, limits_.frozen_parameters);
   parameter.trainable = parameter.trainable && !is_frozen;
@@ -87,8 +87,14 @@ void ParameterTable::DeclareVision(const VisionSpec& spec, int64_t hidden_size) 
                          {spec.position_grid * spec.position_grid, spec.hidden_size}),
                    ParameterRole::kEmbedding, kReplicate));
   }
+  if (spec.tiles.has_value()) DeclareTileEmbedding(spec);
+  if (spec.first_norm.has_value()) {
+    vision_.first_norm = DeclareNorm(*spec.first_norm, spec.hidden_size, "visual.pre_norm.", *this);
+  }
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     BeginUnit(absl::StrCat("vision.layers.", i));
+    declares_unread_ =
+        spec.tiles.has_value() && static_cast<int64_t>(i) >= spec.tiles->num_read_layers;
     vision_.layers.push_back(
         DeclareLayer(spec.layers[i], spec.hidden_size, absl::StrCat("visual.blocks.", i, "."), {}));
     const size_t next = vision_.deepstack.size();
@@ -99,23 +105,54 @@ void ParameterTable::DeclareVision(const VisionSpec& spec, int64_t hidden_size) 
         DeclareMerger(spec, spec.merged_size(), hidden_size,
                       absl::StrCat("visual.deepstack_merger_list.", next, ".")));
   }
+  declares_unread_ = false;
+  if (spec.tiles.has_value()) DeclareUnread(*spec.tiles);
   BeginUnit("vision.merger");
-  vision_.merger = DeclareMerger(spec, spec.hidden_size, hidden_size, "visual.merger.");
+  const int64_t norm_size = spec.tiles.has_value() ? spec.merged_size() : spec.hidden_size;
+  vision_.merger = DeclareMerger(spec, norm_size, hidden_size, "visual.merger.");
   declares_vision_ = false;
+}
+
+void ParameterTable::DeclareTileEmbedding(const VisionSpec& spec) {
+  const TileSpec& tiles = *spec.tiles;
+  const int64_t hidden = spec.hidden_size;
+  const auto add = [this](const char* name, std::vector<int64_t> shape) {
+    return Add(Single(Whole(name, std::move(shape)), ParameterRole::kEmbedding, kReplicate));
+  };
+  if (tiles.class_token) {
+    vision_.class_token =
+        add("visual.class_token",
+            tiles.class_token_is_row ? std::vector<int64_t>{1, hidden} : std::vector{hidden});
+  }
+  vision_.positions = add("visual.pos_embed.weight", {tiles.tokens(), hidden});
+}
+
+void ParameterTable::DeclareUnread(const TileSpec& tiles) {
+  declares_unread_ = true;
+  for (const UnreadTensor& tensor : tiles.unread) {
+    Add(Single(Whole(tensor.name, tensor.shape), ParameterRole::kEmbedding, kReplicate));
+  }
+  declares_unread_ = false;
 }
 
 MergerParameters ParameterTable::DeclareMerger(const VisionSpec& spec, int64_t norm_size,
                                                int64_t hidden_size, const std::string& prefix) {
-  const int64_t merged = spec.merged_size();
+  const int64_t width = spec.merger_width(hidden_size);
   const auto add = [&](const char* name, std::vector<int64_t> shape, ParameterRole role) {
     return Add(Single(Whole(prefix + name, std::move(shape)), role, kReplicate));
   };
   MergerParameters at;
-  at.norm = DeclareNorm(spec.merger_norm, norm_size, prefix + "norm.", *this);
-  at.up_weight = add("up_proj.weight", {merged, merged}, ParameterRole::kMatrix);
-  at.up_bias = add("up_proj.bias", {merged}, ParameterRole::kBias);
-  at.down_weight = add("down_proj.weight", {hidden_size, merged}, ParameterRole::kMatrix);
-  at.down_bias = add("down_proj.bias", {hidden_size}, ParameterRole::kBias);
+  if (spec.merger_norm.has_value()) {
+    at.norm = DeclareNorm(*spec.merger_norm, norm_size, prefix + "norm.", *this);
+  }
+  if (spec.reduces_patches) {
+    at.reduce_weight =
+        add("reduce_proj.weight", {spec.hidden_size, spec.merged_size()}, ParameterRole::kMatrix);
+  }
+  at.up_weight = add("up_proj.weight", {width, spec.merger_input_size()}, ParameterRole::kMatrix);
+  if (spec.merger_bias) at.up_bias = add("up_proj.bias", {width}, ParameterRole::kBias);
+  at.down_weight = add("down_proj.weight", {hidden_size, width}, ParameterRole::kMatrix);
+  if (spec.merger_bias) at.down_bias = add("down_proj.bias", {hidden_size}, ParameterRole::kBias);
   return at;
 }
 
@@ -139,6 +176,13 @@ LayerParameters ParameterTable::DeclareLayer(const LayerSpec& spec, int64_t hidd
         DeclareFeedForward(spec.feed_forward, hidden_size, prefix + "mlp.", parallel, *this);
   }
   at.after_feed_forward_norm = norm(after, "post_mlp_layernorm.");
+  if (spec.residual_scales) {
+    const auto scale = [&](const char* name) {
+      return Add(Single(Whole(prefix + name, {hidden_size}), ParameterRole::kNorm, kReplicate));
+    };
+    at.attention_scale = scale("attention_scale");
+    at.feed_forward_scale = scale("feed_forward_scale");
+  }
   return at;
 }
 

@@ -63,14 +63,19 @@ struct LayerParameters {
   NormParameters after_feed_forward_norm;
   FeedForwardParameters feed_forward;
   std::optional<ExpertParameters> experts;
+  // [hidden], of LayerSpec::residual_scales.
+  int attention_scale = -1;
+  int feed_forward_scale = -1;
 };
 
 // What makes rows of a vision tower's patches.
 struct MergerParameters {
-  NormParameters norm;  // of each patch; in deepstack's mergers of all that become one row
-  int up_weight = -1;   // [merged_size, merged_size]
+  // Of each patch; in deepstack's mergers, and where there are tiles, of all that become one row.
+  NormParameters norm;
+  int reduce_weight = -1;  // [tower's hidden, merged_size]; -1: none
+  int up_weight = -1;      // [merger_width, merger_input_size]
   int up_bias = -1;
-  int down_weight = -1;  // [hidden, merged_size]
+  int down_weight = -1;  // [hidden, merger_width]
   int down_bias = -1;
 };
 
@@ -79,6 +84,8 @@ struct VisionParameters {
   int patch_weight = -1;  // [tower's hidden, patch_elements]
   int patch_bias = -1;    // -1: none
   int positions = -1;     // [position_grid^2, tower's hidden], row by row; -1: none
+  int class_token = -1;   // of a tile; positions are [TileSpec::tokens(), tower's hidden]
+  NormParameters first_norm;
   std::vector<LayerParameters> layers;
   std::vector<MergerParameters> deepstack;  // of each of VisionSpec::deepstack_layers
   MergerParameters merger;
@@ -175,6 +182,9 @@ class ParameterTable : private ParameterDeclarations {
   void DeclareAll(const ModelSpec& spec);
   void DeclareEmbedding(const ModelSpec& spec, Range vocabulary);
   void DeclareVision(const VisionSpec& spec, int64_t hidden_size);
+  // What a tower that sees tiles has before its layers, and what nothing reads.
+  void DeclareTileEmbedding(const VisionSpec& spec);
+  void DeclareUnread(const TileSpec& tiles);
   // `norm_size`: elements that its norm sees at once. `prefix` names it: "visual.merger.".
   MergerParameters DeclareMerger(const VisionSpec& spec, int64_t norm_size, int64_t hidden_size,
                                  const std::string& prefix);
@@ -207,6 +217,7 @@ class ParameterTable : private ParameterDeclarations {
   std::vector<int> first_stage_;  // of each unit
   VisionParameters vision_;
   bool declares_vision_ = false;  // what is being declared belongs to the tower
+  bool declares_unread_ = false;  // no pass reads what is being declared
   std::vector<LayerParameters> layers_;
   std::vector<SegmentRef> segment_order_;
   int embedding_ = -1;

@@ -123,20 +123,23 @@ Rotary RotaryTables::Make(const at::Tensor& positions, const at::Tensor& lengths
   const at::NoGradGuard no_grad;
   Rotary rotary;
   const bool has_axes = positions.dim() == 2;
+  const at::Tensor times = has_axes ? positions.select(0, 0).contiguous() : positions;
   for (const Rope& rope : ropes_) {
-    TORCH_CHECK(!has_axes || static_cast<int64_t>(rope.spec.sections.size()) == positions.size(0),
+    const auto num_sections = static_cast<int64_t>(rope.spec.sections.size());
+    TORCH_CHECK(!has_axes || num_sections == 0 || num_sections == positions.size(0),
                 "positions of ", positions.size(0), " axes, but the model's rope has ",
-                rope.spec.sections.size(), " sections");
+                num_sections, " sections");
     rotary.ropes.push_back(
-        has_axes ? BySections(rope.spec, positions, rope.inverse_frequencies, rope.attention_factor)
+        has_axes && num_sections > 0
+            ? BySections(rope.spec, positions, rope.inverse_frequencies, rope.attention_factor)
         : DependsOnLength(rope.spec) && HasLonger(lengths, OriginalLength(rope.spec))
-            ? ByLength(rope.spec, positions, lengths)
-            : AnglesOf(positions, rope.inverse_frequencies, rope.attention_factor));
+            ? ByLength(rope.spec, times, lengths)
+            : AnglesOf(times, rope.inverse_frequencies, rope.attention_factor));
     rotary.ropes.back().interleaved = rope.spec.interleaved;
   }
   if (scales_.empty()) return rotary;
   std::vector<at::Tensor> scales;
-  for (const QueryPositionScale& scale : scales_) scales.push_back(QueryScales(scale, positions));
+  for (const QueryPositionScale& scale : scales_) scales.push_back(QueryScales(scale, times));
   for (const int scale : scale_of_layer_) {
     rotary.query_scales.push_back(scale < 0 ? at::Tensor() : scales[scale]);
   }

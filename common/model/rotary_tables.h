@@ -22,9 +22,9 @@ class RotaryTables {
  public:
   explicit RotaryTables(const ModelSpec& spec);
 
-  // positions: int64 [num_tokens], on any device; or [3, num_tokens], by time, height and width, of a
-  // model whose ropes have sections and whose queries are not scaled. Three equal ones give the bits of
-  // one. lengths: int64 [num_tokens] on the CPU, the number
+  // positions: int64 [num_tokens], on any device; or [3, num_tokens], by time, height and width. Three
+  // equal ones give the bits of one, and are what a model has whose ropes have no sections or whose
+  // queries are scaled. lengths: int64 [num_tokens] on the CPU, the number
   // of tokens of each token's whole sequence; only a model whose ropes depend on it
   // (rotary_frequencies.h) reads it. Undefined: no sequence is longer than LongestGeneration().
   Rotary Make(const at::Tensor& positions, const at::Tensor& lengths) const;

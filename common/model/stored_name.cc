@@ -29,6 +29,12 @@ int64_t StoredNumbers::*ConsumePlaceholder(absl::string_view& text) {
   return nullptr;
 }
 
+// "a.b." -> "a."; "a." -> "".
+absl::string_view WithoutLastPart(absl::string_view prefix) {
+  absl::ConsumeSuffix(&prefix, ".");
+  return prefix.substr(0, prefix.rfind('.') + 1);
+}
+
 }  // namespace
 
 std::optional<StoredNumbers> MatchStoredName(absl::string_view stored_template,
@@ -79,12 +85,14 @@ FolderPrefix FolderPrefix::Find(const std::vector<std::string>& optional_prefixe
   FolderPrefix best;
   auto most = found(best);
   for (const std::string& prefix : optional_prefixes) {
-    FolderPrefix with, without, inside;
+    FolderPrefix with, without, inside, within;
     with.added_ = prefix;
     without.removed_ = prefix;
     inside.added_ = kModel + prefix;
     inside.removed_ = kModel;
-    for (const FolderPrefix& variant : {with, without, inside}) {
+    within.added_ = prefix;
+    within.removed_ = std::string(WithoutLastPart(prefix));
+    for (const FolderPrefix& variant : {with, without, inside, within}) {
       const auto count = found(variant);
       if (count <= most) continue;
       most = count;

@@ -17,21 +17,15 @@
 #include <optional>
 #include <utility>
 
-#include "common/model/activation.h"
 #include "common/model/image_attention.h"
 #include "common/model/layers/layer_forward.h"
 #include "common/model/layers/tensor_ops.h"
-#include "common/model/linear.h"
 #include "common/model/rotary_frequencies.h"
+#include "common/model/tile_tower.h"
+#include "common/model/vision_ops.h"
 
 namespace tandem::model {
 namespace {
-
-at::Tensor Product(const at::Tensor& x, const ParameterProvider& params, int weight, int bias) {
-  return Linear(x, params.Get(weight),
-                bias < 0 ? std::nullopt : std::optional<at::Tensor>(params.Get(bias)),
-                params.Packed(weight));
-}
 
 at::Tensor LongTensor(const std::vector<int64_t>& values) { return at::tensor(values, at::kLong); }
 
@@ -83,10 +77,16 @@ PatchPlaces PlacesOf(const VisionSpec& spec, const std::vector<ImageGrid>& grids
 RotaryAngles AnglesOfPatches(const VisionSpec& spec, const PatchPlaces& places,
                              const at::Device& device) {
   const int64_t head_dim = spec.layers.front().attention.head_dim;
-  const RotaryFrequencies frequencies = FrequenciesOf(spec.rope, head_dim / 2, /*length=*/0);
-  const at::Tensor inverse = at::tensor(frequencies.inverse, at::kFloat);
-  const RotaryAngles by_row = AnglesOf(LongTensor(places.rows).to(device), inverse);
-  const RotaryAngles by_column = AnglesOf(LongTensor(places.columns).to(device), inverse);
+  // Every other frequency of a whole head.
+  const RotaryFrequencies of_half = FrequenciesOf(spec.rope, head_dim / 2, /*length=*/0);
+  const at::Tensor of_rows = at::tensor(of_half.inverse, at::kFloat);
+  at::Tensor of_columns = of_rows;
+  if (spec.columns_between_rows) {
+    const RotaryFrequencies of_head = FrequenciesOf(spec.rope, head_dim, /*length=*/0);
+    of_columns = at::tensor(of_head.inverse, at::kFloat).slice(0, 1, std::nullopt, 2).contiguous();
+  }
+  const RotaryAngles by_row = AnglesOf(LongTensor(places.rows).to(device), of_rows);
+  const RotaryAngles by_column = AnglesOf(LongTensor(places.columns).to(device), of_columns);
   return {at::cat({by_row.cos, by_column.cos}, 1), at::cat({by_row.sin, by_column.sin}, 1)};
 }
 
@@ -161,18 +161,6 @@ at::Tensor Ordered(const at::Tensor& x, const at::Tensor& order, int64_t patches
   return x.unflatten(0, {-1, patches_per_row}).index_select(0, order).flatten(0, 1);
 }
 
-// x: [num_patches, tower's hidden]; `norm_size`: elements that the norm sees at once. Returns
-// [num_rows, hidden].
-at::Tensor Merge(const VisionSpec& spec, const MergerParameters& at,
-                 const ParameterProvider& params, const at::Tensor& x, int64_t norm_size) {
-  const at::Tensor normed =
-      Normalize(x.contiguous().view({-1, norm_size}), NormOf(params, spec.merger_norm, at.norm));
-  const at::Tensor merged = normed.contiguous().view({-1, spec.merged_size()});
-  const at::Tensor up = Product(merged, params, at.up_weight, at.up_bias);
-  const ActivationFunction gelu{Activation::kGelu, /*gated=*/false, {}};
-  return Product(Activate(up, gelu), params, at.down_weight, at.down_bias);
-}
-
 }  // namespace
 
 at::Tensor EncodeImages(const Transformer& model, const ParameterProvider& params,
@@ -185,12 +173,16 @@ at::Tensor EncodeImages(const Transformer& model, const ParameterProvider& param
                   images.pixel_values.size(1) == spec.patch_elements(),
               "pixel_values: expected [", ends.back(), ", ", spec.patch_elements(), "], found ",
               images.pixel_values.sizes());
+  if (spec.tiles.has_value()) return EncodeTiles(model, params, images);
   const at::Tensor& patches = params.Get(at.patch_weight);
-  at::Tensor x =
-      Product(images.pixel_values.to(patches.options()), params, at.patch_weight, at.patch_bias);
+  at::Tensor x = TimesWeight(images.pixel_values.to(patches.options()), params, at.patch_weight,
+                             at.patch_bias);
   const PatchPlaces places = PlacesOf(spec, images.grids);
   if (at.positions >= 0) {
     x = AddPositions(spec, images.grids, places, params.Get(at.positions), x);
+  }
+  if (spec.first_norm.has_value()) {
+    x = Normalize(x, NormOf(params, *spec.first_norm, at.first_norm));
   }
 
   Rotary rotary;
@@ -223,9 +215,9 @@ at::Tensor EncodeImages(const Transformer& model, const ParameterProvider& param
     const size_t next = parts.size() - 1;
     if (next == at.deepstack.size() || spec.deepstack_layers[next] != i) continue;
     stream = {Sum(stream), {}};
-    parts.push_back(Merge(spec, at.deepstack[next], params, stream.x, spec.merged_size()));
+    parts.push_back(MergePatches(spec, at.deepstack[next], params, stream.x, spec.merged_size()));
   }
-  parts.front() = Merge(spec, at.merger, params, Sum(stream), spec.hidden_size);
+  parts.front() = MergePatches(spec, at.merger, params, Sum(stream), spec.hidden_size);
   const at::Tensor rows = parts.size() == 1 ? parts.front() : at::cat(parts, 1);
   return order.defined() ? rows.index_select(0, at::argsort(order)) : rows;
 }

@@ -126,6 +126,26 @@ TEST(ImageRun, TrainerAndRolloutsOfQwen3VlAgreeToTheLastBit) {
   }
 }
 
+// Lines of placeholders have text between them.
+TEST(ImageRun, TrainerAndRolloutsOfMistral3AgreeToTheLastBit) {
+  const TempFolder folder;
+  const std::vector<std::string> args =
+      PictureRun(folder, "train",
+                 {"numerics=exact", "actor.vision_lr=1e-3", "trainer.total_steps=4",
+                  "actor.entropy_coeff=0.05", "trainer.activation_checkpointing=selective"});
+  testing::WriteMistral3PictureModel(folder);
+
+  const ProgramResult result = RunProgram("tandem", args);
+
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const std::vector<json> steps = Metrics(folder);
+  ASSERT_EQ(steps.size(), 4U);
+  for (const json& step : steps) {
+    EXPECT_EQ(step["training/rollout_probs_diff_max"], 0.0);
+    EXPECT_GT(step["actor/grad_norm"], 0.0);
+  }
+}
+
 TEST(ImageRun, AFrozenTowerTravelsOnce) {
   const TempFolder folder;
   const ProgramResult result = RunProgram("tandem", PictureRun(folder, "train", {}));

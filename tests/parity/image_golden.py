@@ -96,6 +96,8 @@ def cases():
     yield dict(image_processor_type="LlavaImageProcessor", do_pad=True, size=dict(shortest_edge=60), crop_size=60), 90, 121
     for size in ((90, 120), (500, 260), (896, 50)):
         yield dict(image_processor_type="Gemma3ImageProcessor", size=dict(height=112, width=112)), *size
+    for size in ((90, 120), (500, 260)):
+        yield dict(image_processor_type="SiglipImageProcessor", size=dict(height=112, width=112)), *size
     pins = [[56, 56], [56, 112], [112, 56], [112, 112], [56, 168]]
     for size in ((90, 120), (50, 260), (300, 40), (56, 56), (113, 111)):
         yield dict(image_processor_type="LlavaOnevisionImageProcessor", size=dict(height=56, width=56), image_grid_pinpoints=pins), *size

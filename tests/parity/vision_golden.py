@@ -6,7 +6,7 @@ usage: vision_golden.py DIR [CASE...]        (needs torch, torchvision, transfor
 Writes DIR/CASE/{config.json, preprocessor_config.json, model.safetensors, *.png, golden.json}. Weights are
 rounded to bfloat16, in which they are saved, before anything is computed in float32. golden.json has
 "rows", each with
-  ids, images    token ids with a placeholder for each merged patch, and the images in the order of their runs
+  ids, images    token ids with a placeholder for each row of an image, and the images in the order of their runs
   logprobs       log p(ids[t+1] | ids[..t])
   positions      [3][tokens]: time, height, width
   next_position  of the token that would follow
@@ -22,7 +22,11 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForImageTextToText
+from transformers.models.clip.image_processing_clip import CLIPImageProcessor
+from transformers.models.got_ocr2.image_processing_got_ocr2 import GotOcr2ImageProcessor
+from transformers.models.pixtral.image_processing_pixtral import PixtralImageProcessor
 from transformers.models.qwen2_vl.image_processing_qwen2_vl import Qwen2VLImageProcessor
+from transformers.models.siglip.image_processing_siglip import SiglipImageProcessor
 
 PATCH = 4
 TEXT = dict(hidden_size=16, intermediate_size=20, num_hidden_layers=2, num_attention_heads=2,
@@ -46,7 +50,46 @@ TEXT35 = dict(TEXT, num_hidden_layers=3, head_dim=12, rms_norm_eps=1e-2,
                                    partial_rotary_factor=0.7, mrope_section=[2, 1, 1],
                                    mrope_interleaved=True))
 TOWER35 = {key: value for key, value in TOWER3.items() if key != "deepstack_visual_indexes"}
+# Of Pixtral: a tower as wide as 2 heads, before a wider language model.
+TOWER_PIXTRAL = dict(model_type="pixtral", num_hidden_layers=2, hidden_size=16, intermediate_size=20,
+                     num_attention_heads=2, patch_size=PATCH, image_size=48, hidden_act="silu")
+TEXT_MISTRAL = dict(model_type="mistral", hidden_size=24, intermediate_size=20, num_hidden_layers=2,
+                    num_attention_heads=2, num_key_value_heads=1, head_dim=8, vocab_size=41,
+                    max_position_embeddings=256, sliding_window=None, bos_token_id=1, eos_token_id=2,
+                    pad_token_id=0)
+# YaRN, and queries that grow beyond 16 tokens.
+TEXT_MINISTRAL = dict(TEXT_MISTRAL, model_type="ministral3",
+                      rope_parameters=dict(rope_type="yarn", rope_theta=1000000.0, factor=4.0,
+                                           original_max_position_embeddings=16, beta_fast=32.0,
+                                           beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0,
+                                           llama_4_scaling_beta=0.1))
+BREAK, END = 37, 38  # behind lines of placeholders
 EXPERTS = dict(experts_implementation="eager")
+# Of towers that see tiles: the language model's tokens have one position.
+PLAIN = dict(TEXT, rope_parameters=dict(rope_type="default", rope_theta=10000.0))
+TILES = dict(hidden_size=16, intermediate_size=20, num_hidden_layers=3, num_attention_heads=2, patch_size=PATCH)
+CLIP = dict(TILES, model_type="clip_vision_model", image_size=16)
+# Pixels beyond the last patch are not seen.
+SIGLIP = dict(TILES, model_type="siglip_vision_model", image_size=18)
+INTERN = dict(TILES, image_size=[16, 16], patch_size=[PATCH, PATCH])
+SQUARE = dict(height=16, width=16)
+CLIP_PROCESSOR = CLIPImageProcessor(size=dict(shortest_edge=16), crop_size=SQUARE)
+# A model type, its tower, its language model, other keys of its config.json, and its image processor.
+TILE_CASES = {
+    "llava": ("llava", CLIP, dict(PLAIN, model_type="llama"), dict(), CLIP_PROCESSOR),
+    # The class token is a row, too.
+    "llava-full": ("llava", CLIP, dict(PLAIN, model_type="mistral", head_dim=12, sliding_window=30),
+                   dict(vision_feature_select_strategy="full", vision_feature_layer=3,
+                        multimodal_projector_bias=False), CLIP_PROCESSOR),
+    "llava-siglip": ("llava", SIGLIP, dict(PLAIN, model_type="qwen2", tie_word_embeddings=True),
+                     dict(vision_feature_select_strategy="full", vision_feature_layer=1),
+                     SiglipImageProcessor(size=dict(height=18, width=18))),
+    "internvl": ("internvl", INTERN, dict(PLAIN, model_type="qwen2"), dict(),
+                 GotOcr2ImageProcessor(size=SQUARE, crop_to_patches=True, max_patches=6)),
+    "internvl-norms": ("internvl", dict(INTERN, norm_type="rms_norm", use_qk_norm=True, attention_bias=True),
+                       dict(PLAIN, model_type="qwen3", head_dim=12), dict(tie_word_embeddings=False),
+                       GotOcr2ImageProcessor(size=SQUARE, crop_to_patches=False)),
+}
 # A model type, its tower and its language model.
 CASES = {
     "qwen2-vl": ("qwen2_vl", dict(depth=2, embed_dim=16, hidden_size=16, num_heads=2, mlp_ratio=2,
@@ -64,6 +107,12 @@ CASES = {
     "qwen3-5-moe": ("qwen3_5_moe", TOWER35,
                     dict(TEXT35, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=6,
                          shared_expert_intermediate_size=10)),
+}
+# A model type, its tower, its language model and more keys of config.json.
+PIXTRAL_CASES = {
+    "mistral3": ("mistral3", TOWER_PIXTRAL, TEXT_MISTRAL, dict(tie_word_embeddings=False)),
+    "mistral3-ministral": ("mistral3", dict(TOWER_PIXTRAL, hidden_act="gelu"), TEXT_MINISTRAL,
+                           dict(tie_word_embeddings=True, multimodal_projector_bias=True)),
 }
 # Height, width, mode. The processor shrinks the first, rounds the second, and enlarges the third.
 IMAGES = {"a.png": (45, 61, "RGB"), "b.png": (23, 30, "L"), "c.png": (9, 11, "RGB")}
@@ -93,38 +142,103 @@ def randomize(model, seed):
             parameter.copy_(parameter.bfloat16())
 
 
+def is_of_tower(name):
+    return any(part in name for part in ("visual", "vision_tower", "multi_modal_projector"))
+
+
 def norm(model, of_tower):
     return math.sqrt(sum(p.grad.double().square().sum().item()
                          for name, p in model.named_parameters()
-                         if p.grad is not None and ("visual" in name) == of_tower))
+                         if p.grad is not None and is_of_tower(name) == of_tower))
+
+
+def is_pixtral(model):
+    return model.config.model_type == "mistral3"
+
+
+def sees_tiles(model):
+    return model.config.model_type in ("llava", "internvl")
+
+
+def tile_rows(config):
+    """Rows that a tile becomes."""
+    vision = config.vision_config
+    size, patch = [side if isinstance(side, int) else side[0] for side in (vision.image_size, vision.patch_size)]
+    rows = (size // patch) ** 2
+    if config.model_type == "internvl":
+        return rows // 4
+    has_class = vision.model_type == "clip_vision_model"
+    return rows + (has_class and config.vision_feature_select_strategy == "full")
+
+
+def load_processor(model, folder):
+    if is_pixtral(model):
+        with open(os.path.join(folder, "processor_config.json")) as file:
+            sizes = json.load(file)
+        return PixtralImageProcessor.from_pretrained(
+            folder, patch_size=sizes["patch_size"] * sizes["spatial_merge_size"])
+    with open(os.path.join(folder, "preprocessor_config.json")) as file:
+        name = json.load(file)["image_processor_type"].removesuffix("Fast")
+    classes = (CLIPImageProcessor, GotOcr2ImageProcessor, Qwen2VLImageProcessor, SiglipImageProcessor)
+    return {of.__name__: of for of in classes}[name].from_pretrained(folder)
+
+
+def process(model, processor, pictures):
+    """What the processor makes of pictures, and how many tiles of each where the tower sees tiles."""
+    if not pictures:
+        return {}
+    if not sees_tiles(model):
+        return processor(pictures, return_tensors="pt")
+    # One by one: each may be cut into another number of tiles.
+    tiles = [processor([picture], return_tensors="pt")["pixel_values"] for picture in pictures]
+    return dict(pixel_values=torch.cat(tiles), num_tiles=[len(of_picture) for of_picture in tiles])
+
+
+def extra_inputs(model, tokens, data):
+    """What a model takes beside ids; data: of process()."""
+    if is_pixtral(model) or not data:
+        return dict(data)
+    if sees_tiles(model):
+        return dict(pixel_values=data["pixel_values"])
+    return dict(data, mm_token_type_ids=(tokens == model.config.image_token_id).int())
+
+
+def ids_of_image(model, processor, data, image):
+    config = model.config
+    if is_pixtral(model):
+        side = PATCH * config.spatial_merge_size
+        rows, columns = (int(size) // side for size in data["image_sizes"][image])
+        ids = ([config.image_token_id] * columns + [BREAK]) * rows
+        return ids[:-1] + [END]
+    if sees_tiles(model):
+        count = data["num_tiles"][image] * tile_rows(config)
+    else:
+        count = int(data["image_grid_thw"][image].prod()) // processor.merge_size**2
+    return [IDS["vision_start_token_id"]] + [config.image_token_id] * count + [IDS["vision_end_token_id"]]
 
 
 def compute(model, processor, folder, row, seed):
-    config = model.config
     names = [part for part in row if isinstance(part, str)]
     pictures = [Image.open(os.path.join(folder, name)) for name in names]
-    data = processor(pictures, return_tensors="pt") if pictures else {}
+    data = process(model, processor, pictures)
     generator = torch.Generator().manual_seed(seed)
     ids, image = [], 0
     for part in row:
         if isinstance(part, str):
-            count = int(data["image_grid_thw"][image].prod()) // processor.merge_size**2
-            ids += [config.vision_start_token_id] + [config.image_token_id] * count
-            ids += [config.vision_end_token_id]
+            ids += ids_of_image(model, processor, data, image)
             image += 1
         else:
             ids += torch.randint(3, 36, (part,), generator=generator).tolist()
     tokens = torch.tensor([ids])
-    types = (tokens == config.image_token_id).int()
-    extra = dict(data, mm_token_type_ids=types) if pictures else {}
+    extra = extra_inputs(model, tokens, data)
     model.zero_grad()
     model.model.rope_deltas = None
     logits = model(input_ids=tokens, use_cache=False, **extra).logits
     logprobs = logits.log_softmax(-1)[0, :-1].gather(1, tokens[0, 1:, None])[:, 0]
     logprobs.mean().backward()
-    if pictures:
+    if "image_grid_thw" in data:
         positions, delta = model.model.get_rope_index(
-            tokens, mm_token_type_ids=types, image_grid_thw=data["image_grid_thw"])
+            tokens, mm_token_type_ids=extra["mm_token_type_ids"], image_grid_thw=data["image_grid_thw"])
         positions, next_position = positions[:, 0].tolist(), len(ids) + int(delta)
     else:
         positions, next_position = [list(range(len(ids)))] * 3, len(ids)
@@ -133,10 +247,55 @@ def compute(model, processor, folder, row, seed):
                 grad_norms=dict(tower=norm(model, True), text=norm(model, False)))
 
 
+def save_pixtral_processor(folder):
+    """As on the Hub: two files, of which processor_config.json has the sizes that count."""
+    PixtralImageProcessor(size=dict(longest_edge=48), patch_size=PATCH).save_pretrained(folder)
+    path = os.path.join(folder, "preprocessor_config.json")
+    with open(path) as file:
+        names = dict(json.load(file), image_processor_type="PixtralImageProcessorFast",
+                     processor_class="PixtralProcessor")
+    with open(path, "w") as file:
+        json.dump(names, file, indent=2, sort_keys=True)
+        file.write("\n")
+    with open(os.path.join(folder, "processor_config.json"), "w") as file:
+        json.dump(dict(image_break_token="[IMG_BREAK]", image_end_token="[IMG_END]", image_token="[IMG]",
+                       patch_size=PATCH, processor_class="PixtralProcessor", spatial_merge_size=2),
+                  file, indent=2, sort_keys=True)
+        file.write("\n")
+
+
+def save_qwen_processor(folder, model_type):
+    side = PATCH * 2
+    is_qwen3 = model_type.startswith("qwen3")  # also Qwen3.5
+    halves = dict(image_mean=[0.5] * 3, image_std=[0.5] * 3) if is_qwen3 else {}
+    Qwen2VLImageProcessor(patch_size=PATCH, size=dict(shortest_edge=4 * side**2, longest_edge=30 * side**2),
+                          **halves).save_pretrained(folder)
+    if is_qwen3:  # as on the Hub
+        path = os.path.join(folder, "preprocessor_config.json")
+        with open(path) as file:
+            names = dict(json.load(file), image_processor_type="Qwen2VLImageProcessorFast",
+                         processor_class="Qwen3VLProcessor")
+        with open(path, "w") as file:
+            json.dump(names, file, indent=2, sort_keys=True)
+            file.write("\n")
+
+
+def config_of(case):
+    if case in CASES:
+        model_type, tower, text = CASES[case]
+        more = IDS
+    elif case in PIXTRAL_CASES:
+        model_type, tower, text, more = PIXTRAL_CASES[case]
+        more = dict(more, image_token_index=36)
+    else:
+        model_type, tower, text, more, _ = TILE_CASES[case]
+        more = dict(more, **{"image_token_id" if model_type == "internvl" else "image_token_index": 36})
+    return AutoConfig.for_model(model_type, text_config=text, vision_config=tower, **more)
+
+
 def write(folder, case):
-    model_type, tower, text = CASES[case]
     os.makedirs(folder, exist_ok=True)
-    config = AutoConfig.for_model(model_type, text_config=text, vision_config=tower, **IDS)
+    config = config_of(case)
     torch.manual_seed(1)
     model = AutoModelForImageTextToText.from_config(
         config, dtype=torch.float32, attn_implementation="eager", **EXPERTS).eval()
@@ -150,20 +309,13 @@ def write(folder, case):
     save_file(weights, path, metadata={"format": "pt"})
     os.chmod(path, 0o644)
     os.remove(os.path.join(folder, "generation_config.json"))
-    side = PATCH * 2
-    is_qwen3 = model_type.startswith("qwen3")  # also Qwen3.5
-    halves = dict(image_mean=[0.5] * 3, image_std=[0.5] * 3) if is_qwen3 else {}
-    processor = Qwen2VLImageProcessor(
-        patch_size=PATCH, size=dict(shortest_edge=4 * side**2, longest_edge=30 * side**2), **halves)
-    processor.save_pretrained(folder)
-    if is_qwen3:  # as on the Hub
-        path = os.path.join(folder, "preprocessor_config.json")
-        with open(path) as file:
-            names = dict(json.load(file), image_processor_type="Qwen2VLImageProcessorFast",
-                         processor_class="Qwen3VLProcessor")
-        with open(path, "w") as file:
-            json.dump(names, file, indent=2, sort_keys=True)
-            file.write("\n")
+    if case in CASES:
+        save_qwen_processor(folder, config.model_type)
+    elif case in PIXTRAL_CASES:
+        save_pixtral_processor(folder)
+    else:
+        TILE_CASES[case][-1].save_pretrained(folder)
+    processor = load_processor(model, folder)
     for seed, (name, (height, width, mode)) in enumerate(IMAGES.items()):
         picture(height, width, mode, seed).save(os.path.join(folder, name))
     rows = [compute(model, processor, folder, row, seed) for seed, row in enumerate(ROWS)]
@@ -176,7 +328,7 @@ def main():
     if len(sys.argv) < 2:
         sys.exit(__doc__)
     torch.set_num_threads(1)
-    for case in sys.argv[2:] or CASES:
+    for case in sys.argv[2:] or [*CASES, *PIXTRAL_CASES, *TILE_CASES]:
         write(os.path.join(sys.argv[1], case), case)
 
 

@@ -1,12 +1,13 @@
 """Losses and gradient norms of plain PyTorch training on pictures, for
 tests/services/trainer/fsdp/image_training_test.cc.
 
-usage: vision_training_golden.py FOLDER OUTPUT         (needs torch, torchvision, transformers, Pillow)
+usage: vision_training_golden.py FOLDER OUTPUT [CASE...]    (needs torch, torchvision, transformers, Pillow)
 
 FOLDER is tests/common/model/vision_golden, which vision_golden.py wrote. Trains each of its models on its rows,
 all of them in every step, in float32: the mean cross-entropy over all predicted tokens,
 torch.nn.utils.clip_grad_norm_ and torch.optim.AdamW. OUTPUT gets, for each model, "frozen" and "trained" (the
-vision tower, with a learning rate of its own), each with the losses and gradient norms of the steps.
+vision tower, with a learning rate of its own), each with the losses and gradient norms of the steps. With
+cases, OUTPUT keeps what it has of other models.
 """
 import json
 import os
@@ -15,7 +16,8 @@ import sys
 import torch
 from PIL import Image
 from transformers import AutoModelForImageTextToText
-from transformers.models.qwen2_vl.image_processing_qwen2_vl import Qwen2VLImageProcessor
+
+from vision_golden import extra_inputs, is_of_tower, load_processor, process
 
 STEPS, LR, VISION_LR, BETAS, WEIGHT_DECAY, CLIP = 4, 2e-3, 5e-4, (0.9, 0.99), 0.05, 1.0
 
@@ -25,16 +27,15 @@ def inputs(model, processor, folder, row):
     pictures = [Image.open(os.path.join(folder, name)) for name in row["images"]]
     if not pictures:
         return dict(input_ids=tokens)
-    return dict(processor(pictures, return_tensors="pt"), input_ids=tokens,
-                mm_token_type_ids=(tokens == model.config.image_token_id).int())
+    return dict(extra_inputs(model, tokens, process(model, processor, pictures)), input_ids=tokens)
 
 
 def train(folder, rows, trains_tower):
     model = AutoModelForImageTextToText.from_pretrained(
         folder, dtype=torch.float32, attn_implementation="eager", experts_implementation="eager").eval()
-    processor = Qwen2VLImageProcessor.from_pretrained(folder)
-    tower = [p for name, p in model.named_parameters() if "visual" in name]
-    text = [p for name, p in model.named_parameters() if "visual" not in name]
+    processor = load_processor(model, folder)
+    tower = [p for name, p in model.named_parameters() if is_of_tower(name)]
+    text = [p for name, p in model.named_parameters() if not is_of_tower(name)]
     for parameter in tower:
         parameter.requires_grad_(trains_tower)
     groups = [dict(params=text, lr=LR)] + ([dict(params=tower, lr=VISION_LR)] if trains_tower else [])
@@ -59,12 +60,15 @@ def train(folder, rows, trains_tower):
 
 
 def main():
-    if len(sys.argv) != 3:
+    if len(sys.argv) < 3:
         sys.exit(__doc__)
     torch.set_num_threads(1)
     golden = dict(lr=LR, vision_lr=VISION_LR, beta1=BETAS[0], beta2=BETAS[1], weight_decay=WEIGHT_DECAY,
                   grad_clip=CLIP, models={})
-    for case in sorted(os.listdir(sys.argv[1])):
+    if sys.argv[3:]:
+        with open(sys.argv[2]) as file:
+            golden["models"] = json.load(file)["models"]
+    for case in sys.argv[3:] or sorted(os.listdir(sys.argv[1])):
         folder = os.path.join(sys.argv[1], case)
         with open(os.path.join(folder, "golden.json")) as file:
             rows = json.load(file)["rows"]

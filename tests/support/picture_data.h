@@ -38,6 +38,41 @@ inline nlohmann::json Qwen3PictureConfig() {
       "spatial_merge_size": 2, "temporal_patch_size": 2}})");
 }
 
+// Puts Mistral 3, which takes the same tokens and pictures, in place of the model below in `folder`. A
+// picture becomes two lines of two placeholders, with the token of videos between them and another
+// <|vision_end|> behind them.
+inline void WriteMistral3PictureModel(const TempFolder& folder) {
+  using nlohmann::json;
+  const json config = json::parse(R"({
+    "architectures": ["Mistral3ForConditionalGeneration"], "model_type": "mistral3",
+    "image_token_index": 16, "tie_word_embeddings": true, "multimodal_projector_bias": false,
+    "projector_hidden_act": "gelu", "spatial_merge_size": 2, "vision_feature_layer": -1,
+    "text_config": {
+      "bos_token_id": 1, "eos_token_id": 2, "head_dim": 8, "hidden_act": "silu",
+      "hidden_size": 32, "initializer_range": 0.1, "intermediate_size": 48,
+      "max_position_embeddings": 96, "model_type": "mistral", "num_attention_heads": 4,
+      "num_hidden_layers": 2, "num_key_value_heads": 2, "rms_norm_eps": 1e-05,
+      "rope_theta": 10000, "sliding_window": null, "vocab_size": 22},
+    "vision_config": {
+      "head_dim": 12, "hidden_act": "silu", "hidden_size": 24, "image_size": 16,
+      "intermediate_size": 48, "model_type": "pixtral", "num_attention_heads": 2,
+      "num_channels": 3, "num_hidden_layers": 2, "patch_size": 4, "rope_theta": 10000}})");
+  const json preprocessor = {{"image_processor_type", "PixtralImageProcessor"},
+                             {"image_mean", {0.5, 0.5, 0.5}},
+                             {"image_std", {0.25, 0.25, 0.25}},
+                             {"patch_size", {{"height", 4}, {"width", 4}}},
+                             {"size", {{"longest_edge", 32}}}};
+  const json processor = {{"processor_class", "PixtralProcessor"},
+                          {"image_token", "<|image_pad|>"},
+                          {"image_break_token", "<|video_pad|>"},
+                          {"image_end_token", "<|vision_end|>"},
+                          {"patch_size", 4},
+                          {"spatial_merge_size", 2}};
+  folder.Write("model/config.json", config.dump());
+  folder.Write("model/preprocessor_config.json", preprocessor.dump());
+  folder.Write("model/processor_config.json", processor.dump());
+}
+
 // Writes a Qwen2-VL without weights (for model.random_init) into `folder`/model and returns that path. A
 // picture of 16 x 16 pixels becomes 4 tokens.
 inline std::string WritePictureModel(const TempFolder& folder) {

@@ -16,12 +16,14 @@ namespace tandem::testing {
 // The characters of ids 3 to 35.
 inline constexpr char kVisionCharacters[] = "abcdefghijklmnopqrstuvwxyz ?=.,:!";
 
-// Writes it into `folder`/model and returns that path. Images: a.png, which has 24 placeholders, b.png
-// and c.png. A chat is its messages one after another, and "=" where an answer is to come.
+// Writes it into `folder`/model and returns that path. Images: a.png, which has 24 placeholders, or of
+// Mistral 3 five lines of six, b.png and c.png. A chat is its messages one after another, and "=" where
+// an answer is to come.
 inline std::string WriteVisionChatModel(const TempFolder& folder,
                                         const std::string& name = "qwen2-vl") {
   using nlohmann::json;
   std::filesystem::copy(VisionGolden(name), folder / "model");
+  const bool has_lines = name.rfind("mistral3", 0) == 0;
   json vocabulary = {{"<unk>", 40}};
   json added = json::array();
   const auto add = [&](int id, const std::string& content) {
@@ -33,18 +35,25 @@ inline std::string WriteVisionChatModel(const TempFolder& folder,
   add(2, "<|eos|>");
   int next = 3;
   for (const char c : std::string(kVisionCharacters)) vocabulary[std::string(1, c)] = next++;
-  add(36, "<|image_pad|>");
-  add(37, "<|video_pad|>");
-  add(38, "<|vision_start|>");
-  add(39, "<|vision_end|>");
+  const std::string placeholder = has_lines ? "[IMG]" : "<|image_pad|>";
+  add(36, placeholder);
+  add(37, has_lines ? "[IMG_BREAK]" : "<|video_pad|>");
+  // InternVL's processor puts its tokens around an image, as Mistral 3's puts those behind lines; the
+  // templates of others write theirs.
+  const bool has_bounds = name.rfind("internvl", 0) == 0;
+  const std::string start = has_bounds ? "<img>" : "<|vision_start|>";
+  const std::string end = has_bounds ? "</img>" : "<|vision_end|>";
+  add(38, has_lines ? "[IMG_END]" : start);
+  add(39, end);
+  const std::string image = has_lines || has_bounds ? placeholder : start + placeholder + end;
   folder.Write("model/tokenizer.json", CharacterTokenizer(vocabulary, added).dump());
   folder.Write("model/tokenizer_config.json", R"({"eos_token": "<|eos|>", "unk_token": "<unk>"})");
   folder.Write("model/chat_template.jinja",
                "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}"
-               "{% for p in m.content %}{% if p.type == 'image' or 'image_url' in p %}"
-               "<|vision_start|><|image_pad|><|vision_end|>"
-               "{% elif 'text' in p %}{{ p.text }}{% endif %}{% endfor %}{% endif %}{% endfor %}"
-               "{% if add_generation_prompt %}={% endif %}");
+               "{% for p in m.content %}{% if p.type == 'image' or 'image_url' in p %}" +
+                   image +
+                   "{% elif 'text' in p %}{{ p.text }}{% endif %}{% endfor %}{% endif %}"
+                   "{% endfor %}{% if add_generation_prompt %}={% endif %}");
   return folder / "model";
 }
 

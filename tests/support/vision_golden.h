@@ -17,8 +17,21 @@ inline std::string VisionGolden(const std::string& name = "") {
          name;
 }
 
+// Models whose towers take images of any size.
+inline std::vector<std::string> AnySizeGoldenCases() {
+  return {"qwen2-vl", "qwen2-5-vl",  "qwen3-vl", "qwen3-vl-moe",
+          "qwen3-5",  "qwen3-5-moe", "mistral3", "mistral3-ministral"};
+}
+
+// Models whose towers see tiles of one size.
+inline std::vector<std::string> TileGoldenCases() {
+  return {"llava", "llava-full", "llava-siglip", "internvl", "internvl-norms"};
+}
+
 inline std::vector<std::string> VisionGoldenCases() {
-  return {"qwen2-vl", "qwen2-5-vl", "qwen3-vl", "qwen3-vl-moe", "qwen3-5", "qwen3-5-moe"};
+  std::vector<std::string> cases = AnySizeGoldenCases();
+  for (const std::string& name : TileGoldenCases()) cases.push_back(name);
+  return cases;
 }
 
 // A case as the name of a test.

@@ -131,10 +131,10 @@ absl::StatusOr<std::vector<ChatImage>> FindChatImages(const ordered_json& messag
 }
 
 absl::StatusOr<std::vector<int32_t>> ExpandPlaceholders(absl::Span<const int32_t> ids,
-                                                        int32_t placeholder_id,
+                                                        const PlaceholderIds& placeholders,
                                                         absl::Span<const ChatImage> images,
-                                                        absl::Span<const int64_t> counts) {
-  const int64_t written = std::count(ids.begin(), ids.end(), placeholder_id);
+                                                        absl::Span<const PlaceholderGrid> grids) {
+  const int64_t written = std::count(ids.begin(), ids.end(), placeholders.placeholder);
   if (written < static_cast<int64_t>(images.size())) {
     return At(images[written].place,
               absl::StrCat("the chat template wrote no placeholder for this image: ", written,
@@ -148,7 +148,11 @@ absl::StatusOr<std::vector<int32_t>> ExpandPlaceholders(absl::Span<const int32_t
   std::vector<int32_t> out;
   size_t image = 0;
   for (const int32_t id : ids) {
-    out.insert(out.end(), id == placeholder_id ? counts[image++] : 1, id);
+    if (id == placeholders.placeholder) {
+      AppendPlaceholders(placeholders, grids[image++], &out);
+    } else {
+      out.push_back(id);
+    }
   }
   return out;
 }

@@ -5,7 +5,7 @@
 //                    images::FindChatImages(messages, /*listed=*/nullptr, "<|image_pad|>"));
 //   // found[0].source: "cat.png", found[0].place: "messages[0].content[1]"
 //   ASSIGN_OR_RETURN(const std::vector<int32_t> expanded,
-//                    images::ExpandPlaceholders(ids, image_token_id, found, counts));
+//                    images::ExpandPlaceholders(ids, placeholders, found, grids));
 #ifndef TANDEM_COMMON_IMAGES_CHAT_CHAT_IMAGES_H_
 #define TANDEM_COMMON_IMAGES_CHAT_CHAT_IMAGES_H_
 
@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "common/images/chat/placeholders.h"
 
 namespace tandem::images {
 
@@ -35,13 +36,13 @@ absl::StatusOr<std::vector<ChatImage>> FindChatImages(const nlohmann::ordered_js
                                                       const nlohmann::ordered_json* listed,
                                                       absl::string_view placeholder);
 
-// Returns `ids` with the i-th `placeholder_id` repeated counts[i] times; `images` and `counts` have the
-// same length. INVALID_ARGUMENT if the template wrote another number of placeholders, with the image
+// Returns `ids` with the tokens of grids[i] in place of the i-th placeholder; `images` and `grids` have
+// the same length. INVALID_ARGUMENT if the template wrote another number of placeholders, with the image
 // that has none.
 absl::StatusOr<std::vector<int32_t>> ExpandPlaceholders(absl::Span<const int32_t> ids,
-                                                        int32_t placeholder_id,
+                                                        const PlaceholderIds& placeholders,
                                                         absl::Span<const ChatImage> images,
-                                                        absl::Span<const int64_t> counts);
+                                                        absl::Span<const PlaceholderGrid> grids);
 
 }  // namespace tandem::images
 

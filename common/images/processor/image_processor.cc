@@ -45,14 +45,24 @@ absl::StatusOr<ProcessedImage> ImageProcessor::Process(const Image& image) const
   return out;
 }
 
-absl::StatusOr<int64_t> ImageProcessor::NumPlaceholders(ImageSize image) const {
+absl::StatusOr<PlaceholderGrid> ImageProcessor::Placeholders(ImageSize image) const {
+  if (config_.family == ProcessorFamily::kPixtral) {
+    ASSIGN_OR_RETURN(const ImageSize size, PixtralSize(image, config_));
+    return PlaceholderGrid{size.height / config_.pixtral_patch.height,
+                           size.width / config_.pixtral_patch.width};
+  }
   if (config_.family != ProcessorFamily::kQwen2Vl) {
     return absl::UnimplementedError(absl::StrCat(config_.place, ": placeholders of ", config_.type,
-                                                 " are not built; only those of Qwen's are"));
+                                                 " are not built; Qwen's and Pixtral's are"));
   }
   ASSIGN_OR_RETURN(const ImageSize size, PatchedSize(image));
   const int64_t block = config_.patch_size * config_.merge_size;
-  return size.height / block * (size.width / block);
+  return PlaceholderGrid{size.height / block, size.width / block};
+}
+
+absl::StatusOr<int64_t> ImageProcessor::NumPlaceholders(ImageSize image) const {
+  ASSIGN_OR_RETURN(const PlaceholderGrid grid, Placeholders(image));
+  return grid.count();
 }
 
 }  // namespace tandem::images

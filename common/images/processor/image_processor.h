@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/images/chat/placeholders.h"
 #include "common/images/image.h"
 #include "common/images/processor/pixel_values.h"
 #include "common/images/processor/preprocessor_config.h"
@@ -41,8 +42,11 @@ class ImageProcessor {
   // INVALID_ARGUMENT for an image that the processor cannot bring into shape, with its size.
   absl::StatusOr<ProcessedImage> Process(const Image& image) const;
 
-  // Number of tokens that stand for an image of this size in a prompt, without making its pixels: of
-  // Qwen one for each merge_size x merge_size patches. UNIMPLEMENTED for the others.
+  // The tokens that stand for an image of this size in a prompt, without making its pixels: of Qwen
+  // one for each merge_size x merge_size patches, of Pixtral one for each pixtral_patch. UNIMPLEMENTED
+  // for the others.
+  absl::StatusOr<PlaceholderGrid> Placeholders(ImageSize image) const;
+  // Their number.
   absl::StatusOr<int64_t> NumPlaceholders(ImageSize image) const;
 
   const PreprocessorConfig& config() const { return config_; }

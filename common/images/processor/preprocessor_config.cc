@@ -157,11 +157,20 @@ std::string ProcessorClassOf(const json& object, const json& processor) {
   return "";
 }
 
+// Only a processor_config.json may name other tokens than Pixtral's.
+absl::Status ReadPixtralTexts(const io::JsonFields& processor, PlaceholderTexts& texts) {
+  ASSIGN_OR_RETURN(texts.placeholder, processor.StringOr("image_token", "[IMG]"));
+  ASSIGN_OR_RETURN(texts.line_break, processor.StringOr("image_break_token", "[IMG_BREAK]"));
+  ASSIGN_OR_RETURN(texts.end, processor.StringOr("image_end_token", "[IMG_END]"));
+  return absl::OkStatus();
+}
+
 absl::Status ReadFamily(const io::JsonFields& fields, const io::JsonFields& processor,
                         PreprocessorConfig* config) {
   const std::string processor_class = ProcessorClassOf(fields.json(), processor.json());
   switch (config->family) {
     case ProcessorFamily::kQwen2Vl:
+      config->placeholders.placeholder = "<|image_pad|>";
       return ReadPixels(fields, config);
     case ProcessorFamily::kClip: {
       ASSIGN_OR_RETURN(config->do_pad, fields.BoolOr("do_pad", false));
@@ -227,6 +236,7 @@ absl::Status ReadFamily(const io::JsonFields& fields, const io::JsonFields& proc
     }
     case ProcessorFamily::kPixtral: {
       ASSIGN_OR_RETURN(config->pixtral_patch, SquareOrSides(fields, "patch_size"));
+      RETURN_IF_ERROR(ReadPixtralTexts(processor, config->placeholders));
       if (processor_class != "PixtralProcessor") return absl::OkStatus();
       // It passes what its own entries say, whatever those of the image processor are.
       constexpr int64_t kMaxPatch = 256;

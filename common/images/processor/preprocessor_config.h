@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/images/chat/placeholders.h"
 #include "common/images/resize.h"
 
 namespace tandem::images {
@@ -22,7 +23,7 @@ namespace tandem::images {
 enum class ProcessorFamily {
   kQwen2Vl,         // Qwen2VL: Qwen2-VL, Qwen2.5-VL, Qwen3-VL
   kClip,            // CLIP, Llava
-  kGemma3,          // Gemma3
+  kGemma3,          // Gemma3, Siglip
   kLlavaOnevision,  // LlavaOnevision
   kIdefics3,        // Idefics3, SmolVLM
   kGotOcr2,         // GotOcr2: InternVL
@@ -74,8 +75,10 @@ struct PreprocessorConfig {
   bool crop_to_patches = false;
   int64_t min_patches = 0;
   int64_t max_patches = 0;
-  // kPixtral.
+  // kPixtral: of the patches that become one placeholder.
   ImageSize pixtral_patch;
+
+  PlaceholderTexts placeholders;
 };
 
 // Reads the folder's files; transformers' order: the entry "image_processor" of processor_config.json,

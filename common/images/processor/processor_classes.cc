@@ -30,6 +30,8 @@ constexpr char kQwen2Vl[] =
   "patch_size": 14, "temporal_patch_size": 2, "merge_size": 2, )" TANDEM_CLIP_MEAN_STD "}";
 constexpr char kClip[] = R"({"resample": 3, "size": {"shortest_edge": 224}, "do_center_crop": true,
   "crop_size": {"height": 224, "width": 224}, "do_pad": false, )" TANDEM_CLIP_MEAN_STD "}";
+constexpr char kSiglip[] =
+    R"({"resample": 3, "size": {"height": 224, "width": 224}, )" TANDEM_HALF_MEAN_STD "}";
 constexpr char kGemma3[] =
     R"({"resample": 2, "size": {"height": 224, "width": 224}, )" TANDEM_HALF_MEAN_STD "}";
 constexpr char kLlavaOnevision[] =
@@ -58,6 +60,7 @@ constexpr Row kRows[] = {
     {"Qwen2_5_VL", ProcessorFamily::kQwen2Vl, true, kQwen2Vl},  // in folders of early 2025
     {"CLIP", ProcessorFamily::kClip, true, kClip},
     {"Llava", ProcessorFamily::kClip, true, kClip},
+    {"Siglip", ProcessorFamily::kGemma3, false, kSiglip},
     {"Gemma3", ProcessorFamily::kGemma3, false, kGemma3},
     {"LlavaOnevision", ProcessorFamily::kLlavaOnevision, true, kLlavaOnevision},
     {"Idefics3", ProcessorFamily::kIdefics3, false, kIdefics3},

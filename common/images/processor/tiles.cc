@@ -14,7 +14,7 @@ namespace {
 
 double Of(int64_t value) { return static_cast<double>(value); }
 
-absl::Status CheckMade(const Image& image, ImageSize made, const PreprocessorConfig& config) {
+absl::Status CheckMade(ImageSize image, ImageSize made, const PreprocessorConfig& config) {
   if (made.height >= 1 && made.width >= 1 && made.height <= kMaxProcessedPixels / made.width) {
     return absl::OkStatus();
   }
@@ -26,7 +26,7 @@ absl::Status CheckMade(const Image& image, ImageSize made, const PreprocessorCon
 
 absl::StatusOr<Image> ResizeTo(const Image& image, ImageSize size,
                                const PreprocessorConfig& config) {
-  RETURN_IF_ERROR(CheckMade(image, size, config));
+  RETURN_IF_ERROR(CheckMade({image.height, image.width}, size, config));
   return Resize(image, size.height, size.width, config.filter);
 }
 
@@ -46,7 +46,7 @@ absl::StatusOr<Tiles> ClipTiles(const Image& image, const PreprocessorConfig& co
       color[c] = static_cast<uint8_t>(std::clamp(config.image_mean[c] * 255, 0.0, 255.0));
     }
     const int64_t side = std::max(image.height, image.width);
-    RETURN_IF_ERROR(CheckMade(image, {side, side}, config));
+    RETURN_IF_ERROR(CheckMade({image.height, image.width}, {side, side}, config));
     padded = PadToSquare(image, color);
     from = &padded;
   }
@@ -174,7 +174,7 @@ absl::StatusOr<Tiles> Idefics3Tiles(const Image& image, const PreprocessorConfig
 }
 
 // The arrangement of min_patches to max_patches tiles whose shape is nearest to the image's.
-void BestArrangement(const Image& image, const PreprocessorConfig& config, int64_t* columns,
+void BestArrangement(ImageSize image, const PreprocessorConfig& config, int64_t* columns,
                      int64_t* rows) {
   *columns = *rows = 1;
   const double ratio = Of(image.width) / Of(image.height);
@@ -203,7 +203,9 @@ absl::StatusOr<Tiles> GotOcr2Tiles(const Image& image, const PreprocessorConfig&
   const ImageSize tile = *config.size;
   int64_t columns = 1;
   int64_t rows = 1;
-  if (config.crop_to_patches) BestArrangement(image, config, &columns, &rows);
+  if (config.crop_to_patches) {
+    BestArrangement({image.height, image.width}, config, &columns, &rows);
+  }
   if (columns * rows > 1) {
     ASSIGN_OR_RETURN(const Image resized,
                      ResizeTo(image, {tile.height * rows, tile.width * columns}, config));
@@ -215,9 +217,19 @@ absl::StatusOr<Tiles> GotOcr2Tiles(const Image& image, const PreprocessorConfig&
 }
 
 absl::StatusOr<Tiles> PixtralTiles(const Image& image, const PreprocessorConfig& config) {
+  ASSIGN_OR_RETURN(const ImageSize size, PixtralSize({image.height, image.width}, config));
+  ASSIGN_OR_RETURN(Image resized, ResizeTo(image, size, config));
+  Tiles tiles;
+  tiles.images.push_back(std::move(resized));
+  return tiles;
+}
+
+}  // namespace
+
+absl::StatusOr<ImageSize> PixtralSize(ImageSize image, const PreprocessorConfig& config) {
   const ImageSize most =
       config.size ? *config.size : ImageSize{*config.longest_edge, *config.longest_edge};
-  ImageSize size = {image.height, image.width};
+  ImageSize size = image;
   const double ratio = std::max(Of(size.height) / Of(most.height), Of(size.width) / Of(most.width));
   if (ratio > 1) {
     size.height = static_cast<int64_t>(std::floor(Of(size.height) / ratio));
@@ -230,13 +242,9 @@ absl::StatusOr<Tiles> PixtralTiles(const Image& image, const PreprocessorConfig&
                                                    ", a side vanishes"));
   }
   size = {up(size.height, config.pixtral_patch.height), up(size.width, config.pixtral_patch.width)};
-  ASSIGN_OR_RETURN(Image resized, ResizeTo(image, size, config));
-  Tiles tiles;
-  tiles.images.push_back(std::move(resized));
-  return tiles;
+  RETURN_IF_ERROR(CheckMade(image, size, config));
+  return size;
 }
-
-}  // namespace
 
 absl::StatusOr<Tiles> MakeTiles(const Image& image, const PreprocessorConfig& config) {
   switch (config.family) {
@@ -260,6 +268,31 @@ absl::StatusOr<Tiles> MakeTiles(const Image& image, const PreprocessorConfig& co
       return PixtralTiles(image, config);
   }
   return absl::InternalError("an image of Qwen's processor has patches, not tiles");
+}
+
+absl::StatusOr<int64_t> NumTiles(ImageSize image, const PreprocessorConfig& config) {
+  RETURN_IF_ERROR(TileSize(config).status());
+  if (config.family != ProcessorFamily::kGotOcr2 || !config.crop_to_patches) return 1;
+  int64_t columns = 1;
+  int64_t rows = 1;
+  BestArrangement(image, config, &columns, &rows);
+  return columns * rows > 1 ? columns * rows + 1 : 1;
+}
+
+absl::StatusOr<ImageSize> TileSize(const PreprocessorConfig& config) {
+  switch (config.family) {
+    case ProcessorFamily::kClip:
+      if (config.crop_size) return *config.crop_size;
+      return *config.size;  // there is one where nothing is cropped
+    case ProcessorFamily::kGemma3:
+    case ProcessorFamily::kGotOcr2:
+      return *config.size;
+    default:
+      return absl::UnimplementedError(
+          absl::StrCat(config.place, ": image_processor_type: ", config.type,
+                       " makes no tiles of one size; expected CLIPImageProcessor, "
+                       "LlavaImageProcessor, SiglipImageProcessor or GotOcr2ImageProcessor"));
+  }
 }
 
 }  // namespace tandem::images

@@ -19,8 +19,19 @@ struct Tiles {
   int64_t columns = 0;
 };
 
+// The size to which kPixtral resizes an image: multiples of PreprocessorConfig::pixtral_patch.
+// INVALID_ARGUMENT if a side vanishes, or it is too large.
+absl::StatusOr<ImageSize> PixtralSize(ImageSize image, const PreprocessorConfig& config);
+
 // INVALID_ARGUMENT if what the processor makes of the image is too large. Not for kQwen2Vl.
 absl::StatusOr<Tiles> MakeTiles(const Image& image, const PreprocessorConfig& config);
+
+// How many MakeTiles() makes of an image of this size, without making them. UNIMPLEMENTED for processors
+// other than those of towers that see tiles of one size: CLIP's, SigLIP's, InternVL's.
+absl::StatusOr<int64_t> NumTiles(ImageSize image, const PreprocessorConfig& config);
+
+// The size of every tile of such a processor. UNIMPLEMENTED likewise.
+absl::StatusOr<ImageSize> TileSize(const PreprocessorConfig& config);
 
 }  // namespace tandem::images
 

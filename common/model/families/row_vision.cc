@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/model/families/row_tiles.h"
 #include "common/model/rotary_frequencies.h"
 #include "common/status/status_macros.h"
 
@@ -24,6 +25,9 @@ constexpr int64_t kMaxMergeSize = 16;
 constexpr int64_t kMaxWindowSize = int64_t{1} << 20;
 constexpr int64_t kMaxPositionEmbeddings = int64_t{1} << 20;
 constexpr int64_t kNumColors = 3;
+
+// This matrix is stored as the convolution that it is in transformers.
+constexpr const char* kPatches = "visual.patch_embed.proj.weight";
 
 // Keys of the language model that keep their outer values.
 bool IsOuter(const std::string& key) { return key == "architectures" || key == "model_type"; }
@@ -156,6 +160,8 @@ bool IsQwen3(const v1::FamilyRow& row) {
          row.vision_tower() == v1::VISION_TOWER_QWEN3_5;
 }
 
+bool IsPixtral(const v1::FamilyRow& row) { return row.vision_tower() == v1::VISION_TOWER_PIXTRAL; }
+
 absl::Status ParseDeepstack(const v1::FamilyRow& row, const ConfigReader& config,
                             int64_t num_text_layers, VisionSpec& vision) {
   constexpr const char* kKey = "deepstack_visual_indexes";
@@ -201,6 +207,63 @@ absl::Status ParseQwen3Vl(const v1::FamilyRow& row, const ConfigReader& config,
   return ParseDeepstack(row, config, spec.num_layers(), vision);
 }
 
+// Pixtral's layers, with the defaults of transformers' PixtralVisionConfig.
+absl::StatusOr<LayerSpec> ParsePixtralLayer(const ConfigReader& config, VisionSpec& vision) {
+  constexpr const char* kHeads = "num_attention_heads";
+  constexpr const char* kActivation = "hidden_act";
+  LayerSpec layer;
+  ASSIGN_OR_RETURN(vision.hidden_size, config.Size("hidden_size", kMaxWidth, 1024));
+  AttentionSpec& attention = layer.attention;
+  ASSIGN_OR_RETURN(attention.num_heads, config.Size(kHeads, kMaxHeads, 16));
+  attention.num_kv_heads = attention.num_heads;
+  attention.head_dim = vision.hidden_size / attention.num_heads;
+  if (attention.head_dim * attention.num_heads != vision.hidden_size ||
+      attention.head_dim % 4 != 0 || attention.head_dim > kMaxHeadDim) {
+    return config.Invalid(
+        kHeads, absl::StrCat("a divisor of \"hidden_size\", ", vision.hidden_size,
+                             ", into heads of a multiple of 4 elements, at most ", kMaxHeadDim));
+  }
+  ASSIGN_OR_RETURN(layer.feed_forward.intermediate_size,
+                   config.Size("intermediate_size", kMaxWidth, 4096));
+  ASSIGN_OR_RETURN(const std::string activation, config.Text(kActivation, "gelu"));
+  if (activation != "gelu" && activation != "silu") {
+    return config.Unsupported(kActivation, "gelu, silu");
+  }
+  layer.feed_forward.activation = activation == "gelu" ? Activation::kGelu : Activation::kSilu;
+  layer.norm = {.eps = 1e-5};
+  return layer;
+}
+
+// `outer`: the config.json with the keys of Mistral 3's projector.
+absl::Status ParsePixtral(const ConfigReader& config, const ConfigReader& outer,
+                          const ModelSpec& spec, VisionSpec& vision) {
+  RETURN_IF_ERROR(RequireText(config, "model_type", "pixtral"));
+  RETURN_IF_ERROR(Require(config, "num_channels", kNumColors));
+  ASSIGN_OR_RETURN(vision.patch_size, config.Size("patch_size", kMaxPatchSize, 16));
+  vision.temporal_patch_size = 1;
+  ASSIGN_OR_RETURN(vision.merge_size, outer.Size("spatial_merge_size", kMaxMergeSize, 2));
+  // Older files have it beside the others.
+  ASSIGN_OR_RETURN(vision.rope.theta, config.Positive("rope_theta", vision.rope.theta));
+  RETURN_IF_ERROR(ParseTowerRope(config, vision));
+  vision.columns_between_rows = true;
+  ASSIGN_OR_RETURN(const LayerSpec layer, ParsePixtralLayer(config, vision));
+  ASSIGN_OR_RETURN(const int64_t depth, config.Size("num_hidden_layers", kMaxLayers, 24));
+  vision.layers.assign(static_cast<size_t>(depth), layer);
+  vision.first_norm = layer.norm;
+  // Another layer than the last, or several.
+  RETURN_IF_ERROR(Require(outer, "vision_feature_layer", -1));
+  RETURN_IF_ERROR(RequireText(outer, "projector_hidden_act", "gelu"));
+  ASSIGN_OR_RETURN(vision.merger_bias, outer.Flag("multimodal_projector_bias", false));
+  vision.merger_norm = NormSpec{.eps = spec.layers.front().norm.eps};
+  vision.reduces_patches = true;
+  vision.has_line_breaks = true;
+  vision.has_text_positions = true;
+  const char* const id_key = outer.Has("image_token_id") ? "image_token_id" : "image_token_index";
+  ASSIGN_OR_RETURN(vision.image_token_id, outer.Count(id_key, spec.vocab_size - 1, 10));
+  vision.video_token_id = -1;
+  return absl::OkStatus();
+}
+
 // Whether time, height and width can take turns in a head of so many pairs.
 absl::Status CheckAlternating(const ConfigReader& scaling, const char* key, const RopeSpec& rope,
                               int64_t pairs) {
@@ -217,7 +280,7 @@ absl::Status CheckAlternating(const ConfigReader& scaling, const char* key, cons
   return absl::OkStatus();
 }
 
-// Sets which frequencies turn by time, height and width.
+// Sets which frequencies turn by time, height and width: of Pixtral's language models none does.
 absl::Status ParseSections(const v1::FamilyRow& row, const ConfigReader& config, ModelSpec& spec) {
   const bool alternate = IsQwen3(row);
   const char* const key = config.Has("rope_parameters") ? "rope_parameters" : "rope_scaling";
@@ -230,6 +293,7 @@ absl::Status ParseSections(const v1::FamilyRow& row, const ConfigReader& config,
       return scaling.Unsupported(scaling.Has("rope_type") ? "rope_type" : "type",
                                  "default, linear, llama3, yarn, for a model with a vision tower");
     }
+    if (IsPixtral(row)) continue;
     const int64_t pairs = RotaryDim(rope, spec.layers.front().attention.head_dim) / 2;
     const auto invalid = [&] {
       return scaling.Invalid(kSections, absl::StrCat("three numbers, which add up to the ", pairs,
@@ -263,9 +327,15 @@ json WithTextConfig(const v1::FamilyRow& row, const json& config) {
   for (const auto& [key, value] : text.items()) {
     if (!IsOuter(key)) flat[key] = value;
   }
-  // As in transformers, where later families read the outer value alone.
+  // As in transformers, where later families read the outer value alone. Files of Mistral 3 that have
+  // none are older, when the language model's counted.
   constexpr const char* kTie = "tie_word_embeddings";
-  const bool only_outer = IsQwen3(row);
+  if (IsPixtral(row)) {
+    if (config.contains(kTie) && !config[kTie].is_null()) flat[kTie] = config[kTie];
+    return flat;
+  }
+  const bool only_outer =
+      IsQwen3(row) || (row.vision_tower() == v1::VISION_TOWER_INTERNVL && config.contains(kTie));
   if (only_outer) flat.erase(kTie);
   if (config.contains(kTie) && (only_outer || (config[kTie] != false && !config[kTie].is_null()))) {
     flat[kTie] = config[kTie];
@@ -278,7 +348,15 @@ absl::Status ParseVision(const v1::FamilyRow& row, const ConfigReader& config, M
   constexpr const char* kKey = "vision_config";
   if (!config.Has(kKey) || !config.At(kKey).is_object()) return config.Invalid(kKey, "an object");
   const ConfigReader tower(config.At(kKey), absl::StrCat(config.place(), ": ", kKey));
+  if (SeesTiles(row)) return ParseTiles(row, config, tower, spec);
   VisionSpec& vision = spec.vision.emplace();
+  if (IsPixtral(row)) {
+    RETURN_IF_ERROR(ParsePixtral(tower, config, spec, vision));
+    spec.stored_rules.push_back({.name = kPatches,
+                                 .tensor = "vision_tower.patch_conv.weight",
+                                 .columns = {kNumColors, vision.patch_size, vision.patch_size}});
+    return ParseSections(row, config, spec);
+  }
   RETURN_IF_ERROR(ParsePatches(tower, vision));
   RETURN_IF_ERROR(IsQwen3(row) ? ParseQwen3Vl(row, tower, spec, vision)
                   : row.vision_tower() == v1::VISION_TOWER_QWEN2_VL
@@ -289,8 +367,6 @@ absl::Status ParseVision(const v1::FamilyRow& row, const ConfigReader& config, M
   const int64_t image_id = row.vision_tower() == v1::VISION_TOWER_QWEN3_5 ? 248056 : 151655;
   ASSIGN_OR_RETURN(vision.image_token_id, config.Count("image_token_id", most_ids, image_id));
   ASSIGN_OR_RETURN(vision.video_token_id, config.Count("video_token_id", most_ids, image_id + 1));
-  // Its matrix is stored as the convolution that it is in transformers.
-  constexpr const char* kPatches = "visual.patch_embed.proj.weight";
   spec.stored_rules.push_back(
       {.name = kPatches,
        .tensor = absl::StrCat(IsQwen3(row) ? "model." : "", kPatches),

@@ -9,11 +9,11 @@
 
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/images/chat/placeholders.h"
 #include "common/images/image_limits.h"
 #include "common/images/processor/image_processor.h"
 #include "common/model/image_places.h"
@@ -33,6 +33,17 @@ class ImagePreparer {
   // processor makes other patches than the model's tower takes.
   static absl::StatusOr<ImagePreparer> Load(const std::string& folder, const VisionSpec& spec);
 
+  // The tokens that stand for an image in a prompt. Without a text for the placeholder, which config.json
+  // gives by its id, where an image becomes tiles.
+  const images::PlaceholderTexts& placeholders() const { return placeholders_; }
+
+  // The placeholders of an image of this size, without making its pixels. INVALID_ARGUMENT for a size
+  // that the processor cannot bring into shape.
+  absl::StatusOr<images::PlaceholderGrid> Placeholders(images::ImageSize image) const;
+  // Those of an image of these patches, and the patches of an image of these placeholders.
+  images::PlaceholderGrid PlaceholdersOf(const ImageGrid& grid) const;
+  ImageGrid PatchesOf(const images::PlaceholderGrid& grid) const;
+
   // `place` begins every error. Those of images::DecodeImage(): INVALID_ARGUMENT for what is no PNG,
   // JPEG or WebP, is truncated, damaged, animated or beyond `limits`. INVALID_ARGUMENT for an image that
   // the processor cannot bring into shape. Takes the time of one thread, and at most the memory of the
@@ -41,9 +52,11 @@ class ImagePreparer {
                                         const images::ImageLimits& limits = {}) const;
 
  private:
-  explicit ImagePreparer(images::ImageProcessor processor) : processor_(std::move(processor)) {}
+  ImagePreparer(images::ImageProcessor processor, const VisionSpec& spec);
 
   images::ImageProcessor processor_;
+  VisionSpec spec_;
+  images::PlaceholderTexts placeholders_;
 };
 
 }  // namespace tandem::model

@@ -112,10 +112,12 @@ typename Ops::Normed BeforeSubLayer(Ops& ops, const LayerSpec& spec,
   return {sum, sum};
 }
 
-// What a sub-layer's result adds to the stream.
+// What a sub-layer's result adds to the stream. scale: of LayerSpec::residual_scales.
 template <typename Ops>
 typename Ops::Tensor AfterSubLayer(Ops& ops, const LayerSpec& spec,
-                                   const typename Ops::Tensor& result, const NormParameters& norm) {
+                                   const typename Ops::Tensor& result, const NormParameters& norm,
+                                   int scale) {
+  if (spec.residual_scales) return ops.ScaleElements(result, scale);
   if (spec.norm_placement == NormPlacement::kBefore) {
     return ops.Scale(result, spec.residual_multiplier);
   }
@@ -138,18 +140,18 @@ typename Ops::Residual LayerForward(Ops& ops, const LayerSpec& spec, const Layer
   const auto first = BeforeSubLayer(ops, spec, in, at.attention_norm);
   const auto attended =
       AfterSubLayer(ops, spec, AttentionForward(ops, spec.attention, at.attention, first.normed),
-                    at.after_attention_norm);
+                    at.after_attention_norm, at.attention_scale);
   if (spec.parallel) {
     const auto second = spec.shared_norm
                             ? first
                             : BeforeSubLayer(ops, spec, {first.residual, {}}, at.feed_forward_norm);
     const auto fed = AfterSubLayer(ops, spec, DenseOrExperts(ops, spec, at, second.normed),
-                                   at.after_feed_forward_norm);
+                                   at.after_feed_forward_norm, at.feed_forward_scale);
     return {first.residual, ops.Sum({attended, fed})};
   }
   const auto second = BeforeSubLayer(ops, spec, {first.residual, attended}, at.feed_forward_norm);
   return {second.residual, AfterSubLayer(ops, spec, DenseOrExperts(ops, spec, at, second.normed),
-                                         at.after_feed_forward_norm)};
+                                         at.after_feed_forward_norm, at.feed_forward_scale)};
 }
 
 }  // namespace tandem::model

@@ -52,6 +52,10 @@ at::Tensor TensorOps::Scale(const at::Tensor& x, double factor) {
   return factor == 1.0 ? x : at::mul(x, factor);
 }
 
+at::Tensor TensorOps::ScaleElements(const at::Tensor& x, int scale) {
+  return at::mul(x, context_.params.Get(scale));
+}
+
 at::Tensor TensorOps::Project(const at::Tensor& x, int weight, int bias) const {
   const ParameterProvider& params = context_.params;
   return Linear(x, params.Get(weight), Optional(bias), params.Packed(weight));

@@ -86,6 +86,8 @@ class TensorOps {
 
   // Returns x times a number of the model; x itself for 1.
   at::Tensor Scale(const at::Tensor& x, double factor);
+  // Returns x [num_tokens, hidden] times the parameter [hidden], element by element.
+  at::Tensor ScaleElements(const at::Tensor& x, int scale);
 
   // Returns x [num_tokens, in], identical on every rank, times this rank's rows of the weight.
   // `tag` names the layer in errors of collectives.

@@ -30,8 +30,9 @@ std::vector<int32_t> StopIds(const GenerationRequest& request, const std::vector
 
 std::vector<int32_t> PlaceholdersOf(const model::ModelSpec& spec) {
   if (!spec.vision.has_value()) return {};
-  return {static_cast<int32_t>(spec.vision->image_token_id),
-          static_cast<int32_t>(spec.vision->video_token_id)};
+  const auto image = static_cast<int32_t>(spec.vision->image_token_id);
+  if (spec.vision->video_token_id < 0) return {image};
+  return {image, static_cast<int32_t>(spec.vision->video_token_id)};
 }
 
 std::vector<int> TowerOf(const model::ParameterTable& table) {
@@ -175,10 +176,21 @@ std::optional<int32_t> Engine::image_token_id() const {
   return placeholder_ids_.front();
 }
 
-absl::StatusOr<int64_t> Engine::CountImageRows(const ImageFile& file, const std::string& place) {
+absl::StatusOr<images::PlaceholderIds> Engine::ImagePlaceholders() const {
+  if (!pixels_.has_value()) return options_.image_preparer.status();
+  return images::FindPlaceholderIds(placeholder_ids_.front(),
+                                    options_.image_preparer->placeholders(),
+                                    [this](const std::string& token) -> std::optional<int32_t> {
+                                      if (tokenizer_ == nullptr) return std::nullopt;
+                                      return tokenizer_->TokenToId(token);
+                                    });
+}
+
+absl::StatusOr<images::PlaceholderGrid> Engine::ImagePlaceholderGrid(const ImageFile& file,
+                                                                     const std::string& place) {
   if (!pixels_.has_value()) return options_.image_preparer.status();
   ASSIGN_OR_RETURN(const auto image, pixels_->Get(images::ImageDigest(*file), *file, place));
-  return model::NumImageRows(*model_.spec().vision, image->grid);
+  return options_.image_preparer->PlaceholdersOf(image->grid);
 }
 
 absl::Status Engine::CheckPlaceholders(const GenerationRequest& spec) const {

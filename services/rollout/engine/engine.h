@@ -25,6 +25,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "common/images/chat/placeholders.h"
 #include "common/model/images/pixel_cache.h"
 #include "common/model/transformer.h"
 #include "common/tokenizer/tokenizer.h"
@@ -133,9 +134,13 @@ class Engine {
 
   // The placeholder of the model's images; nullopt if it takes none.
   std::optional<int32_t> image_token_id() const;
-  // Number of placeholders of an image that ReadImages() will get. Decodes it, on the caller's thread.
+  // The tokens that stand for an image in a prompt of text. FAILED_PRECONDITION if the model takes no
+  // images, or its tokenizer lacks one of them.
+  absl::StatusOr<images::PlaceholderIds> ImagePlaceholders() const;
+  // The placeholders of an image that ReadImages() will get. Decodes it, on the caller's thread.
   // INVALID_ARGUMENT begins with `place`.
-  absl::StatusOr<int64_t> CountImageRows(const ImageFile& file, const std::string& place);
+  absl::StatusOr<images::PlaceholderGrid> ImagePlaceholderGrid(const ImageFile& file,
+                                                               const std::string& place);
 
   // Queues a request and returns a handle for Cancel(). Immediate errors: INVALID_ARGUMENT names
   // the field; FAILED_PRECONDITION while nothing is committed, or the weights are released;

@@ -39,7 +39,7 @@ void ImageEncoder::BeginStep() {
 int64_t ImageEncoder::NumReady(const Sequence& sequence, const RequestImages& images) {
   int64_t num_ready = sequence.num_tokens();
   for (const RequestImage& image : images.images) {
-    if (image.end() <= sequence.num_computed || rows_.Contains(image.digest)) continue;
+    if (image.end_token <= sequence.num_computed || rows_.Contains(image.digest)) continue;
     num_ready = std::min(num_ready, image.first_token);
     // More than the step's share would not be encoded, and the list stays short.
     if (wanted_patches_ >= options_.max_patches_per_step) break;
@@ -56,14 +56,16 @@ int64_t ImageEncoder::NumReady(const Sequence& sequence, const RequestImages& im
 at::Tensor ImageEncoder::RowsOf(const RequestImages& images, int64_t first, int64_t end) {
   const c10::InferenceMode inference;
   std::vector<at::Tensor> parts;
+  const absl::Span<const int64_t> tokens = images.places.TokensIn(first, end);
+  const int64_t first_row = tokens.data() - images.places.tokens.data();
+  const int64_t end_row = first_row + static_cast<int64_t>(tokens.size());
   for (const RequestImage& image : images.images) {
-    const int64_t from = std::max(first, image.first_token);
-    const int64_t to = std::min(end, image.end());
+    const int64_t from = std::max(first_row, image.first_row);
+    const int64_t to = std::min(end_row, image.first_row + image.num_rows);
     if (from >= to) continue;
-    const at::Tensor* const rows =
-        rows_.Use(image.digest, /*is_new_run=*/from == image.first_token);
+    const at::Tensor* const rows = rows_.Use(image.digest, /*is_new_run=*/from == image.first_row);
     TORCH_CHECK(rows != nullptr, "an image was planned before it was encoded");
-    parts.push_back(rows->narrow(0, from - image.first_token, to - from));
+    parts.push_back(rows->narrow(0, from - image.first_row, to - from));
   }
   if (parts.empty()) return {};
   return parts.size() == 1 ? parts.front() : at::cat(parts);

@@ -57,10 +57,12 @@ absl::StatusOr<std::shared_ptr<const RequestImages>> ReadRequestImages(
   const std::vector<int64_t> ids(prompt_ids.begin(), prompt_ids.end());
   ASSIGN_OR_RETURN(out->places, model::PlaceImages(spec, ids, grids));
   if (out->images.empty()) return nullptr;
-  size_t row = 0;
+  int64_t row = 0;
   for (RequestImage& image : out->images) {
-    image.first_token = out->places.tokens[row];
-    row += static_cast<size_t>(image.num_rows);
+    image.first_row = row;
+    image.first_token = out->places.tokens[static_cast<size_t>(row)];
+    row += image.num_rows;
+    image.end_token = out->places.tokens[static_cast<size_t>(row - 1)] + 1;
   }
   return out;
 }

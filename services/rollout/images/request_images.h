@@ -22,14 +22,14 @@ namespace tandem::rollout {
 // A file as it came, shared by what still needs it.
 using ImageFile = std::shared_ptr<const std::string>;
 
-// An image and its run of placeholders.
+// An image and its placeholders, among which there may be tokens of text.
 struct RequestImage {
   ImageFile file;
-  std::string digest;  // SHA-256 of the file
-  int64_t first_token = 0;
-  int64_t num_rows = 0;  // and placeholders
-
-  int64_t end() const { return first_token + num_rows; }
+  std::string digest;       // SHA-256 of the file
+  int64_t first_token = 0;  // its first placeholder
+  int64_t end_token = 0;    // behind its last one
+  int64_t first_row = 0;    // the number of its first placeholder among all of the prompt
+  int64_t num_rows = 0;     // and placeholders
 };
 
 // Immutable once made; shared by a request's samples.

@@ -50,6 +50,9 @@ absl::StatusOr<ReadImages> ReadChatImages(const nlohmann::ordered_json& messages
   const std::string* const placeholder = tokenizer.IdToToken(reading.placeholder_id);
   ASSIGN_OR_RETURN(out.found, images::FindChatImages(messages, /*listed=*/nullptr,
                                                      placeholder == nullptr ? "" : *placeholder));
+  out.placeholders.placeholder = reading.placeholder_id;
+  if (out.found.empty()) return out;
+  ASSIGN_OR_RETURN(out.placeholders, reading.find_placeholders());
   int64_t num_bytes = 0;
   for (const images::ChatImage& image : out.found) {
     ASSIGN_OR_RETURN(ImageFile file, FileOf(image, reading));
@@ -59,9 +62,8 @@ absl::StatusOr<ReadImages> ReadChatImages(const nlohmann::ordered_json& messages
           image.place, absl::StrCat("expected at most ", kMaxChatImageBytes,
                                     " bytes of images in a chat, found ", num_bytes, " and more"));
     }
-    ASSIGN_OR_RETURN(const int64_t count, reading.count_rows(file, image.place));
+    ASSIGN_OR_RETURN(out.grids.emplace_back(), reading.grid_of(file, image.place));
     out.files.push_back(std::move(file));
-    out.counts.push_back(count);
   }
   return out;
 }

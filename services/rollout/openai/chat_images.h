@@ -21,9 +21,12 @@ inline constexpr int64_t kMaxChatImageBytes = int64_t{16} << 20;
 // How the model takes images.
 struct ImageReading {
   int32_t placeholder_id = -1;  // -1: it takes none
-  // Decodes a file and returns the number of its placeholders; `place` begins errors.
-  std::function<absl::StatusOr<int64_t>(const ImageFile& file, const std::string& place)>
-      count_rows;
+  // The tokens that stand for an image.
+  std::function<absl::StatusOr<images::PlaceholderIds>()> find_placeholders;
+  // Decodes a file and returns its placeholders; `place` begins errors.
+  std::function<absl::StatusOr<images::PlaceholderGrid>(const ImageFile& file,
+                                                        const std::string& place)>
+      grid_of;
   // Fetches an image by its http or https URL; null: none is fetched.
   std::function<absl::StatusOr<std::string>(const std::string& url)> fetch;
 
@@ -34,7 +37,8 @@ struct ImageReading {
 struct ReadImages {
   std::vector<images::ChatImage> found;
   std::vector<ImageFile> files;
-  std::vector<int64_t> counts;  // of placeholders
+  std::vector<images::PlaceholderGrid> grids;
+  images::PlaceholderIds placeholders;
 };
 
 // Reads and decodes the images of `messages`. INVALID_ARGUMENT names the part: one whose source is no

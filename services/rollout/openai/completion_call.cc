@@ -36,8 +36,9 @@ ImageReading ImageReadingOf(const CallContext& context, std::function<absl::Stat
   if (!id.has_value()) return {};
   ImageReading reading;
   reading.placeholder_id = *id;
-  reading.count_rows = [&engine](const ImageFile& file, const std::string& place) {
-    return engine.CountImageRows(file, place);
+  reading.find_placeholders = [&engine] { return engine.ImagePlaceholders(); };
+  reading.grid_of = [&engine](const ImageFile& file, const std::string& place) {
+    return engine.ImagePlaceholderGrid(file, place);
   };
   if (context.image_fetcher == nullptr) return reading;
   reading.fetch =

@@ -81,9 +81,9 @@ class PromptReader {
                                                    const std::string& field) {
     ASSIGN_OR_RETURN(CompletionPrompt out, Text(new_text, field, /*add_special_tokens=*/false));
     ASSIGN_OR_RETURN(out.ids, images::ExpandPlaceholders(
-                                  out.ids, options_.images.placeholder_id,
+                                  out.ids, images.placeholders,
                                   absl::MakeConstSpan(images.found).subspan(past.num_images),
-                                  absl::MakeConstSpan(images.counts).subspan(past.num_images)));
+                                  absl::MakeConstSpan(images.grids).subspan(past.num_images)));
     out.ids.insert(out.ids.begin(), past.token_ids.begin(), past.token_ids.end());
     RETURN_IF_ERROR(CheckLength(out.ids.size()));
     out.images = images.files;

@@ -386,6 +386,23 @@ TEST(StoredFolderPrefix, MayBeBehindThatOfTheModel) {
   for (const StoredTensor& tensor : layout.tensors()) EXPECT_EQ(inside.count(tensor.name), 1);
 }
 
+TEST(StoredFolderPrefix, MayBeBehindItsOwnFirstPart) {
+  Family family{SmallSpec(kHeads, {}), {}, {}};
+  family.spec.optional_prefixes = {"model.layers.inner."};
+  family.logical = LogicalTensors(ParameterTable(family.spec));
+  NamedTensors within;
+  for (const auto& [name, tensor] : family.logical) {
+    within[absl::StartsWith(name, "model.layers.") ? "model.layers.inner." + name.substr(13)
+                                                   : name] = tensor;
+  }
+  EXPECT_EQ(within.count("model.layers.inner.0.input_layernorm.weight"), 1);
+  EXPECT_EQ(within.count("model.norm.weight"), 1);
+  const TempFolder temp;
+  const io::ModelFolder folder = WriteFolder(temp, within);
+
+  ExpectLoads(family, folder, 1, at::kFloat);
+}
+
 TEST(StoredFolderErrors, NameTheFilesTensorItsShapesAndTheParameters) {
   const Family family = TransposedFamily();
   NamedTensors stored = family.stored;

@@ -18,6 +18,7 @@
 #include "common/model/latent_heads.h"
 #include "common/model/packed_attention.h"
 #include "common/model/stored_writer.h"
+#include "common/model/tile_tower.h"
 #include "common/model/transformer.h"
 #include "common/model/vision_tower.h"
 
@@ -115,6 +116,12 @@ extern at::Tensor pixel_values;
 extern std::vector<ImageGrid> grids;
 extern ImagePlaces places;
 }  // namespace tandem::model::vision_tower_example
+
+namespace tandem::model::tile_tower_example {
+using namespace model_names;
+extern at::Tensor pixel_values;
+extern std::vector<ImageGrid> grids;
+}  // namespace tandem::model::tile_tower_example
 
 namespace tandem::model::kernel_function_example {
 using namespace model_names;

@@ -218,7 +218,7 @@ absl::Status RunGenerate(const GenerateOptions& options) {
     const double encode_s = prefill_s - Median(known);
     line["images"] = options.pictures.per_prompt;
     line["image_size"] = options.pictures.side;
-    line["image_tokens"] = pictures->rows_per_prompt();
+    line["image_tokens"] = pictures->tokens_per_prompt();
     line["encode_seconds"] = encode_s;
     line["encode_patches_per_second"] = batch * pictures->patches_per_prompt() / encode_s;
   }

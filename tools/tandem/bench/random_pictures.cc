@@ -9,12 +9,14 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/images/image_digest.h"
-#include "common/images/processor/image_processor.h"
+#include "common/model/images/image_preparer.h"
 #include "common/status/status_macros.h"
 #include "tools/tandem/commands/command.h"
 
 namespace tandem::bench {
 namespace {
+
+constexpr int32_t kText = 1;  // stands for a token of text
 
 // RGB of 8 bits, compressed.
 std::string PngOf(const std::vector<uint8_t>& colors, int64_t side) {
@@ -36,12 +38,16 @@ std::string PngOf(const std::vector<uint8_t>& colors, int64_t side) {
 }  // namespace
 
 RandomPictures::RandomPictures(const PictureOptions& options, const model::VisionSpec& spec,
-                               int64_t rows)
+                               const images::PlaceholderGrid& grid)
     : options_(options),
-      rows_(rows),
+      rows_(grid.count()),
       patches_per_row_(spec.patches_per_row()),
       reserved_{static_cast<uint32_t>(spec.image_token_id),
-                static_cast<uint32_t>(spec.video_token_id)} {}
+                static_cast<uint32_t>(spec.video_token_id)} {
+  images::PlaceholderIds ids{.placeholder = static_cast<int32_t>(spec.image_token_id)};
+  if (spec.has_line_breaks) ids.line_break = kText;
+  images::AppendPlaceholders(ids, grid, &tokens_);
+}
 
 absl::StatusOr<RandomPictures> RandomPictures::Create(const std::string& folder,
                                                       const model::ModelSpec& spec,
@@ -50,9 +56,11 @@ absl::StatusOr<RandomPictures> RandomPictures::Create(const std::string& folder,
     return commands::Misuse(absl::InvalidArgumentError(
         absl::StrCat("--images: ", folder, " has no vision tower; expected a model that has one")));
   }
-  ASSIGN_OR_RETURN(const images::ImageProcessor processor, images::ImageProcessor::Load(folder));
-  ASSIGN_OR_RETURN(const int64_t rows, processor.NumPlaceholders({options.side, options.side}));
-  return RandomPictures(options, *spec.vision, rows);
+  ASSIGN_OR_RETURN(const model::ImagePreparer preparer,
+                   model::ImagePreparer::Load(folder, *spec.vision));
+  ASSIGN_OR_RETURN(const images::PlaceholderGrid grid,
+                   preparer.Placeholders({options.side, options.side}));
+  return RandomPictures(options, *spec.vision, grid);
 }
 
 driver::PromptImage RandomPictures::Draw() {
@@ -81,9 +89,9 @@ void RandomPictures::AddTo(driver::Prompt& prompt) {
   for (size_t i = 0; i < prompt.token_ids.size(); ++i) {
     const uint32_t id = prompt.token_ids[i];
     const bool is_reserved = std::find(reserved_.begin(), reserved_.end(), id) != reserved_.end();
-    ids.push_back(is_reserved ? 1 : id);
+    ids.push_back(is_reserved ? kText : id);
     if (static_cast<int64_t>(i) >= options_.per_prompt) continue;
-    ids.insert(ids.end(), static_cast<size_t>(rows_), reserved_.front());
+    ids.insert(ids.end(), tokens_.begin(), tokens_.end());
     prompt.images.push_back(Draw());
   }
   prompt.token_ids = std::move(ids);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/images/chat/placeholders.h"
 #include "common/model/model_spec.h"
 #include "tools/tandem/driver/completion.h"
 #include "tools/tandem/driver/prompt_image.h"
@@ -30,21 +31,27 @@ class RandomPictures {
                                                const model::ModelSpec& spec,
                                                const PictureOptions& options);
 
-  // Tokens and patches that the pictures add to a prompt.
+  // Tokens, placeholders among them and patches that the pictures add to a prompt.
+  int64_t tokens_per_prompt() const {
+    return options_.per_prompt * static_cast<int64_t>(tokens_.size());
+  }
   int64_t rows_per_prompt() const { return options_.per_prompt * rows_; }
   int64_t patches_per_prompt() const { return rows_per_prompt() * patches_per_row_; }
 
-  // Puts the placeholders of new pictures into the ids, one run behind each of the first of them. Ids
-  // that stand for images otherwise become 1. The prompt has at least as many ids as pictures.
+  // Puts the tokens of new pictures into the ids, one picture behind each of the first of them. Ids
+  // that stand for images otherwise become 1, and so do those between lines of placeholders. The prompt
+  // has at least as many ids as pictures.
   void AddTo(driver::Prompt& prompt);
 
  private:
-  RandomPictures(const PictureOptions& options, const model::VisionSpec& spec, int64_t rows);
+  RandomPictures(const PictureOptions& options, const model::VisionSpec& spec,
+                 const images::PlaceholderGrid& grid);
 
   driver::PromptImage Draw();
 
   PictureOptions options_;
-  int64_t rows_;  // of one picture
+  std::vector<int32_t> tokens_;  // of one picture
+  int64_t rows_;                 // likewise
   int64_t patches_per_row_;
   std::vector<uint32_t> reserved_;  // ids that stand for images and videos; the first for images
   uint32_t seed_ = 1;

@@ -24,7 +24,7 @@ struct GenerationWork {
   RandomPictures* pictures = nullptr;
 
   int64_t prompt_length() const {
-    return prompt_tokens + (pictures == nullptr ? 0 : pictures->rows_per_prompt());
+    return prompt_tokens + (pictures == nullptr ? 0 : pictures->tokens_per_prompt());
   }
 };
 

@@ -47,10 +47,10 @@ Sample ToSample(int64_t index, const std::vector<uint32_t>& ids, RandomPictures*
   driver::Prompt whole{.token_ids = ids};
   size_t num_given = 1;
   if (pictures != nullptr) {
-    const auto rows = static_cast<size_t>(pictures->rows_per_prompt());
-    whole.token_ids.resize(ids.size() - rows);
+    const auto tokens = static_cast<size_t>(pictures->tokens_per_prompt());
+    whole.token_ids.resize(ids.size() - tokens);
     pictures->AddTo(whole);
-    num_given = rows + whole.images.size();
+    num_given = tokens + whole.images.size();
   }
   Sample sample;
   sample.set_sample_id(absl::StrCat(index));
@@ -120,7 +120,7 @@ absl::StatusOr<int64_t> PredictedPeak(const TrainOptions& options,
     work.rows_per_prompt = pictures->rows_per_prompt();
     // Placeholders, and a token before each run but the first, are not trained on.
     const int64_t trained =
-        options.sequence_length + 1 - work.rows_per_prompt - options.pictures.per_prompt;
+        options.sequence_length + 1 - pictures->tokens_per_prompt() - options.pictures.per_prompt;
     work.rows = work.sequences * trained;
     work.step_image_prompts = work.step_tokens / options.sequence_length;
     work.step_rows = work.step_image_prompts * trained;
@@ -167,7 +167,7 @@ absl::Status RunTrain(const TrainOptions& options) {
   if (options.pictures.per_prompt > 0) {
     ASSIGN_OR_RETURN(pictures, RandomPictures::Create(options.model, spec, options.pictures));
     // A token before each, and one that is trained on.
-    const int64_t least = pictures->rows_per_prompt() + options.pictures.per_prompt;
+    const int64_t least = pictures->tokens_per_prompt() + options.pictures.per_prompt;
     if (options.sequence_length < least) {
       return commands::Misuse(absl::InvalidArgumentError(
           absl::StrCat("--sequence-length ", options.sequence_length, ": expected at least ", least,

@@ -3,15 +3,15 @@
 #define TANDEM_TOOLS_TANDEM_COMMANDS_CHAT_IMAGE_EXPANDER_H_
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/images/chat/chat_images.h"
-#include "common/images/processor/image_processor.h"
+#include "common/images/chat/placeholders.h"
+#include "common/images/processor/preprocessor_config.h"
 #include "common/tokenizer/tokenizer.h"
 #include "tools/tandem/commands/row_images.h"
 
@@ -41,9 +41,19 @@ class ChatImageExpander {
                                       std::vector<int32_t> ids) const;
 
  private:
-  absl::StatusOr<images::ImageProcessor> processor_;
+  // How the model sees images.
+  struct Reading {
+    std::string placeholder;  // its text
+    images::PlaceholderIds ids;
+    // The placeholders of an image of a size.
+    std::function<absl::StatusOr<images::PlaceholderGrid>(images::ImageSize)> grid_of;
+  };
+
+  static absl::StatusOr<Reading> ReadingOf(const std::string& model_folder,
+                                           const tokenizer::Tokenizer& tokenizer);
+
+  const absl::StatusOr<Reading> reading_;  // or what keeps the model from seeing any
   const RowImages& images_;
-  std::optional<int32_t> placeholder_id_;
 };
 
 }  // namespace tandem::commands

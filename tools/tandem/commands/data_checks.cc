@@ -151,6 +151,14 @@ absl::StatusOr<std::optional<model::VisionSpec>> VisionOf(const std::string& fol
   return std::move(spec.vision);
 }
 
+// Whether both make as many rows of an image where they see tiles.
+bool SeesTheSameTiles(const model::VisionSpec& a, const model::VisionSpec& b) {
+  if (!a.tiles.has_value() || !b.tiles.has_value()) {
+    return a.tiles.has_value() == b.tiles.has_value();
+  }
+  return a.tiles->image_size == b.tiles->image_size && a.rows_per_tile() == b.rows_per_tile();
+}
+
 // What keeps a teacher from scoring the policy's images; empty if nothing does.
 absl::StatusOr<std::string> TeacherProblem(const config::TeacherSource& teacher,
                                            const std::string& policy_folder) {
@@ -166,7 +174,8 @@ absl::StatusOr<std::string> TeacherProblem(const config::TeacherSource& teacher,
   // Has one: its rows show images.
   ASSIGN_OR_RETURN(const std::optional<model::VisionSpec> policy, VisionOf(policy_folder));
   if (seen->image_token_id == policy->image_token_id && seen->patch_size == policy->patch_size &&
-      seen->merge_size == policy->merge_size) {
+      seen->merge_size == policy->merge_size && SeesTheSameTiles(*seen, *policy) &&
+      seen->has_line_breaks == policy->has_line_breaks) {
     return std::string();
   }
   return absl::StrCat(

@@ -23,10 +23,10 @@ absl::StatusOr<std::unique_ptr<ImageReader>> ImageReader::Create(
   ASSIGN_OR_RETURN(const model::ModelSpec model, model::ParseModelSpec(config.json, config.path));
   if (!model.vision.has_value()) return nullptr;
   const model::VisionSpec& spec = *model.vision;
-  // Refuses a processor that does not fit the tower.
-  RETURN_IF_ERROR(model::ImagePreparer::Load(model_folder, spec).status());
-  ASSIGN_OR_RETURN(images::ImageProcessor processor, images::ImageProcessor::Load(model_folder));
+  ASSIGN_OR_RETURN(model::ImagePreparer preparer, model::ImagePreparer::Load(model_folder, spec));
   std::string placeholder;
+  images::PlaceholderIds placeholders{.placeholder = static_cast<int32_t>(spec.image_token_id),
+                                      .fixed_count = preparer.placeholders().fixed_count};
   if (tokenizer != nullptr) {
     const std::string* const text = tokenizer->IdToToken(static_cast<int32_t>(spec.image_token_id));
     if (text == nullptr) {
@@ -35,16 +35,21 @@ absl::StatusOr<std::unique_ptr<ImageReader>> ImageReader::Create(
           spec.image_token_id));
     }
     placeholder = *text;
+    const absl::StatusOr<images::PlaceholderIds> found = images::FindPlaceholderIds(
+        placeholders.placeholder, preparer.placeholders(),
+        [tokenizer](const std::string& token) { return tokenizer->TokenToId(token); });
+    if (!found.ok()) return io::AtPlace(model_folder, found.status());
+    placeholders = *found;
   }
   return std::unique_ptr<ImageReader>(
-      new ImageReader(std::move(processor), spec, std::move(placeholder), urls));
+      new ImageReader(std::move(preparer), spec, std::move(placeholder), placeholders, urls));
 }
 
 absl::StatusOr<ImageReader::Images> ImageReader::ReadFiles(std::vector<images::ChatImage> found,
                                                            const std::string& folder) const {
   const images::ImageLimits limits;
   Images out;
-  out.placeholder_id_ = static_cast<int32_t>(spec_.image_token_id);
+  out.placeholders_ = placeholders_;
   int64_t num_bytes = 0;
   for (const images::ChatImage& image : found) {
     const auto read = [&]() -> absl::Status {
@@ -57,8 +62,8 @@ absl::StatusOr<ImageReader::Images> ImageReader::ReadFiles(std::vector<images::C
                        images::ReadImageSource(source, folder, limits));
       ASSIGN_OR_RETURN(const images::Image decoded,
                        images::DecodeImage(file.bytes, file.place, limits));
-      ASSIGN_OR_RETURN(out.counts_.emplace_back(),
-                       processor_.NumPlaceholders({decoded.height, decoded.width}));
+      ASSIGN_OR_RETURN(out.grids_.emplace_back(),
+                       preparer_.Placeholders({decoded.height, decoded.width}));
       out.files_.push_back(MakePromptImage(source, folder, file.bytes));
       num_bytes += static_cast<int64_t>(file.bytes.size());
       return absl::OkStatus();
@@ -101,10 +106,9 @@ absl::StatusOr<ImageReader::Images> ImageReader::ReadFor(absl::Span<const uint32
 }
 
 absl::Status ImageReader::CheckFit(absl::Span<const uint32_t> ids, const Images& images) const {
-  // One row of as many merged patches: how many there are is all that is asked.
   std::vector<model::ImageGrid> grids;
-  for (const int64_t count : images.counts_) {
-    grids.push_back({spec_.merge_size, spec_.merge_size * count});
+  for (const images::PlaceholderGrid& grid : images.grids_) {
+    grids.push_back(preparer_.PatchesOf(grid));
   }
   return model::PlaceImages(spec_, std::vector<int64_t>(ids.begin(), ids.end()), grids).status();
 }
@@ -113,15 +117,16 @@ absl::StatusOr<ImageReader::Images> ImageReader::ReadShown(const std::vector<Ima
                                                            const ImageStore& store) const {
   const images::ImageLimits limits;
   Images out;
-  out.placeholder_id_ = static_cast<int32_t>(spec_.image_token_id);
+  out.placeholders_ = placeholders_;
   for (size_t i = 0; i < files.size(); ++i) {
     const std::string place = absl::StrCat("images[", i, "]");
     ASSIGN_OR_RETURN(const images::Image decoded, images::DecodeImage(*files[i], place, limits));
-    absl::StatusOr<int64_t> count = processor_.NumPlaceholders({decoded.height, decoded.width});
-    if (!count.ok()) return io::AtPlace(place, count.status());
+    const absl::StatusOr<images::PlaceholderGrid> grid =
+        preparer_.Placeholders({decoded.height, decoded.width});
+    if (!grid.ok()) return io::AtPlace(place, grid.status());
     ASSIGN_OR_RETURN(PromptImage kept, store.Keep(*files[i]));
     out.files_.push_back(std::move(kept));
-    out.counts_.push_back(*count);
+    out.grids_.push_back(*grid);
     out.found_.push_back({"", place});
   }
   return out;
@@ -130,45 +135,40 @@ absl::StatusOr<ImageReader::Images> ImageReader::ReadShown(const std::vector<Ima
 ImageReader::Images ImageReader::Expanded(absl::Span<const uint32_t> ids,
                                           const std::vector<PromptImage>& files) const {
   Images out;
-  out.placeholder_id_ = static_cast<int32_t>(spec_.image_token_id);
+  out.placeholders_ = placeholders_;
   out.files_ = files;
-  bool is_open = false;
-  for (const uint32_t id : ids) {
-    const bool is_placeholder = static_cast<int64_t>(id) == spec_.image_token_id;
-    if (is_placeholder && !is_open) {
-      out.found_.push_back({"", absl::StrCat("images[", out.counts_.size(), "]")});
-      out.counts_.push_back(0);
-    }
-    if (is_placeholder) ++out.counts_.back();
-    is_open = is_placeholder;
+  for (const images::PlacedPlaceholders& image : images::FindPlaceholders(placeholders_, ids)) {
+    out.found_.push_back({"", absl::StrCat("images[", out.grids_.size(), "]")});
+    out.grids_.push_back(image.grid);
   }
   return out;
 }
 
 void ImageReader::Images::Append(const Images& later) {
-  placeholder_id_ = later.placeholder_id_;
+  placeholders_ = later.placeholders_;
   files_.insert(files_.end(), later.files_.begin(), later.files_.end());
   found_.insert(found_.end(), later.found_.begin(), later.found_.end());
-  counts_.insert(counts_.end(), later.counts_.begin(), later.counts_.end());
+  grids_.insert(grids_.end(), later.grids_.begin(), later.grids_.end());
 }
 
 absl::StatusOr<std::vector<int32_t>> ImageReader::Images::Expand(
     absl::Span<const int32_t> ids) const {
-  return images::ExpandPlaceholders(ids, placeholder_id_, found_, counts_);
+  return images::ExpandPlaceholders(ids, placeholders_, found_, grids_);
 }
 
 absl::StatusOr<std::vector<int32_t>> ImageReader::Images::ExpandPart(absl::Span<const int32_t> ids,
                                                                      size_t* next) const {
-  const auto count = static_cast<size_t>(std::count(ids.begin(), ids.end(), placeholder_id_));
-  if (count > counts_.size() - *next) {
+  const auto count =
+      static_cast<size_t>(std::count(ids.begin(), ids.end(), placeholders_.placeholder));
+  if (count > grids_.size() - *next) {
     return absl::InvalidArgumentError(absl::StrCat(
         "the chat template wrote more placeholders than the row has images, which are ",
-        counts_.size()));
+        grids_.size()));
   }
   const size_t first = std::exchange(*next, *next + count);
-  return images::ExpandPlaceholders(ids, placeholder_id_,
+  return images::ExpandPlaceholders(ids, placeholders_,
                                     absl::MakeSpan(found_).subspan(first, count),
-                                    absl::MakeSpan(counts_).subspan(first, count));
+                                    absl::MakeSpan(grids_).subspan(first, count));
 }
 
 }  // namespace tandem::driver

@@ -17,7 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/images/chat/chat_images.h"
-#include "common/images/processor/image_processor.h"
+#include "common/model/images/image_preparer.h"
 #include "common/model/model_spec.h"
 #include "common/tokenizer/tokenizer.h"
 #include "tools/tandem/driver/image_store.h"
@@ -31,7 +31,7 @@ class ImageReader {
   // Null for a model without a vision tower. `tokenizer`: null if the folder has none; then rows give
   // token ids. `urls` gets images by URL, and outlives the reader; null refuses them. Errors of
   // model::ParseModelSpec() and model::ImagePreparer::Load(); FAILED_PRECONDITION if the tokenizer does
-  // not have the model's placeholder.
+  // not have the model's placeholder, or the tokens beside it.
   static absl::StatusOr<std::unique_ptr<ImageReader>> Create(const std::string& model_folder,
                                                              const tokenizer::Tokenizer* tokenizer,
                                                              const UrlImages* urls = nullptr);
@@ -56,8 +56,8 @@ class ImageReader {
     friend class ImageReader;
     std::vector<PromptImage> files_;
     std::vector<images::ChatImage> found_;
-    std::vector<int64_t> counts_;  // of placeholders
-    int32_t placeholder_id_ = 0;
+    std::vector<images::PlaceholderGrid> grids_;
+    images::PlaceholderIds placeholders_;
   };
 
   // Stands for an image in a text; empty without a tokenizer.
@@ -91,21 +91,23 @@ class ImageReader {
   static constexpr int64_t kMaxRowBytes = int64_t{15} << 20;
 
  private:
-  ImageReader(images::ImageProcessor processor, const model::VisionSpec& spec,
-              std::string placeholder, const UrlImages* urls)
-      : processor_(std::move(processor)),
+  ImageReader(model::ImagePreparer preparer, const model::VisionSpec& spec, std::string placeholder,
+              const images::PlaceholderIds& placeholders, const UrlImages* urls)
+      : preparer_(std::move(preparer)),
         spec_(spec),
         placeholder_(std::move(placeholder)),
+        placeholders_(placeholders),
         urls_(urls) {}
 
   // Reads the files of `found` and the numbers of their placeholders.
   absl::StatusOr<Images> ReadFiles(std::vector<images::ChatImage> found,
                                    const std::string& folder) const;
 
-  const images::ImageProcessor processor_;
+  const model::ImagePreparer preparer_;
   const model::VisionSpec spec_;
-  const std::string placeholder_;  // its text; empty without a tokenizer
-  const UrlImages* const urls_;    // may be null
+  const std::string placeholder_;              // its text; empty without a tokenizer
+  const images::PlaceholderIds placeholders_;  // likewise without the tokens beside them
+  const UrlImages* const urls_;                // may be null
 };
 
 }  // namespace tandem::driver

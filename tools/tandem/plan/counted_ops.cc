@@ -133,6 +133,19 @@ CountedTensor CountedOps::Scale(const Tensor& x, double factor) {
   return out;
 }
 
+CountedTensor CountedOps::ScaleElements(const Tensor& x, int scale) {
+  const Tensor out = New(x.bytes());
+  // The factors' gradient is summed over the rows of a product with x, which it keeps.
+  Record([this, x, scale, gradient = out.gradient()] {
+    const Size grad = gradient->Take();
+    if (x.gradient() != nullptr) x.gradient()->Give(Take(x.bytes()));
+    if (!IsTrainable(scale)) return;
+    const Size product = Take(x.bytes());
+    AddMatrixGradient(scale);
+  });
+  return out;
+}
+
 CountedTensor CountedOps::Linear(const Tensor& x, int weight, int bias) {
   const Tensor out = New(batch_.Bytes(table_.parameter(weight).shape[0]));
   Record([this, x, weight, bias, gradient = out.gradient()] {

@@ -95,6 +95,7 @@ class CountedOps {
   Tensor Normalize(const Tensor& x, const model::NormSpec& spec, const model::NormParameters& norm);
   Tensor Sum(const Residual& in);
   Tensor Scale(const Tensor& x, double factor);
+  Tensor ScaleElements(const Tensor& x, int scale);
   Tensor ColumnParallel(const Tensor& x, int weight, int bias, const char* tag);
   Tensor RowParallel(const Tensor& x, int weight, int bias, const char* tag);
   Tensor Attend(const Tensor& qkv, const model::AttentionParameters& at);

@@ -18,6 +18,27 @@ CountedBatch BatchOf(const CountedBatch& text, int64_t tokens, int64_t hidden) {
   return batch;
 }
 
+// Tiles whose rows are those of so many patches, each row that of a class token included.
+int64_t TilesOf(const model::VisionSpec& vision, int64_t num_patches) {
+  const int64_t rows = num_patches / vision.patches_per_row();
+  return (rows + vision.rows_per_tile() - 1) / vision.rows_per_tile();
+}
+
+int64_t PatchesOf(const model::VisionSpec& vision, int64_t num_patches) {
+  if (!vision.tiles.has_value()) return num_patches;
+  return TilesOf(vision, num_patches) * vision.tiles->side * vision.tiles->side;
+}
+
+int64_t TokensOf(const model::VisionSpec& vision, int64_t num_patches) {
+  if (!vision.tiles.has_value()) return num_patches;
+  return TilesOf(vision, num_patches) * vision.tiles->tokens();
+}
+
+int64_t RowsOf(const model::VisionSpec& vision, int64_t num_patches) {
+  if (!vision.tiles.has_value()) return num_patches / vision.patches_per_row();
+  return TilesOf(vision, num_patches) * vision.rows_per_tile();
+}
+
 }  // namespace
 
 TowerMemory::TowerMemory(MemoryLedger& ledger, const model::ParameterTable& table,
@@ -25,8 +46,9 @@ TowerMemory::TowerMemory(MemoryLedger& ledger, const model::ParameterTable& tabl
     : ledger_(ledger),
       table_(table.spec(), table.unit_limits()),
       vision_(*table.spec().vision),
-      batch_(BatchOf(text, num_patches, vision_.hidden_size)),
-      rows_(BatchOf(text, num_patches / vision_.patches_per_row(), vision_.merged_size())) {}
+      patches_(BatchOf(text, PatchesOf(vision_, num_patches), vision_.hidden_size)),
+      batch_(BatchOf(text, TokensOf(vision_, num_patches), vision_.hidden_size)),
+      rows_(BatchOf(text, RowsOf(vision_, num_patches), vision_.merged_size())) {}
 
 CountedOps& TowerMemory::OpsOf(const CountedBatch& batch, const model::AttentionSpec& attention,
                                CountedTape* tape) {
@@ -86,11 +108,17 @@ CountedTensor TowerMemory::Merge(const CountedTensor& x, const model::MergerPara
                                  const CountedBatch& norm, CountedTape* tape) {
   const model::AttentionSpec& attention = vision_.layers.front().attention;
   const CountedTensor normed =
-      OpsOf(norm, attention, tape).Normalize(x, vision_.merger_norm, at.norm);
+      vision_.merger_norm.has_value()
+          ? OpsOf(norm, attention, tape).Normalize(x, *vision_.merger_norm, at.norm)
+          : x;
   CountedOps& ops = OpsOf(rows_, attention, tape);
-  const CountedTensor up = ops.Replicated(normed, at.up_weight, at.up_bias);
-  const model::FeedForwardSpec gelu{.activation = model::Activation::kGelu, .gated = false};
-  return ops.Replicated(ops.Activate(up, gelu, /*alphas=*/-1), at.down_weight, at.down_bias);
+  CountedTensor merged = normed;
+  if (vision_.reduces_patches) {
+    merged = ops.Replicated(Reordered(normed, tape), at.reduce_weight, /*bias=*/-1);
+  }
+  const CountedTensor up = ops.Replicated(merged, at.up_weight, at.up_bias);
+  const model::FeedForwardSpec function{.activation = vision_.merger_activation, .gated = false};
+  return ops.Replicated(ops.Activate(up, function, /*alphas=*/-1), at.down_weight, at.down_bias);
 }
 
 // Rows side by side; a part's gradient is a view of the whole.
@@ -114,6 +142,11 @@ CountedTensor TowerMemory::Joined(const std::vector<CountedTensor>& parts, Count
 
 Size TowerMemory::Forward(bool has_graph) {
   CountedTape* const tape = has_graph ? &tape_ : nullptr;
+  if (vision_.tiles.has_value()) {
+    const CountedTensor rows = Tiles(tape);
+    if (has_graph) result_gradient_ = rows.gradient();
+    return *rows.storage();
+  }
   const model::VisionParameters& at = table_.vision();
   const auto take = [this](int64_t bytes) { return ledger_.Take(MemoryKind::kActivations, bytes); };
   // In the tower's type, which in float32 the pixels are of already.
@@ -123,6 +156,10 @@ Size TowerMemory::Forward(bool has_graph) {
                         .Replicated(CountedTensor(take(typed_bytes), typed_bytes).Constant(),
                                     at.patch_weight, at.patch_bias);
   if (at.positions >= 0) x = AddPositions(x, tape);
+  if (vision_.first_norm.has_value()) {
+    x = OpsOf(batch_, vision_.layers.front().attention, tape)
+            .Normalize(x, *vision_.first_norm, at.first_norm);
+  }
   // Cosines and sines of half a head's width each, made of those of rows and of columns.
   const int64_t angle_bytes =
       batch_.tokens * vision_.layers.front().attention.head_dim * kFloat32Bytes;

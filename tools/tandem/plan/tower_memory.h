@@ -36,7 +36,7 @@ class TowerMemory {
   std::vector<Size> Backward(Size gradient);
 
   // Bytes of the pixels that Forward() reads.
-  int64_t pixel_bytes() const { return batch_.tokens * vision_.patch_elements() * 4; }
+  int64_t pixel_bytes() const { return patches_.tokens * vision_.patch_elements() * 4; }
 
  private:
   CountedOps& OpsOf(const CountedBatch& batch, const model::AttentionSpec& attention,
@@ -47,12 +47,17 @@ class TowerMemory {
   CountedTensor Merge(const CountedTensor& x, const model::MergerParameters& at,
                       const CountedBatch& norm, CountedTape* tape);
   CountedTensor Joined(const std::vector<CountedTensor>& parts, CountedTape* tape);
+  // The rows of a tower that sees tiles, and what they are made of (tile_tower_memory.cc).
+  CountedTensor Tiles(CountedTape* tape);
+  CountedTensor EmbedTiles(const CountedTensor& patches, CountedTape* tape);
+  CountedTensor WithoutClassToken(const CountedTensor& x, CountedTape* tape);
 
   MemoryLedger& ledger_;
   // Every tensor-parallel rank computes the whole tower.
   const model::ParameterTable table_;
   const model::VisionSpec& vision_;
-  const CountedBatch batch_;  // of patches
+  const CountedBatch patches_;
+  const CountedBatch batch_;  // of what the layers compute: patches, and class tokens
   const CountedBatch rows_;
   CountedTape tape_;
   std::vector<std::unique_ptr<CountedOps>> ops_;  // the graph's operations refer to them

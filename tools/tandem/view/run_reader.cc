@@ -21,6 +21,7 @@
 #include "common/io/parse_json.h"
 #include "common/io/read_file.h"
 #include "common/io/whole_lines.h"
+#include "common/model/images/image_preparer.h"
 #include "common/model/model_spec.h"
 #include "common/status/status_macros.h"
 #include "tools/tandem/view/flat_sample.h"
@@ -69,17 +70,27 @@ absl::StatusOr<std::unique_ptr<RunReader>> RunReader::Open(const std::string& ru
     if (out->tokenizer_ == nullptr && fs::exists(folder + "/tokenizer.json")) {
       ASSIGN_OR_RETURN(out->tokenizer_, tokenizer::Tokenizer::Load(folder));
     }
-    if (out->image_token_id_ < 0) out->ReadImageToken(folder);
+    if (out->placeholders_.placeholder < 0) out->ReadPlaceholders(folder);
   }
   return out;
 }
 
-void RunReader::ReadImageToken(const std::string& model_folder) {
+void RunReader::ReadPlaceholders(const std::string& model_folder) {
   const absl::StatusOr<io::ModelConfig> config = io::ReadModelConfig(model_folder);
   if (!config.ok()) return;
   // A model that this build does not know has samples to show all the same.
   const absl::StatusOr<model::ModelSpec> spec = model::ParseModelSpec(config->json, config->path);
-  if (spec.ok() && spec->vision.has_value()) image_token_id_ = spec->vision->image_token_id;
+  if (!spec.ok() || !spec->vision.has_value()) return;
+  placeholders_.placeholder = static_cast<int32_t>(spec->vision->image_token_id);
+  if (tokenizer_ == nullptr) return;
+  const absl::StatusOr<model::ImagePreparer> preparer =
+      model::ImagePreparer::Load(model_folder, *spec->vision);
+  if (!preparer.ok()) return;
+  // Without the tokens between its lines, an image's first line stands for it.
+  const absl::StatusOr<images::PlaceholderIds> found = images::FindPlaceholderIds(
+      placeholders_.placeholder, preparer->placeholders(),
+      [this](const std::string& token) { return tokenizer_->TokenToId(token); });
+  if (found.ok()) placeholders_ = *found;
 }
 
 absl::Status RunReader::ReadConfig() {
@@ -215,7 +226,7 @@ absl::StatusOr<json> RunReader::Samples(SampleSet set, int64_t step, int64_t off
     }
     end += static_cast<int64_t>(line.size()) + 1;
     FlattenSample(sample);
-    DescribeImages(sample, image_token_id_);
+    DescribeImages(sample, placeholders_);
     TokenTexts texts = Texts(Ids(sample, "response_ids"));
     sample["tokens"] = std::move(texts.texts);
     sample["special"] = std::move(texts.special);
@@ -224,10 +235,9 @@ absl::StatusOr<json> RunReader::Samples(SampleSet set, int64_t step, int64_t off
     return !more;
   }));
   RETURN_IF_ERROR(problem);
-  const std::string* const placeholder =
-      tokenizer_ == nullptr || image_token_id_ < 0
-          ? nullptr
-          : tokenizer_->IdToToken(static_cast<int32_t>(image_token_id_));
+  const std::string* const placeholder = tokenizer_ == nullptr || placeholders_.placeholder < 0
+                                             ? nullptr
+                                             : tokenizer_->IdToToken(placeholders_.placeholder);
   return json{{"samples", std::move(samples)},
               {"image_placeholder", placeholder == nullptr ? json(nullptr) : json(*placeholder)},
               {"next", more ? json(end) : json(nullptr)}};

@@ -96,13 +96,13 @@ class RunReader {
   absl::Status ReadConfig() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Reads the new lines of metrics.jsonl.
   absl::Status ReadMetrics() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Reads image_token_id_ from the folder's config.json, if it has one.
-  void ReadImageToken(const std::string& model_folder);
+  // Reads placeholders_ from the folder's config.json and preprocessor_config.json, if it has them.
+  void ReadPlaceholders(const std::string& model_folder);
   void BeginGeneration() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const std::string run_dir_;
   std::unique_ptr<tokenizer::Tokenizer> tokenizer_;  // may be null
-  int64_t image_token_id_ = -1;                      // of the model; -1: none, or unknown
+  images::PlaceholderIds placeholders_;              // of the model; -1: none, or unknown
 
   mutable absl::Mutex mu_;
   FileVersion config_version_ ABSL_GUARDED_BY(mu_);

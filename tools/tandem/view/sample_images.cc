@@ -1,5 +1,7 @@
 #include "tools/tandem/view/sample_images.h"
 
+#include <cstdint>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -30,18 +32,16 @@ struct Run {
   int64_t end;
 };
 
-// Appends the runs of `placeholder_id` among the ids at `key`.
-void AddRuns(const json& sample, const char* key, const char* part, int64_t placeholder_id,
-             std::vector<Run>& runs) {
+// Appends the runs of placeholders among the ids at `key`, those of an image's lines as one.
+void AddRuns(const json& sample, const char* key, const char* part,
+             const images::PlaceholderIds& placeholders, std::vector<Run>& runs) {
+  constexpr uint32_t kNoId = std::numeric_limits<uint32_t>::max();
   const json ids = ValueAt(sample, key);
   if (!ids.is_array()) return;
-  bool is_open = false;
-  for (size_t i = 0; i < ids.size(); ++i) {
-    const bool is_placeholder = ids[i].is_number_integer() && ids[i] == placeholder_id;
-    const auto at = static_cast<int64_t>(i);
-    if (is_placeholder && !is_open) runs.push_back({part, at, at});
-    if (is_placeholder) runs.back().end = at + 1;
-    is_open = is_placeholder;
+  std::vector<uint32_t> tokens;
+  for (const json& id : ids) tokens.push_back(id.is_number_integer() ? id.get<uint32_t>() : kNoId);
+  for (const images::PlacedPlaceholders& image : images::FindPlaceholders(placeholders, tokens)) {
+    runs.push_back({part, image.begin, image.end});
   }
 }
 
@@ -63,14 +63,14 @@ std::string SourceAmong(const json& images, const std::string& digest) {
 
 }  // namespace
 
-void DescribeImages(json& sample, int64_t placeholder_id) {
+void DescribeImages(json& sample, const images::PlaceholderIds& placeholders) {
   const json images = ValueAt(sample, "images");
   sample.erase("images");
   if (!images.is_array()) return;
   std::vector<Run> runs;
-  if (placeholder_id >= 0) {
-    AddRuns(sample, "prompt_ids", "prompt", placeholder_id, runs);
-    AddRuns(sample, "response_ids", "response", placeholder_id, runs);
+  if (placeholders.placeholder >= 0) {
+    AddRuns(sample, "prompt_ids", "prompt", placeholders, runs);
+    AddRuns(sample, "response_ids", "response", placeholders, runs);
   }
   json described = json::array();
   for (size_t i = 0; i < images.size(); ++i) {

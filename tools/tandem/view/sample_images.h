@@ -1,6 +1,6 @@
 // The images of the samples that the page shows.
 //
-//   DescribeImages(sample, /*placeholder_id=*/151655);
+//   DescribeImages(sample, {.placeholder = 151655});
 //   // sample["images"][0]: {"sha256": "9f86...", "name": "/data/cat.png", "part": "prompt",
 //   //                       "begin": 4, "end": 28}
 #ifndef TANDEM_TOOLS_TANDEM_VIEW_SAMPLE_IMAGES_H_
@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/images/chat/placeholders.h"
 #include "nlohmann/json.hpp"
 
 namespace tandem::view {
@@ -18,8 +19,8 @@ namespace tandem::view {
 // Replaces the images of a flat sample (flat_sample.h) by what the page needs of them: the digest; the
 // path, or "data URL", as "name", null if an earlier line of the group has it; and the list, "prompt" or
 // "response", and run of ids that stand for it, null if there is none. Without images there is no key.
-// `placeholder_id`: the id that stands for images; -1: unknown. Malformed images are left out.
-void DescribeImages(nlohmann::json& sample, int64_t placeholder_id);
+// `placeholders`: those of the model; a placeholder of -1: unknown. Malformed images are left out.
+void DescribeImages(nlohmann::json& sample, const images::PlaceholderIds& placeholders);
 
 // The path or data URL that a row of rollouts/ names beside the digest, 64 hexadecimal digits; empty if
 // it names none. `line`: the row, as text.

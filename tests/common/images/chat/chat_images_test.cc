@@ -94,17 +94,18 @@ TEST(FindChatImages, RefusesWhatContradictsOrIsNoImage) {
 
 TEST(ExpandPlaceholders, RepeatsEachByItsImagesCount) {
   const std::vector<ChatImage> images = {{"a", "first"}, {"b", "second"}};
-  EXPECT_THAT(ExpandPlaceholders({1, 7, 2, 7}, 7, images, {3, 1}),
+  EXPECT_THAT(ExpandPlaceholders({1, 7, 2, 7}, {.placeholder = 7}, images, {{1, 3}, {1, 1}}),
               IsOkAndHolds(ElementsAre(1, 7, 7, 7, 2, 7)));
-  EXPECT_THAT(ExpandPlaceholders({1, 2}, 7, {}, {}), IsOkAndHolds(ElementsAre(1, 2)));
+  EXPECT_THAT(ExpandPlaceholders({1, 2}, {.placeholder = 7}, {}, {}),
+              IsOkAndHolds(ElementsAre(1, 2)));
 }
 
 TEST(ExpandPlaceholders, RefusesAnotherNumberOfPlaceholders) {
   const std::vector<ChatImage> images = {{"a", "first"}, {"b", "second"}};
   EXPECT_THAT(
-      ExpandPlaceholders({7, 2}, 7, images, {1, 1}),
+      ExpandPlaceholders({7, 2}, {.placeholder = 7}, images, {{1, 1}, {1, 1}}),
       Refuses("second: the chat template wrote no placeholder for this image: 1 for 2 images"));
-  EXPECT_THAT(ExpandPlaceholders({7, 7, 7}, 7, images, {1, 1}),
+  EXPECT_THAT(ExpandPlaceholders({7, 7, 7}, {.placeholder = 7}, images, {{1, 1}, {1, 1}}),
               Refuses("messages: the chat template wrote 3 placeholders for 2 images"));
 }
 

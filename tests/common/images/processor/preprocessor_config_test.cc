@@ -10,6 +10,7 @@
 namespace tandem::images {
 namespace {
 
+using ::tandem::testing::IsOkAndHolds;
 using ::tandem::testing::StatusIs;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -188,7 +189,25 @@ TEST(ImageProcessor, BoundsWhatItMakesOfAnImage) {
                HasSubstr("cut into 100 x 100 tiles; at most 4096")));
 }
 
-TEST(ImageProcessor, CountsPlaceholdersOfQwenOnly) {
+TEST(ImageProcessor, PixtralsPlaceholdersAreLinesOfBlocks) {
+  ASSERT_OK_AND_ASSIGN(const PreprocessorConfig config, Parse("Pixtral"));
+  EXPECT_EQ(
+      config.placeholders,
+      (PlaceholderTexts{.placeholder = "[IMG]", .line_break = "[IMG_BREAK]", .end = "[IMG_END]"}));
+  const ImageProcessor processor(config);
+  EXPECT_THAT(processor.Placeholders({100, 33}), IsOkAndHolds(PlaceholderGrid{7, 3}));
+  EXPECT_THAT(processor.NumPlaceholders({100, 33}), IsOkAndHolds(21));
+  EXPECT_THAT(processor.Placeholders({1, 4000}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("a side vanishes")));
+  ASSERT_OK_AND_ASSIGN(
+      const PreprocessorConfig named,
+      Parse("Pixtral", "", R"({"image_token": "<image>", "image_break_token": "<line>"})"));
+  EXPECT_EQ(
+      named.placeholders,
+      (PlaceholderTexts{.placeholder = "<image>", .line_break = "<line>", .end = "[IMG_END]"}));
+}
+
+TEST(ImageProcessor, CountsPlaceholdersOfQwenAndPixtralOnly) {
   ASSERT_OK_AND_ASSIGN(const PreprocessorConfig config, Parse("Gemma3"));
   EXPECT_THAT(ImageProcessor(config).NumPlaceholders({10, 10}),
               StatusIs(absl::StatusCode::kUnimplemented,

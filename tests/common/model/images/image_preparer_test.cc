@@ -8,6 +8,7 @@
 #include <string>
 
 #include "absl/strings/escaping.h"
+#include "common/images/decode.h"
 #include "common/images/image_digest.h"
 #include "common/io/model_config.h"
 #include "common/io/read_file.h"
@@ -67,6 +68,101 @@ TEST_F(ImagePreparerTest, RefusesAProcessorOfAnotherModel) {
   std::filesystem::remove(path);
   EXPECT_EQ(ImagePreparer::Load(scratch.path(), *spec_.vision).status().code(),
             absl::StatusCode::kNotFound);
+}
+
+// The number of rows is known before the pixels are made.
+TEST(ImagePreparerOfTiles, MakesThePatchesOfEachTile) {
+  for (const std::string& name : testing::TileGoldenCases()) {
+    SCOPED_TRACE(name);
+    const std::string folder = testing::VisionGolden(name);
+    ASSERT_OK_AND_ASSIGN(const io::ModelConfig config, io::ReadModelConfig(folder));
+    ASSERT_OK_AND_ASSIGN(const ModelSpec spec, ParseModelSpec(config.json, config.path));
+    ASSERT_OK_AND_ASSIGN(const ImagePreparer preparer, ImagePreparer::Load(folder, *spec.vision));
+    ASSERT_OK_AND_ASSIGN(const std::string file, io::ReadFile(folder + "/a.png", 1 << 20));
+    ASSERT_OK_AND_ASSIGN(const PreparedImage image, preparer.Prepare(file, "images[0]"));
+    // 61 x 45 pixels: of the numbers of tiles up to 6, 3 x 2 are nearest to their shape, and one shows the
+    // whole.
+    EXPECT_EQ(image.grid.columns, 4);
+    EXPECT_EQ(image.grid.rows, name == "internvl" ? 7 * 4 : 4);
+    EXPECT_EQ(static_cast<int64_t>(image.pixel_values.size()),
+              image.grid.num_patches() * spec.vision->patch_elements());
+    const images::PlaceholderGrid grid{1, NumImageRows(*spec.vision, image.grid)};
+    EXPECT_THAT(preparer.Placeholders({45, 61}), testing::IsOkAndHolds(grid));
+    EXPECT_EQ(preparer.PlaceholdersOf(image.grid), grid);
+    EXPECT_EQ(preparer.PatchesOf(grid).rows, image.grid.rows);
+    EXPECT_EQ(preparer.PatchesOf(grid).columns, image.grid.columns);
+    // Only InternVL's images have tokens around them, that their placeholders need not be counted.
+    const bool has_bounds = spec.vision->merge_size == 2;
+    EXPECT_EQ(preparer.placeholders(),
+              (has_bounds ? images::PlaceholderTexts{.start = "<img>", .end = "</img>"}
+                          : images::PlaceholderTexts{.fixed_count = grid.columns}));
+  }
+}
+
+TEST(ImagePreparerOfTiles, RefusesAProcessorOfAnotherModel) {
+  const std::string folder = testing::VisionGolden("llava");
+  ASSERT_OK_AND_ASSIGN(const io::ModelConfig config, io::ReadModelConfig(folder));
+  ASSERT_OK_AND_ASSIGN(const ModelSpec spec, ParseModelSpec(config.json, config.path));
+  const testing::TempFolder scratch;
+  const auto error_with = [&](const char* text) {
+    scratch.Write("preprocessor_config.json", text);
+    return std::string(ImagePreparer::Load(scratch.path(), *spec.vision).status().message());
+  };
+  EXPECT_THAT(error_with(R"({"image_processor_type": "CLIPImageProcessor"})"),
+              AllOf(HasSubstr("crop_size: expected 16"), HasSubstr("found 224")));
+  EXPECT_THAT(error_with(R"({"image_processor_type": "SiglipImageProcessor"})"),
+              HasSubstr("size: expected 16"));
+  EXPECT_THAT(error_with(R"({"image_processor_type": "GotOcr2ImageProcessor", "size": 16,
+                             "crop_to_patches": true})"),
+              HasSubstr("crop_to_patches: expected false"));
+  EXPECT_THAT(
+      error_with(R"({"image_processor_type": "Qwen2VLImageProcessor"})"),
+      AllOf(HasSubstr("Qwen2VLImageProcessor makes no tiles"), HasSubstr("CLIPImageProcessor")));
+}
+
+// Pixtral's processor has two files; the sizes of processor_config.json count.
+TEST(PixtralPreparer, MakesPatchesInTheOrderOfTheRows) {
+  const std::string folder = testing::VisionGolden("mistral3");
+  ASSERT_OK_AND_ASSIGN(const io::ModelConfig config, io::ReadModelConfig(folder));
+  ASSERT_OK_AND_ASSIGN(const ModelSpec spec, ParseModelSpec(config.json, config.path));
+  ASSERT_OK_AND_ASSIGN(const ImagePreparer preparer, ImagePreparer::Load(folder, *spec.vision));
+  EXPECT_EQ(preparer.placeholders(),
+            (images::PlaceholderTexts{
+                .placeholder = "[IMG]", .line_break = "[IMG_BREAK]", .end = "[IMG_END]"}));
+  ASSERT_OK_AND_ASSIGN(const std::string file, io::ReadFile(folder + "/a.png", 1 << 20));
+  ASSERT_OK_AND_ASSIGN(const PreparedImage image, preparer.Prepare(file, "images[0]"));
+  // 61 x 45 pixels, shrunk to 48 x 35, and up to whole rows of 8 x 8: 48 x 40.
+  EXPECT_EQ(image.grid.rows, 10);
+  EXPECT_EQ(image.grid.columns, 12);
+  ASSERT_OK_AND_ASSIGN(const images::ImageProcessor processor,
+                       images::ImageProcessor::Load(folder));
+  const images::PlaceholderGrid grid{5, 6};
+  EXPECT_THAT(preparer.Placeholders({45, 61}), testing::IsOkAndHolds(grid));
+  EXPECT_EQ(preparer.PlaceholdersOf(image.grid), grid);
+  EXPECT_EQ(preparer.PatchesOf(grid).num_patches(), image.grid.num_patches());
+  ASSERT_OK_AND_ASSIGN(const images::Image decoded, images::DecodeImage(file, "a.png", {}));
+  ASSERT_OK_AND_ASSIGN(const images::ProcessedImage planes, processor.Process(decoded));
+  // The third patch of the second row: color 1, y 2, x 3.
+  const float value = image.pixel_values[(4 + 2) * 48 + 1 * 16 + 2 * 4 + 3];
+  EXPECT_EQ(value, planes.pixel_values[(1 * 40 + (4 + 2)) * 48 + (8 + 3)]);
+}
+
+TEST(PixtralPreparer, RefusesAProcessorOfAnotherModel) {
+  const std::string folder = testing::VisionGolden("mistral3");
+  ASSERT_OK_AND_ASSIGN(const io::ModelConfig config, io::ReadModelConfig(folder));
+  ASSERT_OK_AND_ASSIGN(const ModelSpec spec, ParseModelSpec(config.json, config.path));
+  EXPECT_THAT(ImagePreparer::Load(testing::VisionGolden("qwen2-vl"), *spec.vision).status(),
+              testing::StatusIs(absl::StatusCode::kInvalidArgument,
+                                HasSubstr("expected PixtralImageProcessor")));
+  // Without processor_config.json nothing says that patches are merged.
+  const testing::TempFolder scratch;
+  ASSERT_OK_AND_ASSIGN(const std::string text,
+                       io::ReadFile(folder + "/preprocessor_config.json", 1 << 20));
+  scratch.Write("preprocessor_config.json", text);
+  EXPECT_THAT(ImagePreparer::Load(scratch.path(), *spec.vision).status(),
+              testing::StatusIs(absl::StatusCode::kInvalidArgument,
+                                AllOf(HasSubstr("patch_size: expected sides of 8 pixels"),
+                                      HasSubstr("found 16 x 16"))));
 }
 
 // FIPS 180-2's example.

@@ -5,8 +5,8 @@
 namespace tandem::images::chat_images_example {
 extern const nlohmann::ordered_json messages;
 extern const std::vector<int32_t> ids;
-extern const int32_t image_token_id;
-extern const std::vector<int64_t> counts;
+extern const PlaceholderIds placeholders;
+extern const std::vector<PlaceholderGrid> grids;
 }  // namespace tandem::images::chat_images_example
 
 #endif  // TANDEM_TESTS_HEADER_EXAMPLES_COMMON_IMAGES_CHAT_H_

@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/io/read_file.h"
 #include "common/model/images/prompt_images.h"
 #include "common/model/numerics.h"
@@ -28,6 +29,7 @@ using ::testing::Not;
 
 constexpr int32_t kPlaceholder = 36;
 constexpr int32_t kVideo = 37;
+constexpr int32_t kBreak = 37;  // of models with lines of placeholders, which see no videos
 
 struct Row {
   std::vector<int32_t> ids;
@@ -35,24 +37,13 @@ struct Row {
   std::vector<float> logprobs;
 };
 
-// A picture of 48 x 32 pixels, of which the processor makes 12 x 8 patches: 24 placeholders.
+// A picture of 48 x 32 pixels, of which the processor makes 12 x 8 patches: 24 placeholders, 6 a line.
 ImageFile Picture(int seed) {
   return std::make_shared<const std::string>(testing::MakePng(48, 32, [seed](int x, int y) {
     return std::array<uint8_t, 3>{static_cast<uint8_t>(x * 5 + seed * 40),
                                   static_cast<uint8_t>(y * 7 + seed * 90),
                                   static_cast<uint8_t>((x * y + seed * 17) % 256)};
   }));
-}
-
-// `before` tokens of text, the placeholders of so many pictures with a token behind each.
-std::vector<int32_t> PictureIds(int64_t before, int num_pictures) {
-  std::vector<int32_t> ids;
-  for (int64_t i = 0; i < before; ++i) ids.push_back(static_cast<int32_t>(3 + i % 30));
-  for (int i = 0; i < num_pictures; ++i) {
-    ids.insert(ids.end(), 24, kPlaceholder);
-    ids.push_back(5 + i);
-  }
-  return ids;
 }
 
 void ExpectNear(const std::vector<float>& found, const std::vector<float>& expected) {
@@ -88,8 +79,23 @@ class ImagesTest : public EngineTest, public ::testing::WithParamInterface<std::
     return model::ParseModelSpec(config.json, config.path).value();
   }
 
+  // `before` tokens of text, the placeholders of so many pictures with a token behind each.
+  std::vector<int32_t> PictureIds(int64_t before, int num_pictures) const {
+    const bool has_breaks = Spec().vision->has_line_breaks;
+    std::vector<int32_t> ids;
+    for (int64_t i = 0; i < before; ++i) ids.push_back(static_cast<int32_t>(3 + i % 30));
+    for (int i = 0; i < num_pictures; ++i) {
+      for (int line = 0; line < 4; ++line) {
+        if (has_breaks && line > 0) ids.push_back(kBreak);
+        ids.insert(ids.end(), 6, kPlaceholder);
+      }
+      ids.push_back(5 + i);
+    }
+    return ids;
+  }
+
   // Of the rows of one picture, all that the tower makes of it.
-  int64_t PictureRowBytes() const { return 24 * 16 * 4 * Spec().vision->num_row_parts(); }
+  int64_t PictureRowBytes() const { return 24 * 4 * Spec().image_row_size(); }
 
   void StartCase(EngineOptions options = Options()) {
     const model::ModelSpec spec = Spec();
@@ -210,6 +216,28 @@ class ImagesTest : public EngineTest, public ::testing::WithParamInterface<std::
       ExpectSameBits(found[i], TrainerLogProbs(rows[i].ids, rows[i].files));
     }
   }
+
+  void ExpectGreedyTokens() {
+    const int64_t video = Spec().vision->video_token_id;
+    for (const Row& row : GoldenRows()) {
+      const SampleChunk sample = Generate(Asked(row.ids, row.files, 12));
+      ASSERT_EQ(sample.token_ids.size(), 12U);
+      std::vector<int32_t> all = row.ids;
+      all.insert(all.end(), sample.token_ids.begin(), sample.token_ids.end());
+      const size_t first = row.ids.size() - 1;
+      ASSERT_OK_AND_ASSIGN(
+          const ScoreResult scored,
+          Score({.token_ids = all, .num_top_logprobs = 3, .images = Read(row.files, all)}));
+      for (size_t i = 0; i < sample.token_ids.size(); ++i) {
+        // A placeholder is never sampled.
+        const auto& top = scored.top_logprobs[first + i];
+        size_t best = 0;
+        while (top[best].id == kPlaceholder || top[best].id == video) ++best;
+        EXPECT_EQ(sample.token_ids[i], top[best].id) << i;
+      }
+      ExpectSameBits(sample.logprobs, {scored.logprobs.begin() + first, scored.logprobs.end()});
+    }
+  }
 };
 
 TEST_P(ImagesTest, LogProbsAreThoseOfTransformers) {
@@ -227,24 +255,7 @@ TEST_P(ImagesTest, ChunksOfPromptsChangeNothing) {
 
 TEST_P(ImagesTest, GreedyTokensAreTheLikeliestOfTheScoredSequence) {
   StartCase();
-  for (const Row& row : GoldenRows()) {
-    const SampleChunk sample = Generate(Asked(row.ids, row.files, 12));
-    ASSERT_EQ(sample.token_ids.size(), 12U);
-    std::vector<int32_t> all = row.ids;
-    all.insert(all.end(), sample.token_ids.begin(), sample.token_ids.end());
-    const size_t first = row.ids.size() - 1;
-    ASSERT_OK_AND_ASSIGN(
-        const ScoreResult scored,
-        Score({.token_ids = all, .num_top_logprobs = 3, .images = Read(row.files, all)}));
-    for (size_t i = 0; i < sample.token_ids.size(); ++i) {
-      // A placeholder is never sampled.
-      const auto& top = scored.top_logprobs[first + i];
-      size_t best = 0;
-      while (top[best].id == kPlaceholder || top[best].id == kVideo) ++best;
-      EXPECT_EQ(sample.token_ids[i], top[best].id) << i;
-    }
-    ExpectSameBits(sample.logprobs, {scored.logprobs.begin() + first, scored.logprobs.end()});
-  }
+  ExpectGreedyTokens();
 }
 
 TEST_P(ImagesTest, SamplesOfAPromptShareItsImages) {
@@ -480,15 +491,19 @@ TEST_P(ImagesTest, BadInputNamesTheImageOrTheTokenAndHarmsNobody) {
   std::vector<int32_t> fewer = ids;
   fewer.erase(fewer.begin() + 4);
   EXPECT_THAT(read({picture}, fewer),
-              is_invalid("images[0]", "expected 24 placeholders", "found 23"));
+              is_invalid("images[0]", "expected 24 placeholders",
+                         Spec().vision->has_line_breaks ? "found 5" : "found 23"));
   std::vector<int32_t> more = ids;
   more.push_back(kPlaceholder);
-  EXPECT_THAT(read({picture}, more), is_invalid("token 29", "no image is left"));
+  EXPECT_THAT(read({picture}, more),
+              is_invalid(absl::StrCat("token ", ids.size()), "no image is left"));
   EXPECT_THAT(read({picture}, {3, 4, 5}), is_invalid("images: expected at most 0 images"));
   // Placeholders without any image.
   EXPECT_THAT(Score({.token_ids = ids}), is_invalid("images: token 4"));
-  GenerationRequest bare = Greedy({3, kVideo, 5}, 4);
-  EXPECT_THAT(engine_->Submit(bare, {}).status(), is_invalid("images: token 1"));
+  if (Spec().vision->video_token_id == kVideo) {
+    GenerationRequest bare = Greedy({3, kVideo, 5}, 4);
+    EXPECT_THAT(engine_->Submit(bare, {}).status(), is_invalid("images: token 1"));
+  }
 
   ASSERT_TRUE(unharmed.Wait());
   ASSERT_OK(unharmed.status());
@@ -519,7 +534,47 @@ TEST_P(ImagesTest, AFolderWithoutAProcessorTakesText) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("images: ")));
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, ImagesTest, ::testing::ValuesIn(testing::VisionGoldenCases()),
+INSTANTIATE_TEST_SUITE_P(Cases, ImagesTest, ::testing::ValuesIn(testing::AnySizeGoldenCases()),
+                         [](const auto& info) { return testing::VisionGoldenName(info.param); });
+
+// Towers that see tiles: a picture has other numbers of rows than above.
+class TileImagesTest : public ImagesTest {};
+
+TEST_P(TileImagesTest, LogProbsAreThoseOfTransformersHoweverPromptsAreCut) {
+  StartCase();
+  ExpectGolden();
+  EngineOptions options = Options();
+  options.scheduler.max_num_batched_tokens = 7;
+  StartCase(options);
+  ExpectGolden();
+}
+
+TEST_P(TileImagesTest, GreedyTokensAreTheLikeliestOfTheScoredSequence) {
+  StartCase();
+  ExpectGreedyTokens();
+}
+
+TEST_P(TileImagesTest, InBfloat16TheBitsAreTheTrainers) {
+  EngineOptions options = Options();
+  options.dtype = at::kBFloat16;
+  options.scheduler.max_num_batched_tokens = 20;
+  StartCase(options);
+  for (const Row& row : GoldenRows()) {
+    ExpectSameBits(ScoreOf(row.ids, row.files), TrainerLogProbs(row.ids, row.files));
+  }
+}
+
+TEST_P(TileImagesTest, ASequenceOfFewerPlaceholdersIsNamed) {
+  StartCase();
+  const Row row = GoldenRows()[0];
+  std::vector<int32_t> fewer = row.ids;
+  fewer.erase(std::find(fewer.begin(), fewer.end(), kPlaceholder));
+  EXPECT_THAT(engine_->ReadImages(row.files, fewer).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("images[0]: expected"), HasSubstr("placeholders"))));
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, TileImagesTest, ::testing::ValuesIn(testing::TileGoldenCases()),
                          [](const auto& info) { return testing::VisionGoldenName(info.param); });
 
 class TextModelTest : public EngineTest {};

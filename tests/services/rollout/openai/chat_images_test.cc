@@ -32,8 +32,10 @@ using ::testing::HasSubstr;
 
 class ChatImagesTest : public RolloutServiceTest {
  protected:
-  void SetUp() override {
-    path_ = testing::WriteVisionChatModel(folder_);
+  void SetUp() override { StartModel("qwen2-vl"); }
+
+  void StartModel(const std::string& name) {
+    path_ = testing::WriteVisionChatModel(folder_, name);
     openai_.listen = "127.0.0.1:0";
     setenv("TANDEM_OPENAI_TOKEN", "", 1);
     Start();
@@ -63,22 +65,71 @@ class ChatImagesTest : public RolloutServiceTest {
   const testing::TempFolder folder_;
 };
 
-TEST_F(ChatImagesTest, AChatIsThePromptOfItsExpandedIds) {
+// Models, and the rows that they make of two images.
+struct ChatModel {
+  const char* name;
+  int rows_of_a;
+  int rows_of_c;
+};
+
+class ChatModelsTest : public ChatImagesTest, public ::testing::WithParamInterface<ChatModel> {
+ protected:
+  void SetUp() override { StartModel(GetParam().name); }
+};
+
+TEST_P(ChatModelsTest, AChatIsThePromptOfItsExpandedIds) {
   const HttpAnswer answer = Ask({Text("a"), Image("a.png"), Text("b"), Image("c.png")});
   ASSERT_EQ(answer.code, 200) << answer.body;
   const json choice = json::parse(answer.body)["choices"][0];
 
   v1::GenerateRequest request = Request({3, 38}, 8);
   auto& ids = *request.mutable_token_ids()->mutable_ids();
-  for (int i = 0; i < 24; ++i) ids.Add(36);
+  for (int i = 0; i < GetParam().rows_of_a; ++i) ids.Add(36);
   ids.Add(39);
   ids.Add(4);
   ids.Add(38);
-  // 9 x 11 pixels become 16 x 24: 2 x 3 merged patches.
-  for (int i = 0; i < 6; ++i) ids.Add(36);
+  for (int i = 0; i < GetParam().rows_of_c; ++i) ids.Add(36);
   ids.Add(39);
   ids.Add(31);  // "="
   for (const char* name : {"a.png", "c.png"}) request.add_images()->set_data(FileOf(name));
+  request.mutable_sampling()->set_ignore_eos(false);
+  std::map<int32_t, Sample> samples;
+  ASSERT_OK(Generate(request, samples));
+  EXPECT_EQ(choice["token_ids"].get<std::vector<uint32_t>>(), samples[0].ids);
+  EXPECT_EQ(json::parse(answer.body)["usage"]["prompt_tokens"], ids.size());
+}
+
+// c.png, of 9 x 11 pixels, becomes 16 x 24 in Qwen2-VL: 2 x 3 merged patches.
+INSTANTIATE_TEST_SUITE_P(Models, ChatModelsTest,
+                         ::testing::Values(ChatModel{"qwen2-vl", 24, 6}, ChatModel{"llava", 16, 16},
+                                           ChatModel{"internvl", 28, 4}),
+                         [](const auto& info) {
+                           return testing::VisionGoldenName(info.param.name);
+                         });
+
+// Lines of placeholders with text between them.
+class ChatImageLinesTest : public ChatImagesTest {
+ protected:
+  void SetUp() override { StartModel("mistral3"); }
+};
+
+TEST_F(ChatImageLinesTest, AChatIsThePromptOfItsExpandedIds) {
+  const HttpAnswer answer = Ask({Text("a"), Image("c.png"), Image("b.png"), Text("b")});
+  ASSERT_EQ(answer.code, 200) << answer.body;
+  const json choice = json::parse(answer.body)["choices"][0];
+
+  v1::GenerateRequest request = Request({3}, 8);
+  auto& ids = *request.mutable_token_ids()->mutable_ids();
+  // 9 x 11 pixels become 16 x 16, and 23 x 30 become 24 x 32.
+  for (const auto& [rows, columns] : {std::pair(2, 2), std::pair(3, 4)}) {
+    for (int row = 0; row < rows; ++row) {
+      for (int i = 0; i < columns; ++i) ids.Add(36);
+      ids.Add(row + 1 < rows ? 37 : 38);
+    }
+  }
+  ids.Add(4);
+  ids.Add(31);  // "="
+  for (const char* name : {"c.png", "b.png"}) request.add_images()->set_data(FileOf(name));
   request.mutable_sampling()->set_ignore_eos(false);
   std::map<int32_t, Sample> samples;
   ASSERT_OK(Generate(request, samples));

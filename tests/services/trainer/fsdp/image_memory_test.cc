@@ -31,6 +31,7 @@ constexpr int64_t kSequences = 4;
 constexpr int64_t kLength = 256;  // tokens that the model sees
 constexpr int kSide = 96;         // of a picture, in pixels: 144 rows of 576 patches
 constexpr int64_t kRows = 144;
+constexpr int64_t kColumns = 12;
 
 struct Case {
   const char* name;
@@ -54,19 +55,49 @@ class ImageMemory : public ::testing::TestWithParam<Case> {
                  {"num_key_value_heads", 4},
                  {"vocab_size", 2048},
                  {"max_position_embeddings", 4096}});
-    text["rope_parameters"]["mrope_section"] = {2, 3, 3};
     json& tower = config["vision_config"];
+    ASSERT_OK_AND_ASSIGN(json processor, io::ReadJsonFile(golden + "/preprocessor_config.json"));
+    const bool is_pixtral = tower["model_type"] == "pixtral";
+    if (tower.contains("num_hidden_layers") && !is_pixtral) {
+      // A tile of as many rows as the others make of the picture.
+      const bool merges = config["model_type"] == "internvl";
+      tower.update({{"num_hidden_layers", 5}, {"num_attention_heads", 4}, {"hidden_size", 96}});
+      tower.update(
+          {{"intermediate_size", 272}, {"image_size", 48}, {"patch_size", merges ? 2 : 4}});
+      const json size = {{"height", 48}, {"width", 48}};
+      processor["size"] = size;
+      processor[merges ? "crop_to_patches" : "crop_size"] = merges ? json(false) : size;
+      Take(config, processor);
+      return;
+    }
     const bool has_windows = tower.contains("window_size");
-    tower.update({{"depth", 4}, {"num_heads", 4}, {"hidden_size", has_windows ? 96 : 128}});
+    if (is_pixtral) {
+      text["head_dim"] = 16;
+      tower.update({{"num_hidden_layers", 4},
+                    {"num_attention_heads", 4},
+                    {"hidden_size", 96},
+                    {"intermediate_size", 272}});
+    } else {
+      text["rope_parameters"]["mrope_section"] = {2, 3, 3};
+      tower.update({{"depth", 4}, {"num_heads", 4}, {"hidden_size", has_windows ? 96 : 128}});
+    }
     if (has_windows) {
       tower.update({{"intermediate_size", 272}, {"out_hidden_size", 128}});
-    } else {
+    } else if (!is_pixtral) {
       tower.update({{"embed_dim", 96}, {"mlp_ratio", 4}});
     }
+    processor["size"]["longest_edge"] =
+        is_pixtral ? kSide : 1 << 20;  // of Qwen's a number of pixels
+    Take(config, processor);
+  }
+
+  void Take(const json& config, const json& processor) {
+    const std::string golden = testing::VisionGolden(GetParam().golden);
     ASSERT_OK_AND_ASSIGN(spec_, model::ParseModelSpec(config, golden));
-    ASSERT_OK_AND_ASSIGN(json processor, io::ReadJsonFile(golden + "/preprocessor_config.json"));
-    processor["size"]["longest_edge"] = 1 << 20;
     folder_.Write("preprocessor_config.json", processor.dump());
+    if (const auto sizes = io::ReadJsonFile(golden + "/processor_config.json"); sizes.ok()) {
+      folder_.Write("processor_config.json", sizes->dump());
+    }
     ASSERT_OK_AND_ASSIGN(model::ImagePreparer preparer,
                          model::ImagePreparer::Load(folder_.path(), *spec_.vision));
     pixels_ = std::make_unique<model::PixelCache>(std::move(preparer));
@@ -79,7 +110,10 @@ class ImageMemory : public ::testing::TestWithParam<Case> {
     std::vector<int64_t> indices;
     for (int64_t s = 0; s < kSequences; ++s) {
       std::vector<int64_t> ids = {1};
-      ids.insert(ids.end(), kRows, spec_.vision->image_token_id);
+      for (int64_t row = 0; row < kRows; ++row) {
+        if (spec_.vision->has_line_breaks && row > 0 && row % kColumns == 0) ids.push_back(2);
+        ids.push_back(spec_.vision->image_token_id);
+      }
       while (static_cast<int64_t>(ids.size()) <= kLength) {
         ids.push_back(100 + static_cast<int64_t>(ids.size()) + s);
       }
@@ -152,15 +186,24 @@ TEST_P(ImageMemory, IsWithinAHundredthOfThePrediction) {
 
 INSTANTIATE_TEST_SUITE_P(
     Towers, ImageMemory,
-    ::testing::Values(Case{"Frozen", "qwen2-vl"},
-                      Case{"FrozenInBfloat16", "qwen2-vl", at::kBFloat16},
-                      Case{"FrozenWithWindows", "qwen2-5-vl"},
-                      Case{"Trained", "qwen2-vl", at::kFloat, true},
-                      Case{"TrainedInBfloat16", "qwen2-vl", at::kBFloat16, true},
-                      Case{"TrainedWithWindows", "qwen2-5-vl", at::kFloat, true},
-                      Case{"TrainedWithWindowsInBfloat16", "qwen2-5-vl", at::kBFloat16, true},
-                      Case{"Checkpointed", "qwen2-vl", at::kFloat, true, true},
-                      Case{"CheckpointedWithWindows", "qwen2-5-vl", at::kBFloat16, true, true}),
+    ::testing::Values(
+        Case{"Frozen", "qwen2-vl"}, Case{"FrozenInBfloat16", "qwen2-vl", at::kBFloat16},
+        Case{"FrozenWithWindows", "qwen2-5-vl"}, Case{"Trained", "qwen2-vl", at::kFloat, true},
+        Case{"TrainedInBfloat16", "qwen2-vl", at::kBFloat16, true},
+        Case{"TrainedWithWindows", "qwen2-5-vl", at::kFloat, true},
+        Case{"TrainedWithWindowsInBfloat16", "qwen2-5-vl", at::kBFloat16, true},
+        Case{"FrozenTiles", "llava"}, Case{"FrozenTilesInBfloat16", "internvl", at::kBFloat16},
+        Case{"TrainedTiles", "llava", at::kFloat, true},
+        Case{"TrainedTilesThatMerge", "internvl", at::kFloat, true},
+        Case{"TrainedTilesInBfloat16", "internvl-norms", at::kBFloat16, true},
+        Case{"CheckpointedTiles", "llava", at::kBFloat16, true, true},
+        Case{"Checkpointed", "qwen2-vl", at::kFloat, true, true},
+        Case{"CheckpointedWithWindows", "qwen2-5-vl", at::kBFloat16, true, true},
+        Case{"FrozenPixtral", "mistral3"},
+        Case{"FrozenPixtralInBfloat16", "mistral3", at::kBFloat16},
+        Case{"TrainedPixtral", "mistral3", at::kFloat, true},
+        Case{"TrainedPixtralInBfloat16", "mistral3-ministral", at::kBFloat16, true},
+        Case{"CheckpointedPixtral", "mistral3", at::kFloat, true, true}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

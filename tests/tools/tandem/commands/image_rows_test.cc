@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -22,6 +23,12 @@ using ::tandem::testing::RunProgram;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
+json PathsOf(const json& images) {
+  json paths = json::array();
+  for (const std::string name : images) paths.push_back("model/" + name);
+  return paths;
+}
+
 class ImageRowsTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -38,12 +45,6 @@ class ImageRowsTest : public ::testing::Test {
   }
   ProgramResult Generate(const std::vector<json>& rows) const {
     return Run({"generate", "--max-tokens", "6", "--temperature", "0", "--ignore-eos"}, rows);
-  }
-
-  static json PathsOf(const json& images) {
-    json paths = json::array();
-    for (const std::string name : images) paths.push_back("model/" + name);
-    return paths;
   }
 
   const testing::TempFolder folder_;
@@ -68,9 +69,11 @@ TEST_F(ImageRowsTest, ScoresAreThoseOfTransformers) {
   }
 }
 
-TEST_F(ImageRowsTest, BothSidesScoreQwen3VlAsTransformersDoes) {
+class ScoredModelsTest : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(ScoredModelsTest, BothSidesScoreThemAsTransformersDoes) {
   const testing::TempFolder folder;
-  const std::string model = testing::WriteVisionChatModel(folder, "qwen3-vl-moe");
+  const std::string model = testing::WriteVisionChatModel(folder, GetParam());
   const json golden = json::parse(io::ReadFile(model + "/golden.json").value())["rows"];
   std::string rows;
   for (const json& row : golden) {
@@ -94,6 +97,48 @@ TEST_F(ImageRowsTest, BothSidesScoreQwen3VlAsTransformersDoes) {
   }
 }
 
+// What the processor or the template puts around the placeholders of an image is among the ids.
+class ChatModelsTest : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(ChatModelsTest, AChatIsThePromptOfItsExpandedIds) {
+  const std::map<std::string, int> rows = {{"qwen3-vl-moe", 24}, {"llava", 16}, {"internvl", 28}};
+  const testing::TempFolder folder;
+  const std::string model = testing::WriteVisionChatModel(folder, GetParam());
+  const json text = {{"type", "text"}, {"text", "what is this?"}};
+  const json content = {text, {{"type", "image"}, {"image", "model/a.png"}}};
+  const json messages = {{{"role", "user"}, {"content", content}}};
+  json ids = json::array();
+  const std::string characters = testing::kVisionCharacters;
+  for (const char c : std::string("what is this?")) ids.push_back(3 + characters.find(c));
+  ids.push_back(38);
+  for (int i = 0; i < rows.at(GetParam()); ++i) ids.push_back(36);
+  ids.push_back(39);
+  ids.push_back(3 + characters.find('='));
+  const std::string input =
+      folder.Write("in.jsonl", json{{"messages", messages}}.dump() + "\n" +
+                                   json{{"ids", ids}, {"images", {"model/a.png"}}}.dump() + "\n");
+
+  const ProgramResult result =
+      RunProgram("tandem", {"generate", "--max-tokens", "6", "--temperature", "0", "--ignore-eos",
+                            "--model", model, "--input", input});
+
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const std::vector<json> lines = testing::JsonLines(result.out);
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_EQ(lines[0]["ids"].size(), 6U);
+  EXPECT_EQ(lines[0]["ids"], lines[1]["ids"]);
+  EXPECT_EQ(lines[0]["logprobs"], lines[1]["logprobs"]);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, ChatModelsTest,
+                         ::testing::Values("qwen3-vl-moe", "llava", "internvl"),
+                         [](const auto& info) { return testing::VisionGoldenName(info.param); });
+
+INSTANTIATE_TEST_SUITE_P(Models, ScoredModelsTest,
+                         ::testing::Values("qwen3-vl-moe", "mistral3", "mistral3-ministral",
+                                           "llava", "internvl"),
+                         [](const auto& info) { return testing::VisionGoldenName(info.param); });
+
 TEST_F(ImageRowsTest, AChatIsThePromptOfItsExpandedIds) {
   const json text = {{"type", "text"}, {"text", "what is this?"}};
   const json content = {text, {{"type", "image"}, {"image", "model/a.png"}}};
@@ -108,6 +153,42 @@ TEST_F(ImageRowsTest, AChatIsThePromptOfItsExpandedIds) {
 
   const ProgramResult result =
       Generate({{{"messages", messages}}, {{"ids", ids}, {"images", {"model/a.png"}}}});
+
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const std::vector<json> lines = testing::JsonLines(result.out);
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_EQ(lines[0]["ids"].size(), 6U);
+  EXPECT_EQ(lines[0]["ids"], lines[1]["ids"]);
+  EXPECT_EQ(lines[0]["logprobs"], lines[1]["logprobs"]);
+}
+
+// Text stands between the lines of Mistral 3's placeholders, and behind the last.
+TEST(ImageLinesTest, AChatIsThePromptOfItsExpandedIds) {
+  const testing::TempFolder folder;
+  const std::string model = testing::WriteVisionChatModel(folder, "mistral3");
+  const json content = {{{"type", "image"}, {"image", "model/a.png"}},
+                        {{"type", "image"}, {"image", "model/c.png"}},
+                        {{"type", "text"}, {"text", "?"}}};
+  const json messages = {{{"role", "user"}, {"content", content}}};
+  json ids = json::array();
+  const auto add_lines = [&](int rows, int columns) {
+    for (int row = 0; row < rows; ++row) {
+      for (int i = 0; i < columns; ++i) ids.push_back(36);
+      ids.push_back(row + 1 < rows ? 37 : 38);
+    }
+  };
+  add_lines(5, 6);
+  add_lines(2, 2);
+  const std::string characters = testing::kVisionCharacters;
+  ids.push_back(3 + characters.find('?'));
+  ids.push_back(3 + characters.find('='));
+  const std::string rows = json{{"messages", messages}}.dump() + "\n" +
+                           json{{"ids", ids}, {"images", {"model/a.png", "model/c.png"}}}.dump() +
+                           "\n";
+
+  const ProgramResult result =
+      RunProgram("tandem", {"generate", "--max-tokens", "6", "--temperature", "0", "--ignore-eos",
+                            "--model", model, "--input", folder.Write("in.jsonl", rows)});
 
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const std::vector<json> lines = testing::JsonLines(result.out);

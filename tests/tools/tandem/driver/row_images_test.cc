@@ -15,6 +15,7 @@
 #include "tests/support/picture_data.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/tiny_model.h"
+#include "tests/support/vision_golden.h"
 #include "tools/tandem/driver/image_reader.h"
 #include "tools/tandem/driver/prompt_source.h"
 #include "tools/tandem/driver/sample_builder.h"
@@ -188,6 +189,19 @@ TEST(ImageReaderTest, IsNullForAModelOfText) {
   ASSERT_OK_AND_ASSIGN(const auto reader,
                        ImageReader::Create(testing::WriteTinyModel(folder), nullptr));
   EXPECT_EQ(reader, nullptr);
+}
+
+// A tower that sees one tile of an image makes 16 rows of each.
+TEST(TiledImages, AreToldApartWhereTheyFollowEachOther) {
+  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<ImageReader> reader,
+                       ImageReader::Create(testing::VisionGolden("llava"), /*tokenizer=*/nullptr));
+  std::vector<uint32_t> ids(33, 36);
+  ids.front() = 5;
+  const std::vector<PromptImage> files(2);
+  EXPECT_OK(reader->CheckFit(ids, reader->Expanded(ids, files)));
+  ids.pop_back();
+  EXPECT_THAT(reader->CheckFit(ids, reader->Expanded(ids, files)),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("images[1]")));
 }
 
 }  // namespace

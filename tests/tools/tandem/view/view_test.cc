@@ -364,6 +364,27 @@ TEST_F(ViewImagesTest, ServesThePicturesThatSamplesName) {
   EXPECT_THAT(answer.head, HasSubstr("img-src 'self' data:;"));
 }
 
+// Of two images, the first in two lines with another token between them.
+TEST_F(ViewImagesTest, LinesOfPlaceholdersAreOnePicture) {
+  const std::string model = testing::WritePictureModel(folder_);
+  testing::WriteMistral3PictureModel(folder_);
+  Start(model);
+  folder_.Write("run/rollouts/3.jsonl",
+                json{{"group", 4},
+                     {"rewards", 1.0},
+                     {"prompt_ids", {4, kImage, kImage, 17, kImage, kImage, 19, kImage, 19, 5}},
+                     {"response_ids", {4, 2}},
+                     {"images", {Entry("a.png", picture_), Entry("b.png", "another")}}}
+                        .dump() +
+                    "\n");
+  const json images = FirstSample()["images"];
+  ASSERT_EQ(images.size(), 2u);
+  EXPECT_EQ(images[0]["begin"], 1);
+  EXPECT_EQ(images[0]["end"], 6);
+  EXPECT_EQ(images[1]["begin"], 7);
+  EXPECT_EQ(images[1]["end"], 8);
+}
+
 TEST_F(ViewImagesTest, ShowsThePicturesOfObservations) {
   Start(testing::WritePictureModel(folder_));
   const std::string seen = testing::SquaresPng(1, 9);
