@@ -1,8 +1,10 @@
 // The tokens that stand for an image in a prompt: a placeholder for each row that the model makes of it.
-// Processors put tokens of text around them, and between lines of them:
+// Processors put tokens of text around them (InternVL), and between the lines of an image (Pixtral).
 //
-//   <img><IMG_CONTEXT><IMG_CONTEXT></img>                 // InternVL: a grid of 1 x 2
-//   [IMG][IMG][IMG][IMG_BREAK][IMG][IMG][IMG][IMG_END]    // Pixtral: a grid of 2 x 3
+//   const PlaceholderIds pixtral{.placeholder = 10, .line_break = 12, .end = 13};
+//   std::vector<int32_t> prompt = {1};
+//   AppendPlaceholders(pixtral, {.rows = 2, .columns = 3}, &prompt);
+//   // 1, 10, 10, 10, 12, 10, 10, 10, 13
 #ifndef TANDEM_COMMON_IMAGES_CHAT_PLACEHOLDERS_H_
 #define TANDEM_COMMON_IMAGES_CHAT_PLACEHOLDERS_H_
 
