@@ -18,8 +18,8 @@ at::Tensor MergePatches(const VisionSpec& spec, const MergerParameters& at,
                         const ParameterProvider& params, const at::Tensor& x, int64_t norm_size) {
   at::Tensor merged = x.contiguous();
   if (spec.merger_norm.has_value()) {
-    merged =
-        Normalize(merged.view({-1, norm_size}), NormOf(params, *spec.merger_norm, at.norm)).contiguous();
+    merged = Normalize(merged.view({-1, norm_size}), NormOf(params, *spec.merger_norm, at.norm))
+                 .contiguous();
   }
   merged = merged.view({-1, spec.merged_size()});
   if (spec.reduces_patches) {
