@@ -29,7 +29,8 @@ std::optional<StoredNumbers> MatchStoredName(absl::string_view stored_template,
 std::string FillStoredName(absl::string_view stored_template, const StoredNumbers& numbers);
 
 // How a folder's names differ from those of the rules: a prefix in front of all tensors, behind their
-// "model.", or missing from them; or the last part of "a.b." behind their "a.". Tensors outside the prefix ("lm_head.weight") keep their names.
+// "model.", or missing from them; or the last part of "a.b." behind their "a.". Tensors outside the prefix
+// ("lm_head.weight") keep their names.
 class FolderPrefix {
  public:
   // No difference.
