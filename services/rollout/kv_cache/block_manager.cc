@@ -112,10 +112,9 @@ std::optional<int32_t> BlockManager::Allocate() {
     id = free_.back();
     free_.pop_back();
   } else {
-    std::list<int32_t>& unused = unused_tails_.empty() ? reusable_ : unused_tails_;
-    if (unused.empty()) return std::nullopt;
-    id = unused.front();
-    unused.pop_front();
+    if (unused_.empty()) return std::nullopt;
+    id = unused_.front();
+    unused_.pop_front();
     Unpublish(blocks_[id]);
   }
   blocks_[id].references = 1;
@@ -124,7 +123,7 @@ std::optional<int32_t> BlockManager::Allocate() {
 
 void BlockManager::Take(int32_t id) {
   Block& block = blocks_[id];
-  if (block.references++ == 0) ListOf(block).erase(block.unused);
+  if (block.references++ == 0) unused_.erase(block.unused);
 }
 
 void BlockManager::Release(int32_t id) {
@@ -134,8 +133,7 @@ void BlockManager::Release(int32_t id) {
   if (!block.published) {
     free_.push_back(id);
   } else {
-    std::list<int32_t>& unused = ListOf(block);
-    block.unused = unused.insert(unused.end(), id);
+    block.unused = unused_.insert(unused_.end(), id);
   }
 }
 
@@ -147,11 +145,10 @@ void BlockManager::Unpublish(Block& block) {
 void BlockManager::SetRoot(const BlockHash& root) {
   if (root == root_) return;
   root_ = root;
-  for (const int32_t id : unused_tails_) {
-    Unpublish(blocks_[id]);
-    free_.push_back(id);
+  while (!tails_.empty()) {
+    const BlockHash hash = tails_.begin()->first.first;  // a copy: the key goes with its tail
+    DropTail(hash);
   }
-  unused_tails_.clear();
 }
 
 void BlockManager::DropTail(const BlockHash& hash) {
@@ -159,7 +156,7 @@ void BlockManager::DropTail(const BlockHash& hash) {
     const auto found = tails_.find(Key{hash, group});
     if (found == tails_.end()) continue;  // evicted
     const int32_t id = found->second;
-    unused_tails_.erase(blocks_[id].unused);
+    unused_.erase(blocks_[id].unused);
     Unpublish(blocks_[id]);
     free_.push_back(id);
   }

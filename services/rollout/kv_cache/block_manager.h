@@ -78,8 +78,9 @@ struct PrefixMatch {
 
 // A block without references is free. A free published block keeps its contents until it is
 // evicted, least recently used first. So does a tail: the block of a finished sequence's last tokens,
-// which are fewer than a block. The next turn of an episode continues the sequence and takes it over.
-// Tails are evicted before full blocks: most sequences are not continued.
+// which are fewer than a block. The next turn of an episode continues the sequence and takes it over. A
+// tail waits for its turn like the full blocks before it: evicted earlier, it would be gone whenever the
+// cache is full of older blocks, which it is once a rollout has run for a while.
 //
 // Every block can serve any cache group (cache_groups.h). Published blocks are looked up by hash
 // and group. A group with a window needs the blocks that the window covers, the others all blocks.
@@ -93,9 +94,7 @@ class BlockManager {
   int64_t block_size() const { return block_size_; }
   int64_t num_groups() const { return static_cast<int64_t>(windows_.size()); }
   // Blocks that Allocate() can return, including evictable cached blocks.
-  int64_t num_free() const {
-    return static_cast<int64_t>(free_.size() + unused_tails_.size() + reusable_.size());
-  }
+  int64_t num_free() const { return static_cast<int64_t>(free_.size() + unused_.size()); }
   // Block positions of a table for `num_tokens` tokens.
   int64_t BlocksFor(int64_t num_tokens) const {
     return (num_tokens + block_size_ - 1) / block_size_;
@@ -152,14 +151,10 @@ class BlockManager {
     bool published = false;
     bool is_tail = false;  // otherwise full
     Key key;
-    std::list<int32_t>::iterator unused;  // in its list; valid if published and unreferenced
+    std::list<int32_t>::iterator unused;  // in unused_; valid if published and unreferenced
   };
 
   void Take(int32_t block);
-  // The list of a published, unreferenced block.
-  std::list<int32_t>& ListOf(const Block& block) {
-    return block.is_tail ? unused_tails_ : reusable_;
-  }
   // Forgets the contents of a published block.
   void Unpublish(Block& block);
   // The same for a tail, whose blocks become free.
@@ -172,9 +167,7 @@ class BlockManager {
   BlockHash root_;
   std::vector<Block> blocks_;
   std::vector<int32_t> free_;  // without contents
-  // Published, unreferenced; least recently used first.
-  std::list<int32_t> unused_tails_;
-  std::list<int32_t> reusable_;  // full
+  std::list<int32_t> unused_;  // published, unreferenced; least recently used first
   absl::flat_hash_map<Key, int32_t> published_;
   absl::flat_hash_map<Key, int32_t> tails_;
 };

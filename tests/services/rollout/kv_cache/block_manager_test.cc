@@ -182,14 +182,21 @@ TEST(BlockManagerTest, TailsOfOneParentAreKeptUntilTheirBlocksAreNeeded) {
   EXPECT_EQ(blocks.num_free(), 0);
 }
 
-TEST(BlockManagerTest, FullBlocksOutliveTails) {
-  BlockManager blocks(2, 4);
-  Fill(blocks, Tokens(4));
-  const int32_t block = *blocks.Allocate();
-  blocks.KeepTail({block}, blocks.root(), Tokens(3, 10));
-  blocks.Release(block);
-  EXPECT_EQ(*blocks.Allocate(), block);
-  EXPECT_EQ(blocks.MatchPrefix(Tokens(4), 4).blocks.size(), 1u);
+TEST(BlockManagerTest, TailsAndFullBlocksAreEvictedLeastRecentlyUsedFirst) {
+  BlockManager blocks(3, 4);
+  const auto keep = [&](int32_t first) {
+    const int32_t block = *blocks.Allocate();
+    blocks.KeepTail({block}, blocks.root(), Tokens(3, first));
+    blocks.Release(block);
+    return block;
+  };
+  const int32_t oldest = keep(10);
+  const auto full = Fill(blocks, Tokens(4));
+  const int32_t newest = keep(20);
+  EXPECT_EQ(*blocks.Allocate(), oldest);
+  EXPECT_EQ(*blocks.Allocate(), full[0]);
+  EXPECT_TRUE(blocks.TakeTail(blocks.root(), Tokens(4, 10)).blocks.empty());
+  EXPECT_EQ(blocks.TakeTail(blocks.root(), Tokens(4, 20)).blocks, std::vector<int32_t>{newest});
 }
 
 TEST(BlockManagerTest, ATailNeedsTheBlocksOfAllGroups) {
