@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/model/families/row_value.h"
-#include "common/model/rotary_frequencies.h"
+#include "common/model/families/tower_config.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::model {
@@ -16,7 +16,6 @@ namespace {
 using nlohmann::json;
 
 constexpr int64_t kMaxImageSize = int64_t{1} << 16;
-constexpr int64_t kColors = 3;
 // Of the names under which our parameters and the folder's tensors lie.
 constexpr char kOurs[] = "visual.";
 constexpr char kFolders[] = "vision_tower.";
@@ -50,11 +49,6 @@ absl::StatusOr<int64_t> Side(const ConfigReader& config, const char* key, int64_
   return sides[0].get<int64_t>();
 }
 
-absl::Status RequireValue(const ConfigReader& config, const char* key, const json& value) {
-  if (!config.Has(key) || config.At(key) == value) return absl::OkStatus();
-  return config.Unsupported(key, value.dump());
-}
-
 absl::StatusOr<Activation> ReadActivation(const ConfigReader& config, const char* key,
                                           const char* absent) {
   RowValue value;
@@ -69,7 +63,7 @@ absl::StatusOr<Activation> ReadActivation(const ConfigReader& config, const char
 
 // What the three classes have in common.
 absl::Status ParseTower(const ConfigReader& tower, const Defaults& defaults, VisionSpec& vision) {
-  RETURN_IF_ERROR(RequireValue(tower, "num_channels", kColors));
+  RETURN_IF_ERROR(RequireValue(tower, "num_channels", kTowerColors));
   TileSpec& tiles = vision.tiles.emplace();
   ASSIGN_OR_RETURN(tiles.image_size, Side(tower, "image_size", defaults.image_size));
   ASSIGN_OR_RETURN(vision.patch_size, Side(tower, "patch_size", defaults.patch_size));
@@ -82,16 +76,9 @@ absl::Status ParseTower(const ConfigReader& tower, const Defaults& defaults, Vis
   ASSIGN_OR_RETURN(vision.hidden_size, tower.Size("hidden_size", kMaxWidth, defaults.hidden_size));
   LayerSpec layer;
   AttentionSpec& attention = layer.attention;
-  ASSIGN_OR_RETURN(attention.num_heads,
-                   tower.Size("num_attention_heads", kMaxHeads, defaults.num_heads));
-  attention.num_kv_heads = attention.num_heads;
-  attention.head_dim = vision.hidden_size / attention.num_heads;
-  if (attention.head_dim * attention.num_heads != vision.hidden_size ||
-      attention.head_dim > kMaxHeadDim) {
-    return tower.Invalid("num_attention_heads",
-                         absl::StrCat("a divisor of \"hidden_size\", ", vision.hidden_size,
-                                      ", into heads of at most ", kMaxHeadDim, " elements"));
-  }
+  RETURN_IF_ERROR(ParseTowerHeads(
+      tower, {"num_attention_heads", defaults.num_heads, "hidden_size", /*multiple=*/1},
+      vision.hidden_size, attention));
   attention.rope = -1;
   attention.qkv_bias = true;
   attention.output_bias = true;
@@ -227,7 +214,7 @@ void AddStoredRules(bool is_internvl, ModelSpec& spec) {
   };
   add("patch_embed.proj.weight", is_internvl ? "embeddings.patch_embeddings.projection.weight"
                                              : "embeddings.patch_embedding.weight");
-  spec.stored_rules.back().columns = {kColors, vision.patch_size, vision.patch_size};
+  spec.stored_rules.back().columns = {kTowerColors, vision.patch_size, vision.patch_size};
   if (is_internvl) {
     add("class_token", "embeddings.cls_token", /*leading_one=*/true);
     add("pos_embed.weight", "embeddings.position_embeddings", /*leading_one=*/true);
@@ -257,17 +244,11 @@ absl::Status ParseTiles(const v1::FamilyRow& row, const ConfigReader& config,
                               : ParseLlava(config, tower, vision));
   ASSIGN_OR_RETURN(vision.merger_activation,
                    ReadActivation(config, "projector_hidden_act", "gelu"));
-  const char* const id = config.Has("image_token_index") ? "image_token_index" : "image_token_id";
   ASSIGN_OR_RETURN(vision.image_token_id,
-                   config.Count(id, spec.vocab_size - 1, is_internvl ? 151667 : 32000));
+                   ImageTokenId(config, spec.vocab_size, is_internvl ? 151667 : 32000));
   vision.video_token_id = -1;
   vision.has_text_positions = true;
   AddStoredRules(is_internvl, spec);
-  for (const RopeSpec& rope : spec.ropes) {
-    if (!DependsOnLength(rope)) continue;
-    return config.Unsupported(config.Has("rope_parameters") ? "rope_parameters" : "rope_scaling",
-                              "default, linear, llama3, yarn, for a model with a vision tower");
-  }
   return absl::OkStatus();
 }
 

@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/model/families/row_pixtral.h"
 #include "common/model/families/row_tiles.h"
+#include "common/model/families/tower_config.h"
 #include "common/model/rotary_frequencies.h"
 #include "common/status/status_macros.h"
 
@@ -19,43 +21,16 @@ namespace {
 using nlohmann::json;
 
 // Larger ones mean a corrupt file.
-constexpr int64_t kMaxPatchSize = 1024;
 constexpr int64_t kMaxFrames = 64;
-constexpr int64_t kMaxMergeSize = 16;
 constexpr int64_t kMaxWindowSize = int64_t{1} << 20;
 constexpr int64_t kMaxPositionEmbeddings = int64_t{1} << 20;
-constexpr int64_t kNumColors = 3;
-
-// This matrix is stored as the convolution that it is in transformers.
-constexpr const char* kPatches = "visual.patch_embed.proj.weight";
 
 // Keys of the language model that keep their outer values.
 bool IsOuter(const std::string& key) { return key == "architectures" || key == "model_type"; }
 
-absl::Status Require(const ConfigReader& config, const char* key, int64_t value) {
-  if (!config.Has(key) || config.At(key) == value) return absl::OkStatus();
-  return config.Unsupported(key, absl::StrCat(value));
-}
-
-absl::Status RequireText(const ConfigReader& config, const char* key, const std::string& value) {
-  ASSIGN_OR_RETURN(const std::string text, config.Text(key, value));
-  return text == value ? absl::OkStatus() : config.Unsupported(key, value);
-}
-
-// The rotation of patches, of which transformers 5 writes the keys.
-absl::Status ParseTowerRope(const ConfigReader& config, VisionSpec& vision) {
-  constexpr const char* kKey = "rope_parameters";
-  if (!config.Has(kKey)) return absl::OkStatus();
-  if (!config.At(kKey).is_object()) return config.Invalid(kKey, "an object or null");
-  const ConfigReader parameters(config.At(kKey), absl::StrCat(config.place(), ": ", kKey));
-  RETURN_IF_ERROR(RequireText(parameters, "rope_type", "axial"));
-  ASSIGN_OR_RETURN(vision.rope.theta, parameters.Positive("rope_theta", vision.rope.theta));
-  return absl::OkStatus();
-}
-
 absl::Status ParsePatches(const ConfigReader& config, VisionSpec& vision) {
-  RETURN_IF_ERROR(Require(config, "in_channels", kNumColors));
-  RETURN_IF_ERROR(Require(config, "in_chans", kNumColors));
+  RETURN_IF_ERROR(RequireValue(config, "in_channels", kTowerColors));
+  RETURN_IF_ERROR(RequireValue(config, "in_chans", kTowerColors));
   ASSIGN_OR_RETURN(vision.patch_size, config.Size("patch_size", kMaxPatchSize, 14));
   ASSIGN_OR_RETURN(vision.temporal_patch_size, config.Size("temporal_patch_size", kMaxFrames, 2));
   ASSIGN_OR_RETURN(vision.merge_size, config.Size("spatial_merge_size", kMaxMergeSize, 2));
@@ -68,17 +43,8 @@ absl::StatusOr<LayerSpec> ParseLayer(const ConfigReader& config, const char* wid
   LayerSpec layer;
   ASSIGN_OR_RETURN(vision.hidden_size, config.Size(width_key, kMaxWidth));
   AttentionSpec& attention = layer.attention;
-  ASSIGN_OR_RETURN(attention.num_heads, config.Size("num_heads", kMaxHeads, 16));
-  attention.num_kv_heads = attention.num_heads;
-  attention.head_dim = vision.hidden_size / attention.num_heads;
-  // Rows and columns have half of a head's pairs each.
-  if (attention.head_dim * attention.num_heads != vision.hidden_size ||
-      attention.head_dim % 4 != 0 || attention.head_dim > kMaxHeadDim) {
-    return config.Invalid(
-        "num_heads",
-        absl::StrCat("a divisor of \"", width_key, "\", ", vision.hidden_size,
-                     ", into heads of a multiple of 4 elements, at most ", kMaxHeadDim));
-  }
+  RETURN_IF_ERROR(ParseTowerHeads(config, {"num_heads", 16, width_key, kRotatedInHalves},
+                                  vision.hidden_size, attention));
   attention.qkv_bias = true;
   attention.output_bias = true;
   layer.feed_forward.bias = true;
@@ -207,63 +173,6 @@ absl::Status ParseQwen3Vl(const v1::FamilyRow& row, const ConfigReader& config,
   return ParseDeepstack(row, config, spec.num_layers(), vision);
 }
 
-// Pixtral's layers, with the defaults of transformers' PixtralVisionConfig.
-absl::StatusOr<LayerSpec> ParsePixtralLayer(const ConfigReader& config, VisionSpec& vision) {
-  constexpr const char* kHeads = "num_attention_heads";
-  constexpr const char* kActivation = "hidden_act";
-  LayerSpec layer;
-  ASSIGN_OR_RETURN(vision.hidden_size, config.Size("hidden_size", kMaxWidth, 1024));
-  AttentionSpec& attention = layer.attention;
-  ASSIGN_OR_RETURN(attention.num_heads, config.Size(kHeads, kMaxHeads, 16));
-  attention.num_kv_heads = attention.num_heads;
-  attention.head_dim = vision.hidden_size / attention.num_heads;
-  if (attention.head_dim * attention.num_heads != vision.hidden_size ||
-      attention.head_dim % 4 != 0 || attention.head_dim > kMaxHeadDim) {
-    return config.Invalid(
-        kHeads, absl::StrCat("a divisor of \"hidden_size\", ", vision.hidden_size,
-                             ", into heads of a multiple of 4 elements, at most ", kMaxHeadDim));
-  }
-  ASSIGN_OR_RETURN(layer.feed_forward.intermediate_size,
-                   config.Size("intermediate_size", kMaxWidth, 4096));
-  ASSIGN_OR_RETURN(const std::string activation, config.Text(kActivation, "gelu"));
-  if (activation != "gelu" && activation != "silu") {
-    return config.Unsupported(kActivation, "gelu, silu");
-  }
-  layer.feed_forward.activation = activation == "gelu" ? Activation::kGelu : Activation::kSilu;
-  layer.norm = {.eps = 1e-5};
-  return layer;
-}
-
-// `outer`: the config.json with the keys of Mistral 3's projector.
-absl::Status ParsePixtral(const ConfigReader& config, const ConfigReader& outer,
-                          const ModelSpec& spec, VisionSpec& vision) {
-  RETURN_IF_ERROR(RequireText(config, "model_type", "pixtral"));
-  RETURN_IF_ERROR(Require(config, "num_channels", kNumColors));
-  ASSIGN_OR_RETURN(vision.patch_size, config.Size("patch_size", kMaxPatchSize, 16));
-  vision.temporal_patch_size = 1;
-  ASSIGN_OR_RETURN(vision.merge_size, outer.Size("spatial_merge_size", kMaxMergeSize, 2));
-  // Older files have it beside the others.
-  ASSIGN_OR_RETURN(vision.rope.theta, config.Positive("rope_theta", vision.rope.theta));
-  RETURN_IF_ERROR(ParseTowerRope(config, vision));
-  vision.columns_between_rows = true;
-  ASSIGN_OR_RETURN(const LayerSpec layer, ParsePixtralLayer(config, vision));
-  ASSIGN_OR_RETURN(const int64_t depth, config.Size("num_hidden_layers", kMaxLayers, 24));
-  vision.layers.assign(static_cast<size_t>(depth), layer);
-  vision.first_norm = layer.norm;
-  // Another layer than the last, or several.
-  RETURN_IF_ERROR(Require(outer, "vision_feature_layer", -1));
-  RETURN_IF_ERROR(RequireText(outer, "projector_hidden_act", "gelu"));
-  ASSIGN_OR_RETURN(vision.merger_bias, outer.Flag("multimodal_projector_bias", false));
-  vision.merger_norm = NormSpec{.eps = spec.layers.front().norm.eps};
-  vision.reduces_patches = true;
-  vision.has_line_breaks = true;
-  vision.has_text_positions = true;
-  const char* const id_key = outer.Has("image_token_id") ? "image_token_id" : "image_token_index";
-  ASSIGN_OR_RETURN(vision.image_token_id, outer.Count(id_key, spec.vocab_size - 1, 10));
-  vision.video_token_id = -1;
-  return absl::OkStatus();
-}
-
 // Whether time, height and width can take turns in a head of so many pairs.
 absl::Status CheckAlternating(const ConfigReader& scaling, const char* key, const RopeSpec& rope,
                               int64_t pairs) {
@@ -280,7 +189,7 @@ absl::Status CheckAlternating(const ConfigReader& scaling, const char* key, cons
   return absl::OkStatus();
 }
 
-// Sets which frequencies turn by time, height and width: of Pixtral's language models none does.
+// Sets which frequencies turn by time, height and width.
 absl::Status ParseSections(const v1::FamilyRow& row, const ConfigReader& config, ModelSpec& spec) {
   const bool alternate = IsQwen3(row);
   const char* const key = config.Has("rope_parameters") ? "rope_parameters" : "rope_scaling";
@@ -289,11 +198,6 @@ absl::Status ParseSections(const v1::FamilyRow& row, const ConfigReader& config,
   const json& object = config.Has(key) && config.At(key).is_object() ? config.At(key) : none;
   const ConfigReader scaling(object, absl::StrCat(config.place(), ": ", key));
   for (RopeSpec& rope : spec.ropes) {
-    if (DependsOnLength(rope)) {
-      return scaling.Unsupported(scaling.Has("rope_type") ? "rope_type" : "type",
-                                 "default, linear, llama3, yarn, for a model with a vision tower");
-    }
-    if (IsPixtral(row)) continue;
     const int64_t pairs = RotaryDim(rope, spec.layers.front().attention.head_dim) / 2;
     const auto invalid = [&] {
       return scaling.Invalid(kSections, absl::StrCat("three numbers, which add up to the ", pairs,
@@ -348,15 +252,10 @@ absl::Status ParseVision(const v1::FamilyRow& row, const ConfigReader& config, M
   constexpr const char* kKey = "vision_config";
   if (!config.Has(kKey) || !config.At(kKey).is_object()) return config.Invalid(kKey, "an object");
   const ConfigReader tower(config.At(kKey), absl::StrCat(config.place(), ": ", kKey));
+  RETURN_IF_ERROR(CheckRopes(config, spec));
   if (SeesTiles(row)) return ParseTiles(row, config, tower, spec);
+  if (IsPixtral(row)) return ParsePixtral(config, tower, spec);
   VisionSpec& vision = spec.vision.emplace();
-  if (IsPixtral(row)) {
-    RETURN_IF_ERROR(ParsePixtral(tower, config, spec, vision));
-    spec.stored_rules.push_back({.name = kPatches,
-                                 .tensor = "vision_tower.patch_conv.weight",
-                                 .columns = {kNumColors, vision.patch_size, vision.patch_size}});
-    return ParseSections(row, config, spec);
-  }
   RETURN_IF_ERROR(ParsePatches(tower, vision));
   RETURN_IF_ERROR(IsQwen3(row) ? ParseQwen3Vl(row, tower, spec, vision)
                   : row.vision_tower() == v1::VISION_TOWER_QWEN2_VL
@@ -367,10 +266,10 @@ absl::Status ParseVision(const v1::FamilyRow& row, const ConfigReader& config, M
   const int64_t image_id = row.vision_tower() == v1::VISION_TOWER_QWEN3_5 ? 248056 : 151655;
   ASSIGN_OR_RETURN(vision.image_token_id, config.Count("image_token_id", most_ids, image_id));
   ASSIGN_OR_RETURN(vision.video_token_id, config.Count("video_token_id", most_ids, image_id + 1));
-  spec.stored_rules.push_back(
-      {.name = kPatches,
-       .tensor = absl::StrCat(IsQwen3(row) ? "model." : "", kPatches),
-       .columns = {kNumColors, vision.temporal_patch_size, vision.patch_size, vision.patch_size}});
+  spec.stored_rules.push_back({.name = kPatchWeight,
+                               .tensor = absl::StrCat(IsQwen3(row) ? "model." : "", kPatchWeight),
+                               .columns = {kTowerColors, vision.temporal_patch_size,
+                                           vision.patch_size, vision.patch_size}});
   return ParseSections(row, config, spec);
 }
 
