@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status/status_macros.h"
 #include "common/text/count.h"
+#include "common/text/find_all.h"
 
 namespace tandem::images {
 namespace {
@@ -14,6 +15,11 @@ using nlohmann::ordered_json;
 
 absl::Status At(const std::string& place, absl::string_view message) {
   return absl::InvalidArgumentError(absl::StrCat(place, ": ", message));
+}
+
+std::string TypeOf(const ordered_json& part) {
+  const auto found = part.find("type");
+  return found != part.end() && found->is_string() ? found->get<std::string>() : "text";
 }
 
 // What a part says of its source; an empty source where it says nothing.
@@ -32,16 +38,6 @@ absl::StatusOr<std::string> SourceOf(const ordered_json& part, const std::string
     return At(absl::StrCat(place, ".", key), "expected a path or URL, as text");
   }
   return std::string();
-}
-
-int64_t CountOf(absl::string_view text, absl::string_view placeholder) {
-  int64_t count = 0;
-  if (placeholder.empty()) return count;
-  for (size_t at = text.find(placeholder); at != text.npos;
-       at = text.find(placeholder, at + placeholder.size())) {
-    ++count;
-  }
-  return count;
 }
 
 // Collects images in the order in which a template writes them.
@@ -66,10 +62,8 @@ class Collector {
 
  private:
   absl::Status AddPart(const ordered_json& part, const std::string& place) {
-    const auto found = part.find("type");
-    const std::string type =
-        found != part.end() && found->is_string() ? found->get<std::string>() : "text";
-    if (type == "image" || type == "image_url") {
+    const std::string type = TypeOf(part);
+    if (IsImagePart(part)) {
       ASSIGN_OR_RETURN(std::string source, SourceOf(part, place));
       images.push_back({std::move(source), place});
     } else if (type == "video" || type == "audio" || type == "video_url" || type == "input_audio") {
@@ -81,13 +75,18 @@ class Collector {
   }
 
   void AddText(const std::string& text, const std::string& place) {
-    images.resize(images.size() + CountOf(text, placeholder_), {"", place});
+    images.resize(images.size() + text::FindAll(text, placeholder_).size(), {"", place});
   }
 
   const absl::string_view placeholder_;
 };
 
 }  // namespace
+
+bool IsImagePart(const ordered_json& part) {
+  const std::string type = TypeOf(part);
+  return type == "image" || type == "image_url";
+}
 
 absl::StatusOr<std::vector<ChatImage>> FindChatImages(const ordered_json& messages,
                                                       const ordered_json* listed,

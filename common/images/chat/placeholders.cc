@@ -25,11 +25,8 @@ absl::StatusOr<PlaceholderIds> FindPlaceholderIds(int32_t placeholder,
 void AppendPlaceholders(const PlaceholderIds& ids, const PlaceholderGrid& grid,
                         std::vector<int32_t>* out) {
   if (ids.start.has_value()) out->push_back(*ids.start);
-  if (!ids.line_break.has_value()) {
-    out->insert(out->end(), static_cast<size_t>(grid.count()), ids.placeholder);
-  }
-  for (int64_t row = 0; ids.line_break.has_value() && row < grid.rows; ++row) {
-    if (row > 0) out->push_back(*ids.line_break);
+  for (int64_t row = 0; row < grid.rows; ++row) {
+    if (row > 0 && ids.line_break.has_value()) out->push_back(*ids.line_break);
     out->insert(out->end(), static_cast<size_t>(grid.columns), ids.placeholder);
   }
   if (ids.end.has_value()) out->push_back(*ids.end);

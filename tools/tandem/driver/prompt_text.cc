@@ -3,19 +3,14 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/images/chat/chat_images.h"
 #include "common/io/json_text.h"
+#include "common/text/find_all.h"
 
 namespace tandem::driver {
 namespace {
 
 using nlohmann::ordered_json;
-
-bool IsImagePart(const ordered_json& part) {
-  const std::string type = part.contains("type") && part["type"].is_string()
-                               ? part["type"].get<std::string>()
-                               : std::string();
-  return type == "image" || type == "image_url";
-}
 
 // Writes a prompt, and notes where its images stand.
 class Writer {
@@ -42,7 +37,7 @@ class Writer {
       if (part.contains("text") && part["text"].is_string()) {
         if (out_.text.size() > begin) absl::StrAppend(&out_.text, "\n");
         Add(part["text"].get_ref<const std::string&>());
-      } else if (IsImagePart(part)) {
+      } else if (images::IsImagePart(part)) {
         const auto here = static_cast<int64_t>(out_.text.size());
         out_.images.push_back({here, here});
       }
@@ -61,9 +56,7 @@ class Writer {
 
 std::vector<TextPlace> PlacesOf(absl::string_view placeholder, absl::string_view text) {
   std::vector<TextPlace> places;
-  if (placeholder.empty()) return places;
-  for (size_t at = text.find(placeholder); at != text.npos;
-       at = text.find(placeholder, at + placeholder.size())) {
+  for (const size_t at : text::FindAll(text, placeholder)) {
     places.push_back({static_cast<int64_t>(at), static_cast<int64_t>(at + placeholder.size())});
   }
   return places;
