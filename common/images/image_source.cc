@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "common/images/decode.h"
 #include "common/io/file_util.h"
 #include "common/io/read_file.h"
 #include "common/status/status_macros.h"
@@ -71,6 +72,11 @@ absl::StatusOr<std::string> DecodeDataUrl(absl::string_view url) {
     return absl::InvalidArgumentError("the data is not base64");
   }
   return bytes;
+}
+
+absl::StatusOr<std::string> DataUrlOf(absl::string_view file, const std::string& place) {
+  ASSIGN_OR_RETURN(const ImageInfo info, ReadImageInfo(file, place, ImageLimits()));
+  return absl::StrCat("data:", info.media_type, ";base64,", absl::Base64Escape(file));
 }
 
 absl::StatusOr<ImageBytes> ReadImageSource(const std::string& source, const std::string& folder,

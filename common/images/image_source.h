@@ -35,6 +35,10 @@ absl::StatusOr<ImageBytes> ReadImageSource(const std::string& source, const std:
 // are fewer than the URL's.
 absl::StatusOr<std::string> DecodeDataUrl(absl::string_view url);
 
+// A picture's file as a data URL, in base64. Errors of ReadImageInfo() with default limits, which begin
+// with `place`.
+absl::StatusOr<std::string> DataUrlOf(absl::string_view file, const std::string& place);
+
 }  // namespace tandem::images
 
 #endif  // TANDEM_COMMON_IMAGES_IMAGE_SOURCE_H_

@@ -3,12 +3,10 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "common/images/chat/chat_images.h"
-#include "common/images/decode.h"
-#include "common/images/image_limits.h"
+#include "common/images/image_source.h"
 #include "common/io/jsonl.h"
 #include "common/status/status_macros.h"
 #include "tools/tandem/commands/command.h"
@@ -45,9 +43,7 @@ absl::StatusOr<ordered_json> MessagesOf(const nlohmann::json& row, const ordered
 
 absl::StatusOr<std::string> UrlOf(const RowImages& images, const std::string& source) {
   ASSIGN_OR_RETURN(const images::ImageBytes file, images.ReadSource(source));
-  ASSIGN_OR_RETURN(const images::ImageInfo info,
-                   images::ReadImageInfo(file.bytes, file.place, images::ImageLimits()));
-  return absl::StrCat("data:", info.media_type, ";base64,", absl::Base64Escape(file.bytes));
+  return images::DataUrlOf(file.bytes, file.place);
 }
 
 // How rows become what a judge judges.

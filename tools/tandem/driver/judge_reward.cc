@@ -2,10 +2,8 @@
 #include <set>
 #include <utility>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "common/images/decode.h"
-#include "common/images/image_limits.h"
+#include "common/images/image_source.h"
 #include "common/status/status_macros.h"
 #include "tools/tandem/driver/prompt_text.h"
 #include "tools/tandem/driver/reward_source.h"
@@ -16,9 +14,7 @@ namespace {
 
 absl::StatusOr<std::string> UrlOf(const PromptImage& image) {
   ASSIGN_OR_RETURN(const std::string file, ReadImageFile(image));
-  ASSIGN_OR_RETURN(const images::ImageInfo info,
-                   images::ReadImageInfo(file, "an image", images::ImageLimits()));
-  return absl::StrCat("data:", info.media_type, ";base64,", absl::Base64Escape(file));
+  return images::DataUrlOf(file, "an image");
 }
 
 // `image` outlives the judgement.
