@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/config/summary.h"
@@ -197,11 +196,11 @@ absl::Status CheckImages(const char* key, const driver::PromptSource& source,
         absl::StrCat(problem, "; there are images in ", key, ", ", source.PlaceOf(*found)));
   }
   if (!samples) return absl::OkStatus();
-  const std::string blind = driver::RewardWithoutSight(config.reward());
-  if (blind.empty()) return absl::OkStatus();
+  const driver::BlindReward blind = driver::RewardWithoutSight(config.reward());
+  if (blind.key.empty()) return absl::OkStatus();
   return absl::UnimplementedError(absl::StrCat(
-      blind,
-      absl::EndsWith(blind, ".images")
+      blind.key,
+      blind.is_judge
           ? ": the judge is not shown images; set it to true for a judge that sees pictures: "
           : ": reward models see no images: ",
       "there are some in ", key, ", ", source.PlaceOf(*found)));

@@ -79,12 +79,14 @@ bool NeedsAnswer(const config::v1::RewardConfig& config) {
 
 bool ReadsMessages(const config::v1::RewardConfig& config) { return MayFail(config); }
 
-std::string RewardWithoutSight(const config::v1::RewardConfig& config) {
+BlindReward RewardWithoutSight(const config::v1::RewardConfig& config) {
   for (const RewardPart& part : RewardParts(config)) {
-    if (part.name == kModelReward) return part.key + ".model";
-    if (part.name == kJudgeReward && !part.judge.images()) return part.key + ".judge.images";
+    if (part.name == kModelReward) return {part.key + ".model", /*is_judge=*/false};
+    if (part.name == kJudgeReward && !part.judge.images()) {
+      return {part.key + ".judge.images", /*is_judge=*/true};
+    }
   }
-  return "";
+  return {};
 }
 
 std::string RewardWithSight(const config::v1::RewardConfig& config) {

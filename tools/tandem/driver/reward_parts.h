@@ -49,9 +49,13 @@ bool RunsPython(const config::v1::RewardConfig& config);
 // template renders from them.
 bool ReadsMessages(const config::v1::RewardConfig& config);
 
-// The key of the first reward that sees no images: of a judge without judge.images, or of a reward model.
-// Empty: there is none.
-std::string RewardWithoutSight(const config::v1::RewardConfig& config);
+// A reward that sees no images.
+struct BlindReward {
+  std::string key;  // of the configuration; empty: there is none
+  bool is_judge = false;
+};
+// The first of them: a judge without judge.images, or a reward model.
+BlindReward RewardWithoutSight(const config::v1::RewardConfig& config);
 
 // The key of the first judge that sees images. Empty: there is none.
 std::string RewardWithSight(const config::v1::RewardConfig& config);

@@ -244,16 +244,16 @@ TEST_F(PicturedJudgeTest, AJudgeThatIsNotShownPicturesJudgesNone) {
 
 TEST(JudgeRewarder, SaysWhichRewardSeesPictures) {
   config::v1::RewardConfig reward = config::DefaultRunConfig().reward();
-  EXPECT_EQ(RewardWithoutSight(reward), "");
+  EXPECT_EQ(RewardWithoutSight(reward).key, "");
   EXPECT_EQ(RewardWithSight(reward), "");
   reward.add_rewards()->set_name("exact_match");
   reward.add_rewards()->set_name("judge");
-  EXPECT_EQ(RewardWithoutSight(reward), "reward.rewards[1].judge.images");
+  EXPECT_EQ(RewardWithoutSight(reward).key, "reward.rewards[1].judge.images");
   reward.mutable_rewards(1)->mutable_judge()->set_images(true);
-  EXPECT_EQ(RewardWithoutSight(reward), "");
+  EXPECT_EQ(RewardWithoutSight(reward).key, "");
   EXPECT_EQ(RewardWithSight(reward), "reward.rewards[1].judge.images");
   reward.add_rewards()->set_name("model");
-  EXPECT_EQ(RewardWithoutSight(reward), "reward.rewards[2].model");
+  EXPECT_EQ(RewardWithoutSight(reward).key, "reward.rewards[2].model");
 }
 
 TEST(JudgeRewarder, ATemplateWithTheAnswerNeedsIt) {
