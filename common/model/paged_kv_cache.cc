@@ -114,8 +114,8 @@ absl::Status PagedKvCache::Allocate() {
           at::empty({o.num_blocks, o.num_kv_heads, o.block_size, padded_value_dim_}, type));
     }
     // Attention reads blocks from all over the cache at each token.
-    for (const auto& tensors : {keys_, values_}) {
-      for (const at::Tensor& tensor : tensors) {
+    for (const auto* tensors : {&keys_, &values_}) {
+      for (const at::Tensor& tensor : *tensors) {
         kernels::WantLargePages(tensor.mutable_data_ptr(), tensor.nbytes());
       }
     }

@@ -21,6 +21,14 @@ absl::Status CheckEqual(const images::PreprocessorConfig& config, const char* ke
                    "; take the preprocessor_config.json that belongs to this model"));
 }
 
+absl::Status CheckFamily(const images::PreprocessorConfig& config, images::ProcessorFamily family,
+                         const char* type) {
+  if (config.family == family) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(config.place, ": image_processor_type: expected ",
+                                                 type, " for the model's vision tower, found ",
+                                                 config.type));
+}
+
 absl::Status CheckTiles(const images::PreprocessorConfig& config, const VisionSpec& spec) {
   const TileSpec& tiles = *spec.tiles;
   ASSIGN_OR_RETURN(const images::ImageSize size, images::TileSize(config));
@@ -35,11 +43,7 @@ absl::Status CheckTiles(const images::PreprocessorConfig& config, const VisionSp
 }
 
 absl::Status CheckPixtral(const images::PreprocessorConfig& config, const VisionSpec& spec) {
-  if (config.family != images::ProcessorFamily::kPixtral) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        config.place, ": image_processor_type: expected PixtralImageProcessor for the ",
-        "model's vision tower, found ", config.type));
-  }
+  RETURN_IF_ERROR(CheckFamily(config, images::ProcessorFamily::kPixtral, "PixtralImageProcessor"));
   const int64_t side = spec.patch_size * spec.merge_size;
   const images::ImageSize& found = config.pixtral_patch;
   if (found.height == side && found.width == side) return absl::OkStatus();
@@ -122,11 +126,7 @@ absl::StatusOr<ImagePreparer> ImagePreparer::Load(const std::string& folder,
     RETURN_IF_ERROR(CheckPixtral(config, spec));
     return ImagePreparer(std::move(processor), spec);
   }
-  if (config.family != images::ProcessorFamily::kQwen2Vl) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        config.place, ": image_processor_type: expected Qwen2VLImageProcessor for the ",
-        "model's vision tower, found ", config.type));
-  }
+  RETURN_IF_ERROR(CheckFamily(config, images::ProcessorFamily::kQwen2Vl, "Qwen2VLImageProcessor"));
   RETURN_IF_ERROR(CheckEqual(config, "patch_size", config.patch_size, spec.patch_size));
   RETURN_IF_ERROR(CheckEqual(config, "temporal_patch_size", config.temporal_patch_size,
                              spec.temporal_patch_size));

@@ -33,12 +33,13 @@ absl::StatusOr<ChatImageExpander::Reading> ChatImageExpander::ReadingOf(
     const std::string& model_folder, const tokenizer::Tokenizer& tokenizer) {
   Reading out;
   images::PlaceholderTexts texts;
+  std::optional<int32_t> id;
   if (const std::optional<model::VisionSpec> vision = TilesOf(model_folder); vision.has_value()) {
     ASSIGN_OR_RETURN(model::ImagePreparer preparer,
                      model::ImagePreparer::Load(model_folder, *vision));
     texts = preparer.placeholders();
-    const std::string* const text =
-        tokenizer.IdToToken(static_cast<int32_t>(vision->image_token_id));
+    id = static_cast<int32_t>(vision->image_token_id);
+    const std::string* const text = tokenizer.IdToToken(*id);
     if (text == nullptr) {
       return absl::FailedPreconditionError(
           absl::StrCat("the tokenizer has no token with the id ", vision->image_token_id,
@@ -56,16 +57,16 @@ absl::StatusOr<ChatImageExpander::Reading> ChatImageExpander::ReadingOf(
           absl::StrCat(processor.config().place, ": placeholders of ", processor.config().type,
                        " are not known without the config.json of a model that sees tiles"));
     }
+    id = tokenizer.TokenToId(texts.placeholder);
+    if (!id.has_value()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("the tokenizer has no token ", texts.placeholder));
+    }
     out.grid_of = [processor = std::move(processor)](images::ImageSize size) {
       return processor.Placeholders(size);
     };
   }
   out.placeholder = texts.placeholder;
-  const std::optional<int32_t> id = tokenizer.TokenToId(texts.placeholder);
-  if (!id.has_value()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the tokenizer has no token ", texts.placeholder));
-  }
   ASSIGN_OR_RETURN(out.ids, images::FindPlaceholderIds(*id, texts, [&](const std::string& token) {
                      return tokenizer.TokenToId(token);
                    }));

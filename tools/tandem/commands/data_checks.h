@@ -16,8 +16,8 @@ namespace tandem::commands {
 absl::Status CheckRows(const CheckedRun& run, std::vector<std::string>& warnings);
 
 // UNIMPLEMENTED, with file and row, for a prompt with images in a run that has something which sees
-// none: a judge without judge.images, a reward model, a teacher without a vision tower like the policy's. `samples`:
-// completions of the prompts are sampled.
+// none: a judge without judge.images, a reward model, a teacher without a vision tower like the policy's.
+// `samples`: completions of the prompts are sampled.
 absl::Status CheckImages(const char* key, const driver::PromptSource& source,
                          const config::v1::RunConfig& config, bool samples);
 

@@ -40,8 +40,8 @@ class ImageStore {
   std::string folder_;  // absolute
 };
 
-// Images by URL. Thread-safe. A URL is fetched once for a folder: a run that starts again, or resumes, sees the same
-// picture whatever the server has by then.
+// Images by URL. Thread-safe. A URL is fetched once for a folder: a run that starts again, or resumes,
+// sees the same picture whatever the server has by then.
 class UrlImages {
  public:
   // `interrupted`, which may be null, ends what is being fetched.

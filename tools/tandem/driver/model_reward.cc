@@ -30,15 +30,19 @@ absl::StatusOr<bool> HasTokenizerOf(const std::string& policy, const std::string
 
 }  // namespace
 
+ModelReward::ModelReward(const config::v1::RewardModelConfig& model, absl::Duration timeout,
+                         std::function<bool()> interrupted)
+    : endpoint_(model.endpoint()),
+      path_to_serve_(model.endpoint().empty() ? model.path() : ""),
+      timeout_(timeout),
+      interrupted_(std::move(interrupted)) {}
+
 absl::StatusOr<std::unique_ptr<ModelReward>> ModelReward::Create(
     const config::v1::RunConfig& config, const config::v1::RewardModelConfig& model,
     std::function<bool()> interrupted) {
-  std::unique_ptr<ModelReward> reward(new ModelReward);
-  reward->endpoint_ = model.endpoint();
-  if (model.endpoint().empty()) reward->path_to_serve_ = model.path();
-  reward->timeout_ = absl::Seconds(config.reward().timeout_s());
+  std::unique_ptr<ModelReward> reward(
+      new ModelReward(model, absl::Seconds(config.reward().timeout_s()), std::move(interrupted)));
   reward->longest_ = config.data().max_prompt_length() + config::LongestCompletion(config);
-  reward->interrupted_ = std::move(interrupted);
   ASSIGN_OR_RETURN(const io::ModelConfig policy, io::ReadModelConfig(config.model().path()));
   ASSIGN_OR_RETURN(const model::ModelSpec spec, model::ParseModelSpec(policy.json, policy.path));
   reward->policy_vocab_size_ = spec.vocab_size;
@@ -51,11 +55,7 @@ absl::StatusOr<std::unique_ptr<ModelReward>> ModelReward::Create(
 absl::StatusOr<std::unique_ptr<ModelReward>> ModelReward::CreateForTexts(
     const config::v1::RewardModelConfig& model, absl::Duration timeout,
     std::function<bool()> interrupted) {
-  std::unique_ptr<ModelReward> reward(new ModelReward);
-  reward->endpoint_ = model.endpoint();
-  if (model.endpoint().empty()) reward->path_to_serve_ = model.path();
-  reward->timeout_ = timeout;
-  reward->interrupted_ = std::move(interrupted);
+  std::unique_ptr<ModelReward> reward(new ModelReward(model, timeout, std::move(interrupted)));
   if (model.path().empty()) return reward;
   RETURN_IF_ERROR(reward->ReadModel(model.path()));
   std::error_code error;

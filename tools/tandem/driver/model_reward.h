@@ -62,7 +62,8 @@ class ModelReward : public RewardSource {
   std::vector<Score> ScoreIds(std::vector<std::vector<uint32_t>> sequences);
 
  private:
-  ModelReward() = default;
+  ModelReward(const config::v1::RewardModelConfig& model, absl::Duration timeout,
+              std::function<bool()> interrupted);
   absl::Status ReadModel(const std::string& path) const;
   absl::Status ReadFolder(const config::v1::RunConfig& config, const std::string& path);
   absl::StatusOr<std::vector<uint32_t>> IdsOf(const Judged& judged) const;

@@ -63,8 +63,8 @@ class Judge {
   explicit Judge(JudgeOptions options);
 
   // Asks for a judgement of a fixed text, with a picture if the judge is to see pictures, which must be
-  // answered, with or without a score, and reads the cache's file. Asks again for up to `patience` while the judge cannot be reached or is busy;
-  // CANCELLED soon after `interrupted`, which may be null, is true.
+  // answered, with or without a score, and reads the cache's file. Asks again for up to `patience` while the
+  // judge cannot be reached or is busy; CANCELLED soon after `interrupted`, which may be null, is true.
   absl::Status Check(absl::Duration patience, const std::function<bool()>& interrupted);
 
   // Returns the reward of each text, or why there is none after all retries; CANCELLED soon after
