@@ -247,21 +247,27 @@ def compute(model, processor, folder, row, seed):
                 grad_norms=dict(tower=norm(model, True), text=norm(model, False)))
 
 
+def save_json(folder, name, content):
+    with open(os.path.join(folder, name), "w") as file:
+        json.dump(content, file, indent=2, sort_keys=True)
+        file.write("\n")
+
+
+def add_names(folder, **names):
+    """As on the Hub: preprocessor_config.json names its classes."""
+    name = "preprocessor_config.json"
+    with open(os.path.join(folder, name)) as file:
+        content = json.load(file)
+    save_json(folder, name, dict(content, **names))
+
+
 def save_pixtral_processor(folder):
     """As on the Hub: two files, of which processor_config.json has the sizes that count."""
     PixtralImageProcessor(size=dict(longest_edge=48), patch_size=PATCH).save_pretrained(folder)
-    path = os.path.join(folder, "preprocessor_config.json")
-    with open(path) as file:
-        names = dict(json.load(file), image_processor_type="PixtralImageProcessorFast",
-                     processor_class="PixtralProcessor")
-    with open(path, "w") as file:
-        json.dump(names, file, indent=2, sort_keys=True)
-        file.write("\n")
-    with open(os.path.join(folder, "processor_config.json"), "w") as file:
-        json.dump(dict(image_break_token="[IMG_BREAK]", image_end_token="[IMG_END]", image_token="[IMG]",
-                       patch_size=PATCH, processor_class="PixtralProcessor", spatial_merge_size=2),
-                  file, indent=2, sort_keys=True)
-        file.write("\n")
+    add_names(folder, image_processor_type="PixtralImageProcessorFast", processor_class="PixtralProcessor")
+    save_json(folder, "processor_config.json",
+              dict(image_break_token="[IMG_BREAK]", image_end_token="[IMG_END]", image_token="[IMG]",
+                   patch_size=PATCH, processor_class="PixtralProcessor", spatial_merge_size=2))
 
 
 def save_qwen_processor(folder, model_type):
@@ -270,14 +276,8 @@ def save_qwen_processor(folder, model_type):
     halves = dict(image_mean=[0.5] * 3, image_std=[0.5] * 3) if is_qwen3 else {}
     Qwen2VLImageProcessor(patch_size=PATCH, size=dict(shortest_edge=4 * side**2, longest_edge=30 * side**2),
                           **halves).save_pretrained(folder)
-    if is_qwen3:  # as on the Hub
-        path = os.path.join(folder, "preprocessor_config.json")
-        with open(path) as file:
-            names = dict(json.load(file), image_processor_type="Qwen2VLImageProcessorFast",
-                         processor_class="Qwen3VLProcessor")
-        with open(path, "w") as file:
-            json.dump(names, file, indent=2, sort_keys=True)
-            file.write("\n")
+    if is_qwen3:
+        add_names(folder, image_processor_type="Qwen2VLImageProcessorFast", processor_class="Qwen3VLProcessor")
 
 
 def config_of(case):

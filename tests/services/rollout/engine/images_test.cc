@@ -217,6 +217,16 @@ class ImagesTest : public EngineTest, public ::testing::WithParamInterface<std::
     }
   }
 
+  void ExpectTrainersBitsInBfloat16() {
+    EngineOptions options = Options();
+    options.dtype = at::kBFloat16;
+    options.scheduler.max_num_batched_tokens = 20;
+    StartCase(options);
+    for (const Row& row : GoldenRows()) {
+      ExpectSameBits(ScoreOf(row.ids, row.files), TrainerLogProbs(row.ids, row.files));
+    }
+  }
+
   void ExpectGreedyTokens() {
     const int64_t video = Spec().vision->video_token_id;
     for (const Row& row : GoldenRows()) {
@@ -430,15 +440,7 @@ TEST_P(ImagesTest, RowsStayWhereACommitLeavesTheTowerAlone) {
   ExpectSameBits(after, TrainerLogProbs(ids, {Picture(1)}));
 }
 
-TEST_P(ImagesTest, InBfloat16TheBitsAreTheTrainers) {
-  EngineOptions options = Options();
-  options.dtype = at::kBFloat16;
-  options.scheduler.max_num_batched_tokens = 20;
-  StartCase(options);
-  for (const Row& row : GoldenRows()) {
-    ExpectSameBits(ScoreOf(row.ids, row.files), TrainerLogProbs(row.ids, row.files));
-  }
-}
+TEST_P(ImagesTest, InBfloat16TheBitsAreTheTrainers) { ExpectTrainersBitsInBfloat16(); }
 
 TEST_P(ImagesTest, ASleepingEngineWakesWithItsImages) {
   StartCase();
@@ -554,15 +556,7 @@ TEST_P(TileImagesTest, GreedyTokensAreTheLikeliestOfTheScoredSequence) {
   ExpectGreedyTokens();
 }
 
-TEST_P(TileImagesTest, InBfloat16TheBitsAreTheTrainers) {
-  EngineOptions options = Options();
-  options.dtype = at::kBFloat16;
-  options.scheduler.max_num_batched_tokens = 20;
-  StartCase(options);
-  for (const Row& row : GoldenRows()) {
-    ExpectSameBits(ScoreOf(row.ids, row.files), TrainerLogProbs(row.ids, row.files));
-  }
-}
+TEST_P(TileImagesTest, InBfloat16TheBitsAreTheTrainers) { ExpectTrainersBitsInBfloat16(); }
 
 TEST_P(TileImagesTest, ASequenceOfFewerPlaceholdersIsNamed) {
   StartCase();

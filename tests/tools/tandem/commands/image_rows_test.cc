@@ -43,9 +43,6 @@ class ImageRowsTest : public ::testing::Test {
     command.insert(command.end(), {"--model", model_, "--input", folder_.Write("in.jsonl", text)});
     return RunProgram("tandem", command);
   }
-  ProgramResult Generate(const std::vector<json>& rows) const {
-    return Run({"generate", "--max-tokens", "6", "--temperature", "0", "--ignore-eos"}, rows);
-  }
 
   const testing::TempFolder folder_;
   std::string model_;
@@ -97,26 +94,18 @@ TEST_P(ScoredModelsTest, BothSidesScoreThemAsTransformersDoes) {
   }
 }
 
-// What the processor or the template puts around the placeholders of an image is among the ids.
-class ChatModelsTest : public ::testing::TestWithParam<std::string> {};
-
-TEST_P(ChatModelsTest, AChatIsThePromptOfItsExpandedIds) {
-  const std::map<std::string, int> rows = {{"qwen3-vl-moe", 24}, {"llava", 16}, {"internvl", 28}};
-  const testing::TempFolder folder;
-  const std::string model = testing::WriteVisionChatModel(folder, GetParam());
-  const json text = {{"type", "text"}, {"text", "what is this?"}};
-  const json content = {text, {{"type", "image"}, {"image", "model/a.png"}}};
-  const json messages = {{{"role", "user"}, {"content", content}}};
-  json ids = json::array();
+void AddText(const std::string& text, json& ids) {
   const std::string characters = testing::kVisionCharacters;
-  for (const char c : std::string("what is this?")) ids.push_back(3 + characters.find(c));
-  ids.push_back(38);
-  for (int i = 0; i < rows.at(GetParam()); ++i) ids.push_back(36);
-  ids.push_back(39);
-  ids.push_back(3 + characters.find('='));
+  for (const char c : text) ids.push_back(3 + characters.find(c));
+}
+
+// Generates from a chat, and from the ids and images that it expands to: the tokens are the same.
+void ExpectChatIsPrompt(const testing::TempFolder& folder, const std::string& model,
+                        const json& content, const json& ids, const json& images) {
+  const json messages = {{{"role", "user"}, {"content", content}}};
   const std::string input =
       folder.Write("in.jsonl", json{{"messages", messages}}.dump() + "\n" +
-                                   json{{"ids", ids}, {"images", {"model/a.png"}}}.dump() + "\n");
+                                   json{{"ids", ids}, {"images", images}}.dump() + "\n");
 
   const ProgramResult result =
       RunProgram("tandem", {"generate", "--max-tokens", "6", "--temperature", "0", "--ignore-eos",
@@ -130,8 +119,28 @@ TEST_P(ChatModelsTest, AChatIsThePromptOfItsExpandedIds) {
   EXPECT_EQ(lines[0]["logprobs"], lines[1]["logprobs"]);
 }
 
+// What the processor or the template puts around the placeholders of an image is among the ids.
+class ChatModelsTest : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(ChatModelsTest, AChatIsThePromptOfItsExpandedIds) {
+  const std::map<std::string, int> rows = {
+      {"qwen2-vl", 24}, {"qwen3-vl-moe", 24}, {"llava", 16}, {"internvl", 28}};
+  const testing::TempFolder folder;
+  const std::string model = testing::WriteVisionChatModel(folder, GetParam());
+  json ids = json::array();
+  AddText("what is this?", ids);
+  ids.push_back(38);
+  for (int i = 0; i < rows.at(GetParam()); ++i) ids.push_back(36);
+  ids.push_back(39);
+  AddText("=", ids);
+  ExpectChatIsPrompt(folder, model,
+                     {{{"type", "text"}, {"text", "what is this?"}},
+                      {{"type", "image"}, {"image", "model/a.png"}}},
+                     ids, json::array({"model/a.png"}));
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, ChatModelsTest,
-                         ::testing::Values("qwen3-vl-moe", "llava", "internvl"),
+                         ::testing::Values("qwen2-vl", "qwen3-vl-moe", "llava", "internvl"),
                          [](const auto& info) { return testing::VisionGoldenName(info.param); });
 
 INSTANTIATE_TEST_SUITE_P(Models, ScoredModelsTest,
@@ -139,37 +148,10 @@ INSTANTIATE_TEST_SUITE_P(Models, ScoredModelsTest,
                                            "llava", "internvl"),
                          [](const auto& info) { return testing::VisionGoldenName(info.param); });
 
-TEST_F(ImageRowsTest, AChatIsThePromptOfItsExpandedIds) {
-  const json text = {{"type", "text"}, {"text", "what is this?"}};
-  const json content = {text, {{"type", "image"}, {"image", "model/a.png"}}};
-  const json messages = {{{"role", "user"}, {"content", content}}};
-  json ids = json::array();
-  const std::string characters = testing::kVisionCharacters;
-  for (const char c : std::string("what is this?")) ids.push_back(3 + characters.find(c));
-  ids.push_back(38);
-  for (int i = 0; i < 24; ++i) ids.push_back(36);
-  ids.push_back(39);
-  ids.push_back(3 + characters.find('='));
-
-  const ProgramResult result =
-      Generate({{{"messages", messages}}, {{"ids", ids}, {"images", {"model/a.png"}}}});
-
-  ASSERT_EQ(result.exit_code, 0) << result.err;
-  const std::vector<json> lines = testing::JsonLines(result.out);
-  ASSERT_EQ(lines.size(), 2U);
-  EXPECT_EQ(lines[0]["ids"].size(), 6U);
-  EXPECT_EQ(lines[0]["ids"], lines[1]["ids"]);
-  EXPECT_EQ(lines[0]["logprobs"], lines[1]["logprobs"]);
-}
-
 // Text stands between the lines of Mistral 3's placeholders, and behind the last.
 TEST(ImageLinesTest, AChatIsThePromptOfItsExpandedIds) {
   const testing::TempFolder folder;
   const std::string model = testing::WriteVisionChatModel(folder, "mistral3");
-  const json content = {{{"type", "image"}, {"image", "model/a.png"}},
-                        {{"type", "image"}, {"image", "model/c.png"}},
-                        {{"type", "text"}, {"text", "?"}}};
-  const json messages = {{{"role", "user"}, {"content", content}}};
   json ids = json::array();
   const auto add_lines = [&](int rows, int columns) {
     for (int row = 0; row < rows; ++row) {
@@ -179,23 +161,12 @@ TEST(ImageLinesTest, AChatIsThePromptOfItsExpandedIds) {
   };
   add_lines(5, 6);
   add_lines(2, 2);
-  const std::string characters = testing::kVisionCharacters;
-  ids.push_back(3 + characters.find('?'));
-  ids.push_back(3 + characters.find('='));
-  const std::string rows = json{{"messages", messages}}.dump() + "\n" +
-                           json{{"ids", ids}, {"images", {"model/a.png", "model/c.png"}}}.dump() +
-                           "\n";
-
-  const ProgramResult result =
-      RunProgram("tandem", {"generate", "--max-tokens", "6", "--temperature", "0", "--ignore-eos",
-                            "--model", model, "--input", folder.Write("in.jsonl", rows)});
-
-  ASSERT_EQ(result.exit_code, 0) << result.err;
-  const std::vector<json> lines = testing::JsonLines(result.out);
-  ASSERT_EQ(lines.size(), 2U);
-  EXPECT_EQ(lines[0]["ids"].size(), 6U);
-  EXPECT_EQ(lines[0]["ids"], lines[1]["ids"]);
-  EXPECT_EQ(lines[0]["logprobs"], lines[1]["logprobs"]);
+  AddText("?=", ids);
+  ExpectChatIsPrompt(folder, model,
+                     {{{"type", "image"}, {"image", "model/a.png"}},
+                      {{"type", "image"}, {"image", "model/c.png"}},
+                      {{"type", "text"}, {"text", "?"}}},
+                     ids, json::array({"model/a.png", "model/c.png"}));
 }
 
 TEST_F(ImageRowsTest, AnErrorNamesTheRowAndTheImage) {
