@@ -161,16 +161,19 @@ TEST(BlockManagerTest, ATailIsTakenOnceByTokensThatContinueIt) {
   EXPECT_TRUE(blocks.TakeTail(parent, Tokens(5, 4)).blocks.empty());
 }
 
+// Keeps the tail of a sequence that ended, whose tokens begin with `first`; returns its block.
+int32_t KeepTail(BlockManager& blocks, int32_t first) {
+  const int32_t block = *blocks.Allocate();
+  blocks.KeepTail({block}, blocks.root(), Tokens(3, first));
+  blocks.Release(block);
+  return block;
+}
+
 TEST(BlockManagerTest, TailsOfOneParentAreKeptUntilTheirBlocksAreNeeded) {
   BlockManager blocks(3, 4);
-  const auto keep = [&](int32_t first) {
-    const int32_t block = *blocks.Allocate();
-    blocks.KeepTail({block}, blocks.root(), Tokens(3, first));
-    blocks.Release(block);
-  };
-  keep(0);
-  keep(10);
-  keep(10);  // equal tails are kept once
+  KeepTail(blocks, 0);
+  KeepTail(blocks, 10);
+  KeepTail(blocks, 10);  // equal tails are kept once
   EXPECT_EQ(blocks.num_free(), 3);
   const int32_t free = *blocks.Allocate();
   const Tail tail = blocks.TakeTail(blocks.root(), Tokens(4, 10));
@@ -184,15 +187,9 @@ TEST(BlockManagerTest, TailsOfOneParentAreKeptUntilTheirBlocksAreNeeded) {
 
 TEST(BlockManagerTest, TailsAndFullBlocksAreEvictedLeastRecentlyUsedFirst) {
   BlockManager blocks(3, 4);
-  const auto keep = [&](int32_t first) {
-    const int32_t block = *blocks.Allocate();
-    blocks.KeepTail({block}, blocks.root(), Tokens(3, first));
-    blocks.Release(block);
-    return block;
-  };
-  const int32_t oldest = keep(10);
+  const int32_t oldest = KeepTail(blocks, 10);
   const auto full = Fill(blocks, Tokens(4));
-  const int32_t newest = keep(20);
+  const int32_t newest = KeepTail(blocks, 20);
   EXPECT_EQ(*blocks.Allocate(), oldest);
   EXPECT_EQ(*blocks.Allocate(), full[0]);
   EXPECT_TRUE(blocks.TakeTail(blocks.root(), Tokens(4, 10)).blocks.empty());
