@@ -1,17 +1,23 @@
 #include "common/rpc/new_uuid.h"
 
+#include <array>
 #include <cstdint>
-#include <random>
+#include <cstring>
+#include <string>
 
 #include "absl/strings/str_format.h"
+#include "common/security/secret.h"
 
 namespace tandem::rpc {
 
 std::string NewUuid() {
-  // All bits from the system: a generator with a seed of 32 bits would repeat itself among the
-  // threads of a large fleet.
-  std::random_device device;
-  const uint32_t a = device(), b = device(), c = device(), d = device();
+  // All bits are random: a generator with a seed of 32 bits would repeat itself among the threads of
+  // a large fleet. OpenSSL's, because std::random_device asks the CPU for its features each time it
+  // is made, for which a virtual machine is left.
+  std::array<uint32_t, 4> bits;
+  const std::string drawn = security::DrawSecret(sizeof(bits));
+  std::memcpy(bits.data(), drawn.data(), sizeof(bits));
+  const auto [a, b, c, d] = bits;
   return absl::StrFormat("%08x-%04x-4%03x-%04x-%04x%08x", a, b >> 16, b & 0xfff,
                          0x8000 | ((c >> 16) & 0x3fff), c & 0xffff, d);
 }

@@ -1,7 +1,8 @@
 #include "services/rollout/engine/engine.h"
 
 #include <algorithm>
-#include <random>
+#include <cstring>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -9,6 +10,7 @@
 #include "common/images/image_digest.h"
 #include "common/model/reward_model_spec.h"
 #include "common/rpc/status_conversion.h"
+#include "common/security/secret.h"
 #include "common/status/status_macros.h"
 #include "common/telemetry/log.h"
 #include "services/rollout/engine/cache_size.h"
@@ -17,8 +19,10 @@ namespace tandem::rollout {
 namespace {
 
 uint64_t DrawSeed() {
-  std::random_device device;
-  return (static_cast<uint64_t>(device()) << 32) | device();
+  uint64_t seed;
+  const std::string drawn = security::DrawSecret(sizeof(seed));
+  std::memcpy(&seed, drawn.data(), sizeof(seed));
+  return seed;
 }
 
 std::vector<int32_t> StopIds(const GenerationRequest& request, const std::vector<int32_t>& eos) {

@@ -76,6 +76,7 @@ absl::Status GenerateReactor::Submit(const tokenizer::Tokenizer* tokenizer,
   {
     absl::MutexLock lock(&mu_);
     self = self_;
+    num_unfinished_ = spec.n;
   }
   ASSIGN_OR_RETURN(
       const int64_t handle,
@@ -91,9 +92,11 @@ absl::Status GenerateReactor::Submit(const tokenizer::Tokenizer* tokenizer,
 void GenerateReactor::OnChunk(SampleChunk chunk) {
   absl::MutexLock lock(&mu_);
   observed_.OnChunk(chunk);
+  if (chunk.finish_reason != FinishReason::kNone) --num_unfinished_;
   if (cancelled_) return;
   pending_.Add(std::move(chunk));
-  Continue();
+  // The engine ends the request right after its last chunk: both leave in one message.
+  if (num_unfinished_ > 0) Continue();
 }
 
 void GenerateReactor::OnEngineDone(const absl::Status& status) {
@@ -132,7 +135,12 @@ void GenerateReactor::Continue() {
   if (!pending_.empty() && !cancelled_) {
     writing_ = ToProto(pending_.Take(), request_id_, processed_logprobs_);
     is_writing_ = true;
-    StartWrite(&writing_);
+    if (engine_done_ && pending_.empty()) {
+      finished_ = true;
+      StartWriteAndFinish(&writing_, grpc::WriteOptions(), rpc::ToGrpcStatus(status_));
+    } else {
+      StartWrite(&writing_);
+    }
   } else if (engine_done_) {
     finished_ = true;
     Finish(rpc::ToGrpcStatus(status_));

@@ -63,6 +63,7 @@ class GenerateReactor final : public grpc::ServerWriteReactor<v1::GenerateRespon
   std::shared_ptr<GenerateReactor> self_ ABSL_GUARDED_BY(mu_);  // gRPC's reference
   int64_t handle_ ABSL_GUARDED_BY(mu_) = -1;
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
+  int64_t num_unfinished_ ABSL_GUARDED_BY(mu_) = 0;  // samples
   PendingChunks pending_ ABSL_GUARDED_BY(mu_);
   v1::GenerateResponse writing_ ABSL_GUARDED_BY(mu_);
   bool is_writing_ ABSL_GUARDED_BY(mu_) = false;
