@@ -60,4 +60,11 @@ absl::Status RoutedLayout::Check(absl::Span<const uint16_t> experts) const {
   return absl::OkStatus();
 }
 
+void AppendExperts(absl::string_view bytes, std::vector<uint16_t>& experts) {
+  for (size_t i = 0; i + 1 < bytes.size(); i += 2) {
+    experts.push_back(static_cast<uint16_t>(static_cast<uint8_t>(bytes[i]) |
+                                            static_cast<uint8_t>(bytes[i + 1]) << 8));
+  }
+}
+
 }  // namespace tandem::model

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/model/model_spec.h"
 
@@ -21,6 +22,9 @@ inline constexpr uint16_t kUnknownExpert = 0xFFFF;
 
 // The most bytes of one sample's experts, prompt and completion together: they travel in one message.
 inline constexpr int64_t kMaxRoutedBytes = int64_t{12} << 20;
+
+// Appends what Segment.routed_experts holds, little endian.
+void AppendExperts(absl::string_view bytes, std::vector<uint16_t>& experts);
 
 // Where a token's experts of each layer are.
 class RoutedLayout {

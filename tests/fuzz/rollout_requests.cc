@@ -9,7 +9,7 @@ namespace {
 
 using namespace tandem::rollout;  // NOLINT: the checks
 
-constexpr RequestLimits kLimits = {.vocab_size = 100, .max_model_len = 64, .has_tokenizer = false};
+const RequestLimits kLimits = {.vocab_size = 100, .max_model_len = 64, .has_tokenizer = false};
 
 void Generate(const v1::GenerateRequest& message) {
   const auto request = FromProto(message, nullptr);

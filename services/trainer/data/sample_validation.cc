@@ -11,11 +11,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/config/teacher.h"
+#include "common/model/routed_experts.h"
 #include "common/rewards/reward_range.h"
 #include "common/rpc/policy_version.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
-#include "services/trainer/data/training_batch.h"
 
 namespace tandem::trainer {
 namespace {
@@ -210,7 +210,7 @@ absl::Status ValidateExperts(const Segment& segment, absl::string_view place,
                            segment.routed_experts().size()));
   }
   std::vector<uint16_t> experts;
-  AppendExperts(segment.routed_experts(), experts);
+  model::AppendExperts(segment.routed_experts(), experts);
   const absl::Status known = limits.routed_layout->Check(experts);
   return known.ok() ? known : rpc::InvalidField(at(), known.message());
 }

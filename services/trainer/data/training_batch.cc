@@ -10,6 +10,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "common/model/routed_experts.h"
+#include "services/trainer/data/batch_images.h"
 
 namespace tandem::trainer {
 namespace {
@@ -93,7 +94,7 @@ std::vector<uint16_t> ReadExperts(const common::v1::Sample& sample) {
   out.reserve(num_tokens * values_per_token);
   for (const common::v1::Segment& segment : sample.segments()) {
     const size_t end = out.size() + segment.token_ids_size() * values_per_token;
-    if (values_per_token > 0) AppendExperts(segment.routed_experts(), out);
+    if (values_per_token > 0) model::AppendExperts(segment.routed_experts(), out);
     out.resize(end, model::kUnknownExpert);
   }
   return out;
@@ -215,13 +216,6 @@ int64_t TrainingBatch::num_tokens() const {
   int64_t sum = 0;
   for (const Sequence& sequence : sequences) sum += static_cast<int64_t>(sequence.token_ids.size());
   return sum;
-}
-
-void AppendExperts(absl::string_view bytes, std::vector<uint16_t>& experts) {
-  for (size_t i = 0; i + 1 < bytes.size(); i += 2) {
-    experts.push_back(static_cast<uint16_t>(static_cast<uint8_t>(bytes[i]) |
-                                            static_cast<uint8_t>(bytes[i + 1]) << 8));
-  }
 }
 
 TrainingBatch MakeTrainingBatch(absl::Span<const common::v1::Sample> samples,

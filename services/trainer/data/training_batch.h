@@ -11,10 +11,11 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "services/trainer/data/batch_images.h"
 #include "tandem/common/v1/sample.pb.h"
 
 namespace tandem::trainer {
+
+class BatchImages;
 
 // One of several rewards of a sequence.
 struct RewardPart {
@@ -83,9 +84,6 @@ struct TrainingBatch {
   int64_t num_trained_tokens() const;
   int64_t num_tokens() const;
 };
-
-// Appends what Segment.routed_experts holds, little endian.
-void AppendExperts(absl::string_view bytes, std::vector<uint16_t>& experts);
 
 // Requires validated samples. A sample without a group_id is its own group. A temperature of 0
 // counts as 1. `images`: those that the samples name; null: the batch is made without them, to be

@@ -19,6 +19,7 @@
 #include "common/telemetry/trace.h"
 #include "services/trainer/checkpoint/hugging_face_export.h"
 #include "services/trainer/checkpoint/load_shard.h"
+#include "services/trainer/data/batch_images.h"
 #include "services/trainer/data/training_batch.h"
 
 namespace tandem::trainer {

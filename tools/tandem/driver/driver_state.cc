@@ -49,8 +49,8 @@ Completion FromProto(const v1::Completion& completion) {
   out.finish_reason = completion.finish_reason();
   out.version_spans.assign(completion.version_spans().begin(), completion.version_spans().end());
   for (const v1::EpisodeSegment& segment : completion.segments()) {
-    EpisodeSegment& added =
-        out.segments.emplace_back(segment.kind(), segment.num_tokens(), segment.reward());
+    EpisodeSegment& added = out.segments.emplace_back(
+        EpisodeSegment{segment.kind(), segment.num_tokens(), segment.reward()});
     for (const v1::SegmentImage& image : segment.images()) {
       added.images.push_back({image.path(), image.digest()});
       if (image.has_text_begin()) {
