@@ -10,9 +10,11 @@
   train      four AdamW steps: gradient norms, and the weights that the run exports
   load       transformers opens the exported folder
 
-Prints a line for each folder and ends with 1 if any differs. Needs torch, transformers and safetensors."""
+Prints a line for each folder and ends with 1 if any differs; beside log-probs that differ, how far they move when
+the weights do by the rounding of float32: a model may be as sensitive as that. Needs torch, transformers and safetensors."""
 
 import argparse
+import copy
 import json
 import math
 import os
@@ -74,9 +76,10 @@ class Comparison:
                 module.max_seq_len_cached = module.original_max_seq_len
                 module.inv_freq = module.original_inv_freq.clone()
 
-    def logprobs(self, ids):
+    def logprobs(self, ids, model=None):
         self.forget_lengths()
-        logits = self.model(torch.tensor([ids]), use_cache=False).logits[0, :-1].float()
+        logits = (model or self.model)(torch.tensor([ids]), use_cache=False).logits[0, :-1]
+        logits = logits if logits.dtype == torch.float64 else logits.float()
         return logits.log_softmax(-1).gather(1, torch.tensor(ids[1:])[:, None])[:, 0]
 
     def score(self, side, *options):
@@ -101,11 +104,27 @@ class Comparison:
             worst[name] = max(abs(a - b) for ours, theirs in zip(rows, expected)
                               for a, b in zip([x for x in ours if x is not None], theirs))
             if not worst[name] <= LOG_PROB_TOLERANCE:
-                raise Different(f"log-probs of {name} differ by {worst[name]:.2e}")
+                raise Different(f"log-probs of {name} differ by {worst[name]:.2e}; the rounding of weights to float32 "
+                                f"moves transformers' own by {self.sensitivity():.2e}")
         exact = [self.score(side, "--numerics", "exact") for side in ("trainer", "rollout")]
         if exact[0] != exact[1]:
             raise Different("with --numerics exact the two sides have other bits")
         return "score " + " ".join(f"{name} {value:.0e}" for name, value in worst.items())
+
+    def sensitivity(self):
+        """The most that a log-prob in float64 moves when each weight does by up to half a unit of its last place
+        in float32; of three draws."""
+        moved = []
+        with torch.no_grad():
+            model = copy.deepcopy(self.model).double()
+            expected = torch.cat([self.logprobs(ids, model) for ids in self.sequences])
+            for _ in range(3):
+                model = copy.deepcopy(self.model).double()
+                for parameter in model.parameters():
+                    parameter.mul_(1 + (torch.rand(parameter.shape, dtype=torch.float64) - 0.5) * 2.0**-23)
+                found = torch.cat([self.logprobs(ids, model) for ids in self.sequences])
+                moved.append(float((found - expected).abs().max()))
+        return max(moved)
 
     def check_greedy(self):
         prompt = self.sequences[2][:8]
