@@ -42,7 +42,8 @@ class Exchange {
   bool Write(std::string_view bytes);
   void EndStream();
 
-  // True once the client has closed its end. Costs a system call.
+  // True once the client has closed its end. Costs a system call. Other threads may call it while this one
+  // sends nothing.
   bool ClientGone();
 
   // Status code of the response; 0 before there is one.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/http/worker_pool.h"
 #include "common/images/chat/chat_images.h"
 #include "common/tokenizer/tokenizer.h"
 #include "services/rollout/images/request_images.h"
@@ -27,8 +28,12 @@ struct ImageReading {
   std::function<absl::StatusOr<images::PlaceholderGrid>(const ImageFile& file,
                                                         const std::string& place)>
       grid_of;
-  // Fetches an image by its http or https URL; null: none is fetched.
-  std::function<absl::StatusOr<std::string>(const std::string& url)> fetch;
+  // Fetches an image by its http or https URL, in any thread, and ends soon after `is_moot` is true; null:
+  // none is fetched.
+  std::function<absl::StatusOr<std::string>(const std::string& url,
+                                            const std::function<bool()>& is_moot)>
+      fetch;
+  http::WorkerPool* fetch_pool = nullptr;  // helps to fetch; null without `fetch`
 
   bool enabled() const { return placeholder_id >= 0; }
 };
@@ -41,10 +46,11 @@ struct ReadImages {
   images::PlaceholderIds placeholders;
 };
 
-// Reads and decodes the images of `messages`. INVALID_ARGUMENT names the part: one whose source is no
-// data URL and not fetched (no file of the server is read), a file that cannot be had or decoded, a text
-// that contains the placeholder, images of more than kMaxChatImageBytes together. Empty for a model that
-// takes none. CANCELLED and other errors that are not the request's pass through.
+// Reads the images of `messages`, those with URLs several at a time, and decodes them. INVALID_ARGUMENT
+// names the first part at fault: one whose source is no data URL and not fetched (no file of the server is
+// read), a file that cannot be had or decoded, a text that contains the placeholder, images of more than
+// kMaxChatImageBytes together. Empty for a model that takes none. CANCELLED and other errors that are not
+// the request's pass through.
 absl::StatusOr<ReadImages> ReadChatImages(const nlohmann::ordered_json& messages,
                                           const ImageReading& reading,
                                           const tokenizer::Tokenizer& tokenizer);

@@ -29,7 +29,7 @@ namespace {
 // How soon a client that has gone is noticed while no token comes.
 constexpr absl::Duration kLookForClient = absl::Milliseconds(200);
 
-// `check` ends what is being fetched, once it fails.
+// `check` ends what is being fetched, once it fails; several threads call it.
 ImageReading ImageReadingOf(const CallContext& context, std::function<absl::Status()> check) {
   Engine& engine = *context.engine;
   const std::optional<int32_t> id = engine.image_token_id();
@@ -41,13 +41,18 @@ ImageReading ImageReadingOf(const CallContext& context, std::function<absl::Stat
     return engine.ImagePlaceholderGrid(file, place);
   };
   if (context.image_fetcher == nullptr) return reading;
-  reading.fetch =
-      [&context, check = std::move(check)](const std::string& url) -> absl::StatusOr<std::string> {
+  reading.fetch_pool = context.fetch_pool;
+  reading.fetch = [&context, check = std::move(check)](
+                      const std::string& url,
+                      const std::function<bool()>& is_moot) -> absl::StatusOr<std::string> {
+    const auto go_on = [&] {
+      return is_moot() ? absl::CancelledError("another image of the chat failed") : check();
+    };
     const images::ImageFetcher& fetcher = *context.image_fetcher;
     ASSIGN_OR_RETURN(const ByteBudget::Share share,
-                     context.fetch_budget->Take(fetcher.max_bytes(), check));
-    absl::StatusOr<std::string> file = fetcher.Fetch(url, [&check] { return !check().ok(); });
-    RETURN_IF_ERROR(check());
+                     context.fetch_budget->Take(fetcher.max_bytes(), go_on));
+    absl::StatusOr<std::string> file = fetcher.Fetch(url, [&go_on] { return !go_on().ok(); });
+    RETURN_IF_ERROR(go_on());
     return file;
   };
   return reading;

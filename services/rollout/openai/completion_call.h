@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "common/http/worker_pool.h"
 #include "common/images/fetch/image_fetcher.h"
 #include "common/tokenizer/tokenizer.h"
 #include "services/rollout/engine/engine.h"
@@ -43,9 +44,10 @@ struct CallContext {
   bool processed_logprobs = false;
   std::shared_ptr<const images::ImageFetcher> image_fetcher;  // null: no image is fetched
   TextLimits text_limits;
-  ByteBudget* parse_budget = nullptr;   // bodies that are parsed and tokenized
-  ByteBudget* fetch_budget = nullptr;   // images that are being fetched
-  ByteBudget* answer_budget = nullptr;  // complete responses that are put together
+  ByteBudget* parse_budget = nullptr;      // bodies that are parsed and tokenized
+  ByteBudget* fetch_budget = nullptr;      // images that are being fetched
+  http::WorkerPool* fetch_pool = nullptr;  // those of one call at a time
+  ByteBudget* answer_budget = nullptr;     // complete responses that are put together
 };
 
 // NOT_FOUND if the name is another model's.

@@ -34,6 +34,7 @@ class HttpExchange {
   bool SendEvent(absl::string_view data);
   void EndEvents() { exchange_.EndStream(); }
 
+  // In any thread, while nothing is sent.
   bool ClientGone() { return exchange_.ClientGone(); }
 
  private:

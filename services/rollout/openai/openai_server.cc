@@ -22,6 +22,8 @@ constexpr size_t kMaxBodyBytes = size_t{16} << 20;
 constexpr int64_t kMaxParsedBytes = int64_t{kMaxBodyBytes};
 // Images under way: some of the largest at a time.
 constexpr int64_t kMaxFetchedBytes = int64_t{256} << 20;
+// No more of them are under way at a time than these bytes allow.
+constexpr int kFetchThreads = 16;
 constexpr char kModels[] = "/v1/models";
 constexpr char kSessionHeader[] = "X-Session-Id";
 
@@ -108,11 +110,13 @@ OpenAiServer::OpenAiServer(std::string token, CallContext context)
       started_(absl::ToUnixSeconds(absl::Now())),
       parse_budget_(kMaxParsedBytes),
       fetch_budget_(kMaxFetchedBytes),
+      fetch_pool_(kFetchThreads),
       answer_budget_(kMaxAnswerBytes) {
   context_.stopping = [this] { return stopping_.load(); };
   context_.text_limits = MakeTextLimits(context_.engine->limits(), context_.tokenizer);
   context_.parse_budget = &parse_budget_;
   context_.fetch_budget = &fetch_budget_;
+  context_.fetch_pool = &fetch_pool_;
   context_.answer_budget = &answer_budget_;
 }
 

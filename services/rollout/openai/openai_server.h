@@ -23,6 +23,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/http/server.h"
+#include "common/http/worker_pool.h"
 #include "common/images/fetch/image_fetcher.h"
 #include "services/rollout/openai/completion_call.h"
 
@@ -80,6 +81,7 @@ class OpenAiServer final : private http::Handler {
   std::atomic<bool> stopping_{false};
   ByteBudget parse_budget_;
   ByteBudget fetch_budget_;
+  http::WorkerPool fetch_pool_;
   ByteBudget answer_budget_;
   std::unique_ptr<http::Server> server_;  // destroyed first
 };

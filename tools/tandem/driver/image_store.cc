@@ -1,18 +1,17 @@
 #include "tools/tandem/driver/image_store.h"
 
 #include <algorithm>
-#include <atomic>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
 #include <system_error>
+#include <vector>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/blocking_counter.h"
 #include "common/http/worker_pool.h"
 #include "common/images/decode.h"
+#include "common/images/fetch/fetch_together.h"
 #include "common/images/image_digest.h"
 #include "common/io/atomic_file.h"
 #include "common/io/file_util.h"
@@ -98,25 +97,17 @@ absl::StatusOr<PromptImage> UrlImages::Fetch(const std::string& url,
 }
 
 bool UrlImages::Prefetch(absl::Span<const std::string> urls) const {
-  const std::set<std::string> distinct(urls.begin(), urls.end());
-  std::atomic<bool> has_failed = false;
-  absl::BlockingCounter left(static_cast<int>(distinct.size()));
-  http::WorkerPool pool(static_cast<int>(std::min<size_t>(kMostFetches, distinct.size())));
-  for (const std::string& url : distinct) {
-    const bool is_taken = pool.Submit([&, url] {
-      const absl::Status status =
-          has_failed ? absl::OkStatus() : Catch([&] { return Get(url).status(); });
-      if (!status.ok()) {
-        has_failed = true;
-        absl::MutexLock lock(&mu_);
-        failures_[url] = status;
-      }
-      left.DecrementCount();
-    });
-    if (!is_taken) left.DecrementCount();  // no thread: Get() fetches it
-  }
-  left.Wait();  // each fetch has a deadline
-  return !has_failed;
+  std::vector<std::string> distinct(urls.begin(), urls.end());
+  std::sort(distinct.begin(), distinct.end());
+  distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
+  http::WorkerPool pool(static_cast<int>(images::kMostFetches) - 1);
+  return images::FetchTogether(distinct.size(), pool, [&](size_t i) {
+    const absl::Status status = Catch([&] { return Get(distinct[i]).status(); });
+    if (status.ok()) return true;
+    absl::MutexLock lock(&mu_);
+    failures_[distinct[i]] = status;
+    return false;
+  });
 }
 
 }  // namespace tandem::driver

@@ -59,9 +59,6 @@ class UrlImages {
   bool Prefetch(absl::Span<const std::string> urls) const;
 
  private:
-  // Fetches at a time: most of one is the server's time, and a response has at most 15 MiB.
-  static constexpr int kMostFetches = 8;
-
   absl::StatusOr<PromptImage> Fetch(const std::string& url, const std::string& record) const;
 
   const ImageStore store_;

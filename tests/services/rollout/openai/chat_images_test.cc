@@ -185,6 +185,30 @@ TEST_F(FetchedChatImagesTest, NamesTheUrlThatItRefuses) {
               HasSubstr("expected a data URL"));
 }
 
+TEST_F(FetchedChatImagesTest, FetchesTheUrlsOfAChatTogether) {
+  json fetched, sent;
+  for (const char* name : {"a.png", "b.png", "c.png"}) {
+    site_.PutPicture(absl::StrCat("/", name), FileOf(name));
+    fetched.push_back(Part(site_.Url(absl::StrCat("/", name))));
+    sent.push_back(Image(name));
+  }
+  site_.AnswerTogether(3);
+  const HttpAnswer answer = Ask(fetched);
+  ASSERT_EQ(answer.code, 200) << answer.body;
+  EXPECT_EQ(json::parse(answer.body)["choices"], json::parse(Ask(sent).body)["choices"]);
+  EXPECT_EQ(site_.num_requests(), 3);
+}
+
+TEST_F(FetchedChatImagesTest, NamesTheFirstPartThatFailsWhicheverEndsFirst) {
+  site_.PutPicture("/a", FileOf("a.png"));
+  site_.AnswerTogether(4);
+  // The last has failed before anything is fetched.
+  EXPECT_THAT(
+      MessageOf(Ask({Part(site_.Url("/a")), Part(site_.Url("/first")), Part(site_.Url("/a")),
+                     Part(site_.Url("/second")), Part("data:image/png;base64,!!")})),
+      AllOf(HasSubstr("messages[0].content[1]"), HasSubstr("/first")));
+}
+
 TEST_F(FetchedChatImagesTest, BoundsTheImagesOfAChat) {
   // A picture with megabytes behind its end.
   site_.PutPicture("/large", FileOf("a.png") + std::string(size_t{9} << 20, '\0'));
