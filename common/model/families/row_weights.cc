@@ -55,7 +55,8 @@ void AddAll(const v1::StoredWeight& stored, const std::string& name_prefix,
   const auto add = [&](const std::string& suffix, bool transposed) {
     AddRules(stored, name_prefix, tensor_prefix, suffix, transposed, named, rules);
   };
-  if (absl::EndsWith(name, "weight") || absl::EndsWith(name, "bias")) {
+  if (absl::EndsWith(name, "weight") || absl::EndsWith(name, "bias") ||
+      absl::EndsWith(name, "A_log")) {
     add("", stored.transposed());
   } else {
     add(".weight", stored.transposed());
