@@ -82,10 +82,11 @@ void RunReader::ReadPlaceholders(const std::string& model_folder) {
   const absl::StatusOr<model::ModelSpec> spec = model::ParseModelSpec(config->json, config->path);
   if (!spec.ok() || !spec->vision.has_value()) return;
   placeholders_.placeholder = static_cast<int32_t>(spec->vision->image_token_id);
-  if (tokenizer_ == nullptr) return;
   const absl::StatusOr<model::ImagePreparer> preparer =
       model::ImagePreparer::Load(model_folder, *spec->vision);
   if (!preparer.ok()) return;
+  placeholders_.fixed_count = preparer->placeholders().fixed_count;
+  if (tokenizer_ == nullptr) return;
   // Without the tokens between its lines, an image's first line stands for it.
   const absl::StatusOr<images::PlaceholderIds> found = images::FindPlaceholderIds(
       placeholders_.placeholder, preparer->placeholders(),

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -24,6 +25,7 @@
 #include "tests/support/temp_folder.h"
 #include "tests/support/test_data.h"
 #include "tests/support/tiny_model.h"
+#include "tests/support/vision_chat_model.h"
 #include "tools/tandem/view/open_runs.h"
 #include "tools/tandem/view/view_server.h"
 
@@ -383,6 +385,35 @@ TEST_F(ViewImagesTest, LinesOfPlaceholdersAreOnePicture) {
   EXPECT_EQ(images[0]["end"], 6);
   EXPECT_EQ(images[1]["begin"], 7);
   EXPECT_EQ(images[1]["end"], 8);
+}
+
+// LLaVA's images follow one another without a token between them.
+TEST_F(ViewImagesTest, AdjacentImagesOfAsManyPlaceholdersAreOnePictureEach) {
+  const std::string model = testing::WriteVisionChatModel(folder_, "llava");
+  std::filesystem::remove(model + "/tokenizer.json");  // the count needs none
+  Start(model);
+  std::vector<int> ids = {3};
+  ids.insert(ids.end(), 2 * 16, 36);
+  ids.push_back(4);
+  const json images = {Entry("a.png", picture_), Entry("b.png", "another"), Entry("c.png", "c")};
+  folder_.Write("run/rollouts/3.jsonl",
+                json{{"group", 4},
+                     {"rewards", 1.0},
+                     {"segments",
+                      {{{"kind", "prompt"}, {"ids", ids}},
+                       {{"kind", "sampled"}, {"ids", {5}}, {"logprobs", {-0.5}}},
+                       {{"kind", "observation"}, {"ids", ids}}}},
+                     {"images", images}}
+                        .dump() +
+                    "\n");
+  const json shown = FirstSample()["images"];
+  ASSERT_EQ(shown.size(), 3u);
+  const auto place = [&shown](int i) {
+    return json{shown[i]["part"], shown[i]["begin"], shown[i]["end"]};
+  };
+  EXPECT_EQ(place(0), (json{"prompt", 1, 17}));
+  EXPECT_EQ(place(1), (json{"prompt", 17, 33}));
+  EXPECT_EQ(place(2), (json{"response", 2, 18}));
 }
 
 TEST_F(ViewImagesTest, ShowsThePicturesOfObservations) {
