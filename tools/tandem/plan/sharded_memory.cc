@@ -336,12 +336,11 @@ Size ShardedMemory::PassOps::Backward(int stage, Boundary& boundary, const Size&
   if (stage == 0) {
     if (memory_.has_images()) gradients = ImagesBackward();
     const CountedBatch& batch = memory_.batch_;
-    int64_t numel = 0;  // of the tables whose rows are looked up
-    for (const int index : memory_.table_.stage_parameters(stage)) {
-      const model::Parameter& parameter = memory_.table_.parameter(index);
-      if (parameter.role == model::ParameterRole::kEmbedding && parameter.trainable) {
-        numel += parameter.numel;
-      }
+    // Of the tables whose rows are looked up. A tower's are among its gradients.
+    const model::ParameterTable& table = memory_.table_;
+    int64_t numel = 0;
+    for (const int index : {table.embedding(), table.position_embedding()}) {
+      if (index >= 0 && table.parameter(index).trainable) numel += table.parameter(index).numel;
     }
     if (embedding_norm_input_ != nullptr) {
       const Size x_gradient =
