@@ -1,175 +1,28 @@
 // A model split over ranks against the whole one: log-probs, entropies and the gradient of every
 // parameter, for sizes that divide and sizes that do not. Ranks are threads.
 #include <ATen/ATen.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <memory>
-#include <string>
+#include <thread>
 #include <vector>
 
 #include "common/model/arena.h"
-#include "common/model/packed_arena.h"
 #include "common/model/packed_attention.h"
 #include "common/model/parallel_fit.h"
 #include "common/model/random_init.h"
 #include "common/model/segment_box.h"
-#include "common/model/sequence_parallel_attention.h"
 #include "common/model/tensor_collectives.h"
 #include "common/model/transformer.h"
+#include "tests/common/model/split_models.h"
 #include "tests/fakes/local_process_group.h"
 #include "tests/support/status_matchers.h"
-#include "tests/support/varied_layers.h"
 
 namespace tandem::model {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-constexpr uint64_t kSeed = 5;
-
-// Odd sizes: 61 vocabulary rows, 27 inner units, 4 key-value heads over 3 ranks.
-ModelSpec LlamaSpec() {
-  ModelSpec spec;
-  spec.architecture = "LlamaForCausalLM";
-  spec.vocab_size = 61;
-  spec.hidden_size = 24;
-  spec.max_position_embeddings = 128;
-  spec.initializer_range = 0.2;
-  LayerSpec layer;
-  layer.feed_forward.intermediate_size = 27;
-  layer.attention.num_heads = 8;
-  layer.attention.num_kv_heads = 4;
-  layer.attention.head_dim = 6;
-  spec.layers.assign(2, layer);
-  return spec;
-}
-
-// Linear attention with 3 key heads, then full attention with a gate.
-ModelSpec LinearSpec() {
-  ModelSpec spec = LlamaSpec();
-  spec.architecture = "Qwen3NextForCausalLM";
-  spec.layers.front().attention.delta = DeltaSpec{
-      .num_key_heads = 3, .num_value_heads = 6, .key_dim = 8, .value_dim = 5, .kernel_size = 4};
-  spec.layers.back().attention.output_gate = true;
-  return spec;
-}
-
-ModelSpec Qwen2Spec() {
-  ModelSpec spec = LlamaSpec();
-  spec.architecture = "Qwen2ForCausalLM";
-  spec.tie_word_embeddings = true;
-  for (LayerSpec& layer : spec.layers) layer.attention.qkv_bias = true;
-  return spec;
-}
-
-ModelSpec Qwen3Spec() {
-  ModelSpec spec = LlamaSpec();
-  spec.architecture = "Qwen3ForCausalLM";
-  for (LayerSpec& layer : spec.layers) {
-    layer.attention.qk_norm.emplace();
-    layer.attention.head_dim = 10;
-  }
-  return spec;
-}
-
-ModelSpec AllBiasesSpec() {
-  ModelSpec spec = Qwen3Spec();
-  spec.tie_word_embeddings = true;
-  for (LayerSpec& layer : spec.layers)
-    layer.attention.qkv_bias = layer.attention.output_bias = layer.feed_forward.bias = true;
-  return spec;
-}
-
-ModelSpec VariedSpec() {
-  ModelSpec spec = LlamaSpec();
-  tandem::testing::VaryLayers(spec);
-  return spec;
-}
-
-// Latent attention with values of another size than keys; queries with a latent and a bias, or not.
-ModelSpec LatentModelSpec(int64_t q_rank) {
-  ModelSpec spec = LlamaSpec();
-  spec.ropes.front() = {.rotary_dim = 4, .interleaved = q_rank > 0};
-  for (LayerSpec& layer : spec.layers) {
-    layer.attention.num_kv_heads = layer.attention.num_heads;
-    layer.attention.head_dim = 10;
-    layer.attention.v_head_dim = 7;
-    layer.attention.latent = {.q_rank = q_rank, .kv_rank = 11, .rope_dim = 4, .bias = q_rank > 0};
-    layer.attention.output_bias = q_rank > 0;
-  }
-  return spec;
-}
-
-// 3 experts of 7 inner units, so that every expert has tokens; the first layer stays dense.
-ModelSpec ExpertsSpec() {
-  ModelSpec spec = Qwen3Spec();
-  spec.layers.back().experts = {.num_experts = 3,
-                                .intermediate_size = 7,
-                                .routing = {.top_k = 2, .normalize = true},
-                                .shared_intermediate_size = 11};
-  return spec;
-}
-
-// As DeepSeek-V3's router and gpt-oss' experts, with an ungated shared one.
-ModelSpec ExpertsWithBiasesSpec() {
-  ModelSpec spec = ExpertsSpec();
-  ExpertSpec& experts = *spec.layers.back().experts;
-  experts.routing.score = RoutingSpec::Score::kSigmoid;
-  experts.routing.bias = experts.routing.correction_bias = true;
-  experts.routing.scale = 2.5;
-  experts.activation = Activation::kClampedSwiglu;
-  experts.bias = experts.shared_bias = true;
-  experts.shared_gate = false;
-  return spec;
-}
-
-// The box that the segment is of its logical tensor.
-at::Tensor BoxOf(const Segment& segment, at::Tensor logical) {
-  for (size_t d = 0; d < segment.shape.size(); ++d) {
-    logical = logical.narrow(static_cast<int64_t>(d), segment.start[d], segment.shape[d]);
-  }
-  return logical;
-}
-
-struct Batch {
-  std::vector<int64_t> cu_seqlens = {0, 7, 12, 13, 22};
-  at::Tensor ids, positions, rows, targets, temperatures;
-};
-
-Batch MakeBatch(const ModelSpec& spec) {
-  Batch batch;
-  const int64_t n = batch.cu_seqlens.back();
-  batch.ids = (at::arange(n) * 17 + 3) % spec.vocab_size;
-  batch.positions = PackedPositions(at::tensor(batch.cu_seqlens, at::kLong));
-  batch.rows = at::arange(0, n, 2);
-  batch.targets = (at::arange(batch.rows.numel()) * 29 + 11) % spec.vocab_size;
-  batch.temperatures = 0.7 + 0.1 * at::arange(batch.rows.numel()).to(at::kFloat);
-  return batch;
-}
-
-// Weights that are nowhere all alike, also in norms and biases.
-std::unique_ptr<Arena> WholeWeights(const ModelSpec& spec, const ParameterTable& table) {
-  const at::NoGradGuard no_grad;
-  auto arena = std::make_unique<Arena>(table, at::kFloat);
-  RandomInit(spec, kSeed, *arena);
-  for (size_t i = 0; i < table.segments().size(); ++i) {
-    at::Tensor segment = arena->SegmentTensor(i);
-    const at::Tensor index = at::arange(segment.numel(), at::kDouble);
-    segment.add_((index * 0.37 + static_cast<double>(i)).sin().mul(0.02).view(segment.sizes()));
-  }
-  return arena;
-}
-
-std::unique_ptr<Arena> PartOfWeights(const Arena& whole, const ParameterTable& table) {
-  const at::NoGradGuard no_grad;
-  auto arena = std::make_unique<Arena>(table, at::kFloat);
-  for (size_t i = 0; i < table.segments().size(); ++i) {
-    arena->SegmentTensor(i).copy_(
-        BoxOf(table.segment(table.segments()[i]), whole.SegmentTensor(i)));
-  }
-  return arena;
-}
 
 // Forward and backward; gradients are left in the arena.
 LogProbs Train(const Transformer& model, Arena& arena, const Batch& batch) {
@@ -194,21 +47,10 @@ at::Tensor GradientOf(const Arena& arena, size_t i) {
   return arena.Get(ref.parameter).grad().narrow(0, segment.row, segment.shape[0]);
 }
 
-double RelativeDifference(const at::Tensor& found, const at::Tensor& expected) {
-  const double largest = expected.abs().max().item<double>();
-  return (found - expected).abs().max().item<double>() / largest;
-}
-
-struct Case {
-  std::string name;
-  ModelSpec spec;
-  int ranks = 2;
-};
-
-class TensorParallelModel : public ::testing::TestWithParam<Case> {};
+class TensorParallelModel : public ::testing::TestWithParam<SplitCase> {};
 
 TEST_P(TensorParallelModel, HasTheLogProbsAndGradientsOfTheWholeModel) {
-  const Case& c = GetParam();
+  const SplitCase& c = GetParam();
   ASSERT_OK(CheckTensorParallel(c.spec, c.ranks));
   const Batch batch = MakeBatch(c.spec);
   const Transformer model(c.spec);
@@ -237,7 +79,7 @@ TEST_P(TensorParallelModel, HasTheLogProbsAndGradientsOfTheWholeModel) {
 
 // What every rank holds must stay the same on each, to the last bit, or the copies drift apart.
 TEST_P(TensorParallelModel, GivesEveryRankTheSameGradientsOfReplicatedParameters) {
-  const Case& c = GetParam();
+  const SplitCase& c = GetParam();
   const Batch batch = MakeBatch(c.spec);
   const Transformer model(c.spec);
   const std::unique_ptr<Arena> arena = WholeWeights(c.spec, model.table());
@@ -263,7 +105,7 @@ TEST_P(TensorParallelModel, GivesEveryRankTheSameGradientsOfReplicatedParameters
 }
 
 TEST_P(TensorParallelModel, HasBoxesThatCoverEveryTensorOnce) {
-  const Case& c = GetParam();
+  const SplitCase& c = GetParam();
   const ParameterTable whole(c.spec);
   for (size_t i = 0; i < whole.segments().size(); ++i) {
     const Segment& tensor = whole.segment(whole.segments()[i]);
@@ -289,7 +131,7 @@ TEST_P(TensorParallelModel, HasBoxesThatCoverEveryTensorOnce) {
 }
 
 TEST_P(TensorParallelModel, FindsTheRunsOfAnyPieceOfATensor) {
-  const Case& c = GetParam();
+  const SplitCase& c = GetParam();
   const ParameterTable table(c.spec, {}, {c.ranks - 1, c.ranks});
   for (const ParameterTable::SegmentRef ref : table.segments()) {
     const Segment& box = table.segment(ref);
@@ -314,7 +156,7 @@ TEST_P(TensorParallelModel, FindsTheRunsOfAnyPieceOfATensor) {
 }
 
 TEST_P(TensorParallelModel, DrawsTheValuesOfTheWholeModel) {
-  const Case& c = GetParam();
+  const SplitCase& c = GetParam();
   const ParameterTable table(c.spec);
   Arena whole(table, at::kFloat);
   RandomInit(c.spec, kSeed, whole);
@@ -332,99 +174,22 @@ TEST_P(TensorParallelModel, DrawsTheValuesOfTheWholeModel) {
 
 INSTANTIATE_TEST_SUITE_P(
     Shapes, TensorParallelModel,
-    ::testing::Values(Case{"LlamaTwo", LlamaSpec(), 2}, Case{"LlamaThree", LlamaSpec(), 3},
-                      Case{"LlamaFour", LlamaSpec(), 4}, Case{"Qwen2Two", Qwen2Spec(), 2},
-                      Case{"Qwen2Three", Qwen2Spec(), 3}, Case{"Qwen2Four", Qwen2Spec(), 4},
-                      Case{"Qwen3Two", Qwen3Spec(), 2}, Case{"Qwen3Three", Qwen3Spec(), 3},
-                      Case{"Qwen3Four", Qwen3Spec(), 4}, Case{"AllBiasesTwo", AllBiasesSpec(), 2},
-                      Case{"AllBiasesThree", AllBiasesSpec(), 3},
-                      Case{"AllBiasesFour", AllBiasesSpec(), 4},
-                      Case{"ExpertsTwo", ExpertsSpec(), 2}, Case{"ExpertsThree", ExpertsSpec(), 3},
-                      Case{"ExpertsFour", ExpertsSpec(), 4},
-                      Case{"LatentTwo", LatentModelSpec(9), 2},
-                      Case{"LatentThree", LatentModelSpec(9), 3},
-                      Case{"LatentWithoutThatOfQueriesTwo", LatentModelSpec(0), 2},
-                      Case{"ExpertsWithBiasesTwo", ExpertsWithBiasesSpec(), 2},
-                      Case{"LinearTwo", LinearSpec(), 2}, Case{"LinearThree", LinearSpec(), 3},
-                      Case{"VariedTwo", VariedSpec(), 2}, Case{"VariedThree", VariedSpec(), 3}),
-    [](const ::testing::TestParamInfo<Case>& info) { return info.param.name; });
-
-TEST(TensorParallelCheck, RefusesMoreRanksThanKeyValueHeads) {
-  EXPECT_THAT(
-      CheckTensorParallel(LlamaSpec(), 5),
-      tandem::testing::StatusIs(absl::StatusCode::kInvalidArgument,
-                                AllOf(HasSubstr("5 ranks"), HasSubstr("4 key-value heads"))));
-  EXPECT_OK(CheckTensorParallel(LlamaSpec(), 4));
-}
-
-TEST(TensorParallelCheck, RefusesMoreRanksThanInnerUnitsOfAnExpert) {
-  ModelSpec spec = ExpertsSpec();
-  spec.layers.back().experts->intermediate_size = 3;
-  EXPECT_THAT(CheckTensorParallel(spec, 4),
-              tandem::testing::StatusIs(
-                  absl::StatusCode::kInvalidArgument,
-                  AllOf(HasSubstr("4 ranks"), HasSubstr("3 inner units of an expert"))));
-  spec.layers.back().experts->intermediate_size = 4;
-  spec.layers.back().experts->shared_intermediate_size = 3;
-  EXPECT_THAT(CheckTensorParallel(spec, 4),
-              tandem::testing::StatusIs(absl::StatusCode::kInvalidArgument,
-                                        HasSubstr("3 inner units of a shared expert")));
-}
-
-TEST(RolloutDeviceCheck, RefusesExpertsOnAGpu) {
-  EXPECT_OK(CheckRolloutDevice(ExpertsSpec(), ""));
-  EXPECT_OK(CheckRolloutDevice(ExpertsSpec(), "cpu"));
-  EXPECT_OK(CheckRolloutDevice(ExpertsSpec(), "auto"));
-  EXPECT_OK(CheckRolloutDevice(Qwen3Spec(), "cuda:1"));
-  EXPECT_THAT(CheckRolloutDevice(ExpertsSpec(), "cuda:1"),
-              tandem::testing::StatusIs(
-                  absl::StatusCode::kUnimplemented,
-                  AllOf(HasSubstr("rollout.device: cuda:1"), HasSubstr("layer 1 has 3 experts"))));
-}
-
-TEST(RolloutDeviceCheck, RefusesLatentAttentionAndValuesOfAnotherSizeOnAGpu) {
-  EXPECT_OK(CheckRolloutDevice(LatentModelSpec(9), "auto"));
-  EXPECT_THAT(CheckRolloutDevice(LatentModelSpec(9), "cuda"),
-              tandem::testing::StatusIs(
-                  absl::StatusCode::kUnimplemented,
-                  AllOf(HasSubstr("rollout.device: cuda"), HasSubstr("latent attention"))));
-  ModelSpec spec = Qwen3Spec();
-  for (LayerSpec& layer : spec.layers) layer.attention.v_head_dim = 6;
-  EXPECT_OK(CheckRolloutDevice(spec, "cpu"));
-  EXPECT_THAT(CheckRolloutDevice(spec, "cuda"),
-              tandem::testing::StatusIs(absl::StatusCode::kUnimplemented,
-                                        HasSubstr("values of 6 elements and keys of 10")));
-}
-
-TEST(TensorParallelCheck, RefusesMoreRanksThanKeyHeadsOfLinearAttention) {
-  EXPECT_OK(CheckTensorParallel(LinearSpec(), 3));
-  EXPECT_THAT(CheckTensorParallel(LinearSpec(), 4, KvHeadCopies::kAllowed),
-              tandem::testing::StatusIs(
-                  absl::StatusCode::kInvalidArgument,
-                  AllOf(HasSubstr("4 ranks"), HasSubstr("3 key heads of linear attention"))));
-}
-
-TEST(ParallelFit, RefusesLinearAttentionOfSharedSequencesAndOnAGpu) {
-  EXPECT_OK(CheckTrainerDevice(LlamaSpec(), /*on_gpu=*/true));
-  const ModelSpec spec = LinearSpec();
-  EXPECT_OK(CheckSequenceParallel(spec, 1, 1));
-  EXPECT_OK(CheckTrainerDevice(spec, /*on_gpu=*/false));
-  EXPECT_OK(CheckRolloutDevice(spec, "auto"));
-  const absl::Status refusals[] = {CheckSequenceParallel(spec, 1, 2),
-                                   CheckTrainerDevice(spec, /*on_gpu=*/true),
-                                   CheckRolloutDevice(spec, "cuda")};
-  for (const absl::Status& refusal : refusals) {
-    EXPECT_THAT(refusal, tandem::testing::StatusIs(absl::StatusCode::kUnimplemented,
-                                                   HasSubstr("the model has linear attention")));
-  }
-}
-
-TEST(RolloutDeviceCheck, TakesSlidingWindowsOnAGpu) {
-  ModelSpec spec = Qwen3Spec();
-  spec.layers.back().attention.window = 8;
-  EXPECT_OK(CheckRolloutDevice(spec, "auto"));
-  EXPECT_OK(CheckRolloutDevice(spec, "cuda"));
-}
+    ::testing::Values(
+        SplitCase{"LlamaTwo", LlamaSpec(), 2}, SplitCase{"LlamaThree", LlamaSpec(), 3},
+        SplitCase{"LlamaFour", LlamaSpec(), 4}, SplitCase{"Qwen2Two", Qwen2Spec(), 2},
+        SplitCase{"Qwen2Three", Qwen2Spec(), 3}, SplitCase{"Qwen2Four", Qwen2Spec(), 4},
+        SplitCase{"Qwen3Two", Qwen3Spec(), 2}, SplitCase{"Qwen3Three", Qwen3Spec(), 3},
+        SplitCase{"Qwen3Four", Qwen3Spec(), 4}, SplitCase{"AllBiasesTwo", AllBiasesSpec(), 2},
+        SplitCase{"AllBiasesThree", AllBiasesSpec(), 3},
+        SplitCase{"AllBiasesFour", AllBiasesSpec(), 4}, SplitCase{"ExpertsTwo", ExpertsSpec(), 2},
+        SplitCase{"ExpertsThree", ExpertsSpec(), 3}, SplitCase{"ExpertsFour", ExpertsSpec(), 4},
+        SplitCase{"LatentTwo", LatentModelSpec(9), 2},
+        SplitCase{"LatentThree", LatentModelSpec(9), 3},
+        SplitCase{"LatentWithoutThatOfQueriesTwo", LatentModelSpec(0), 2},
+        SplitCase{"ExpertsWithBiasesTwo", ExpertsWithBiasesSpec(), 2},
+        SplitCase{"LinearTwo", LinearSpec(), 2}, SplitCase{"LinearThree", LinearSpec(), 3},
+        SplitCase{"VariedTwo", VariedSpec(), 2}, SplitCase{"VariedThree", VariedSpec(), 3}),
+    [](const ::testing::TestParamInfo<SplitCase>& info) { return info.param.name; });
 
 TEST(TensorParallelFailure, OfACollectiveIsThrownWithItsStatus) {
   const ModelSpec spec = Qwen3Spec();
@@ -454,168 +219,6 @@ TEST(TensorParallelFailure, OfACollectiveIsThrownWithItsStatus) {
                                                         HasSubstr("rank 1 is gone")));
     }
   });
-}
-
-// Tokens split over ranks, heads split for attention: every rank's slice of the result, and the
-// gradient of its slice of the input, are those of one rank with all tokens.
-struct SequenceCase {
-  std::string name;
-  int64_t heads;
-  int64_t kv_heads;
-  int ranks;
-};
-
-class SequenceParallel : public ::testing::TestWithParam<SequenceCase> {};
-
-TEST_P(SequenceParallel, AttentionIsThatOfAllTokens) {
-  const SequenceCase& c = GetParam();
-  ModelSpec spec = LlamaSpec();
-  for (LayerSpec& layer : spec.layers) {
-    layer.attention.num_heads = c.heads;
-    layer.attention.num_kv_heads = c.kv_heads;
-  }
-  ASSERT_OK(CheckSequenceParallel(spec, 1, c.ranks));
-  const int64_t tokens = 24;
-  const int64_t head_dim = 8;
-  const at::Tensor cu_seqlens = at::tensor({0, 5, 17, 23, 24}, at::kLong);
-  at::manual_seed(3);
-  const std::vector<at::Tensor> inputs = {at::randn({tokens, c.heads, head_dim}),
-                                          at::randn({tokens, c.kv_heads, head_dim}),
-                                          at::randn({tokens, c.kv_heads, head_dim})};
-  const at::Tensor weights = at::randn({tokens, c.heads * head_dim});
-  AttentionParams params;
-  params.scale = 0.35;
-
-  std::vector<at::Tensor> whole_inputs;
-  for (const at::Tensor& input : inputs) whole_inputs.push_back(input.clone().requires_grad_());
-  PackedAttention whole(cu_seqlens);
-  const at::Tensor expected =
-      whole.Forward(0, whole_inputs[0], whole_inputs[1], whole_inputs[2], params);
-  (expected * weights).sum().backward();
-
-  tandem::testing::LocalWorld world(c.ranks);
-  world.Run([&](comm::ProcessGroup& group) {
-    const int64_t n = tokens / c.ranks;
-    const int64_t first = n * group.rank();
-    std::vector<at::Tensor> slices;
-    for (const at::Tensor& input : inputs) {
-      slices.push_back(input.narrow(0, first, n).clone().requires_grad_());
-    }
-    PackedAttention all_tokens(cu_seqlens);
-    SequenceParallelAttention attention(all_tokens, group);
-    const at::Tensor found = attention.Forward(0, slices[0], slices[1], slices[2], params);
-    EXPECT_LT(RelativeDifference(found.detach(), expected.detach().narrow(0, first, n)), 1e-5);
-    (found * weights.narrow(0, first, n)).sum().backward();
-    for (size_t i = 0; i < slices.size(); ++i) {
-      EXPECT_LT(RelativeDifference(slices[i].grad(), whole_inputs[i].grad().narrow(0, first, n)),
-                1e-5)
-          << "input " << i;
-    }
-  });
-}
-
-INSTANTIATE_TEST_SUITE_P(
-    Shapes, SequenceParallel,
-    ::testing::Values(SequenceCase{"Two", 8, 4, 2}, SequenceCase{"Four", 8, 4, 4},
-                      SequenceCase{"Three", 6, 3, 3}, SequenceCase{"MoreRanksThanKvHeads", 8, 2, 4},
-                      SequenceCase{"OneKvHead", 6, 1, 3}),
-    [](const ::testing::TestParamInfo<SequenceCase>& info) { return info.param.name; });
-
-// Log-probs of a batch, without a graph.
-at::Tensor LogProbsOf(const Transformer& model, const ParameterProvider& params,
-                      const Batch& batch) {
-  const at::NoGradGuard no_grad;
-  PackedAttention attention(at::tensor(batch.cu_seqlens, at::kLong));
-  const Rotary rotary = model.MakeRotary(batch.positions);
-  at::Tensor x = model.Embed(params, batch.ids, batch.positions);
-  for (int64_t i = 0; i < model.spec().num_layers(); ++i) {
-    x = model.Block(params, i, x, rotary, attention);
-  }
-  const at::Tensor hidden = model.FinalNorm(params, x.index_select(0, batch.rows));
-  return model.HeadLogProbs(params, hidden, batch.targets, batch.temperatures).logprobs;
-}
-
-class WholeExperts : public ::testing::TestWithParam<Case> {};
-
-TEST_P(WholeExperts, HaveTheLogProbsOfTheWholeModel) {
-  const Case& c = GetParam();
-  ASSERT_OK(CheckWholeExperts(c.spec, c.ranks));
-  const Batch batch = MakeBatch(c.spec);
-  const Transformer model(c.spec);
-  const std::unique_ptr<Arena> arena = WholeWeights(c.spec, model.table());
-  const at::Tensor expected = LogProbsOf(model, *arena, batch);
-
-  tandem::testing::LocalWorld world(c.ranks);
-  world.Run([&](comm::ProcessGroup& group) {
-    const Transformer split(c.spec, {}, &group, &group);
-    const std::unique_ptr<Arena> part = PartOfWeights(*arena, split.table());
-    EXPECT_LT(RelativeDifference(LogProbsOf(split, *part, batch), expected), 1e-5);
-    // As a rollout holds them, matrices in packed order.
-    PackedArena packed(split.table(), at::kFloat);
-    packed.CopyFrom(*part);
-    EXPECT_LT(RelativeDifference(LogProbsOf(split, packed, batch), expected), 1e-5);
-  });
-}
-
-TEST_P(WholeExperts, EachExpertIsOnOneRank) {
-  const Case& c = GetParam();
-  const ParameterTable whole(c.spec);
-  int64_t held = 0;
-  for (int r = 0; r < c.ranks; ++r) {
-    const ParameterTable table(c.spec, {}, {r, c.ranks}, {r, c.ranks, /*of_tensor_ranks=*/true});
-    ASSERT_EQ(table.segments().size(), whole.segments().size());
-    for (size_t i = 0; i < whole.segments().size(); ++i) {
-      const Segment& box = table.segment(table.segments()[i]);
-      const Segment& tensor = whole.segment(whole.segments()[i]);
-      EXPECT_EQ(box.name, tensor.name);
-      if (!whole.parameter(whole.segments()[i].parameter).of_expert) continue;
-      EXPECT_TRUE(box.numel == 0 || box.shape == tensor.shape) << tensor.name;
-      held += box.numel;
-    }
-  }
-  int64_t expected = 0;
-  for (const Parameter& parameter : whole.parameters()) {
-    if (parameter.of_expert) expected += parameter.numel;
-  }
-  EXPECT_EQ(held, expected);
-}
-
-ModelSpec With(ModelSpec spec, int64_t num_experts) {
-  spec.layers.back().experts->num_experts = num_experts;
-  return spec;
-}
-
-INSTANTIATE_TEST_SUITE_P(Models, WholeExperts,
-                         ::testing::Values(Case{"OneEach", ExpertsSpec(), 3},
-                                           Case{"TwoEach", With(ExpertsSpec(), 4), 2},
-                                           // With so many experts some have no tokens.
-                                           Case{"Many", With(ExpertsSpec(), 40), 4},
-                                           Case{"WithBiases", With(ExpertsWithBiasesSpec(), 4), 2}),
-                         [](const ::testing::TestParamInfo<Case>& info) {
-                           return info.param.name;
-                         });
-
-TEST(WholeExpertsCheck, RefusesExpertsThatRanksCannotShare) {
-  EXPECT_THAT(CheckWholeExperts(ExpertsSpec(), 2),
-              tandem::testing::StatusIs(
-                  absl::StatusCode::kInvalidArgument,
-                  AllOf(HasSubstr("rollout.enable_expert_parallel: layer 1 has 3 experts"),
-                        HasSubstr("2 ranks cannot share evenly"))));
-  EXPECT_THAT(CheckWholeExperts(LlamaSpec(), 2),
-              tandem::testing::StatusIs(absl::StatusCode::kInvalidArgument,
-                                        HasSubstr("the model has no experts")));
-}
-
-TEST(SequenceParallelCheck, RefusesHeadsThatCannotBeSplit) {
-  ModelSpec spec = LlamaSpec();  // 8 heads, 4 key-value heads
-  EXPECT_THAT(CheckSequenceParallel(spec, 1, 3),
-              tandem::testing::StatusIs(absl::StatusCode::kInvalidArgument,
-                                        AllOf(HasSubstr("3 ranks"), HasSubstr("8 query heads"),
-                                              HasSubstr("4 key-value heads"))));
-  EXPECT_OK(CheckSequenceParallel(spec, 1, 8));
-  EXPECT_THAT(
-      CheckSequenceParallel(spec, 2, 8),
-      tandem::testing::StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("4 query heads")));
 }
 
 }  // namespace

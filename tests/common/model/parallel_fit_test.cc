@@ -1,0 +1,117 @@
+// Splits that a model, or a device, does not take.
+#include "common/model/parallel_fit.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/common/model/split_models.h"
+#include "tests/support/status_matchers.h"
+
+namespace tandem::model {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+TEST(TensorParallelCheck, RefusesMoreRanksThanKeyValueHeads) {
+  EXPECT_THAT(
+      CheckTensorParallel(LlamaSpec(), 5),
+      tandem::testing::StatusIs(absl::StatusCode::kInvalidArgument,
+                                AllOf(HasSubstr("5 ranks"), HasSubstr("4 key-value heads"))));
+  EXPECT_OK(CheckTensorParallel(LlamaSpec(), 4));
+}
+
+TEST(TensorParallelCheck, RefusesMoreRanksThanInnerUnitsOfAnExpert) {
+  ModelSpec spec = ExpertsSpec();
+  spec.layers.back().experts->intermediate_size = 3;
+  EXPECT_THAT(CheckTensorParallel(spec, 4),
+              tandem::testing::StatusIs(
+                  absl::StatusCode::kInvalidArgument,
+                  AllOf(HasSubstr("4 ranks"), HasSubstr("3 inner units of an expert"))));
+  spec.layers.back().experts->intermediate_size = 4;
+  spec.layers.back().experts->shared_intermediate_size = 3;
+  EXPECT_THAT(CheckTensorParallel(spec, 4),
+              tandem::testing::StatusIs(absl::StatusCode::kInvalidArgument,
+                                        HasSubstr("3 inner units of a shared expert")));
+}
+
+TEST(RolloutDeviceCheck, RefusesExpertsOnAGpu) {
+  EXPECT_OK(CheckRolloutDevice(ExpertsSpec(), ""));
+  EXPECT_OK(CheckRolloutDevice(ExpertsSpec(), "cpu"));
+  EXPECT_OK(CheckRolloutDevice(ExpertsSpec(), "auto"));
+  EXPECT_OK(CheckRolloutDevice(Qwen3Spec(), "cuda:1"));
+  EXPECT_THAT(CheckRolloutDevice(ExpertsSpec(), "cuda:1"),
+              tandem::testing::StatusIs(
+                  absl::StatusCode::kUnimplemented,
+                  AllOf(HasSubstr("rollout.device: cuda:1"), HasSubstr("layer 1 has 3 experts"))));
+}
+
+TEST(RolloutDeviceCheck, RefusesLatentAttentionAndValuesOfAnotherSizeOnAGpu) {
+  EXPECT_OK(CheckRolloutDevice(LatentModelSpec(9), "auto"));
+  EXPECT_THAT(CheckRolloutDevice(LatentModelSpec(9), "cuda"),
+              tandem::testing::StatusIs(
+                  absl::StatusCode::kUnimplemented,
+                  AllOf(HasSubstr("rollout.device: cuda"), HasSubstr("latent attention"))));
+  ModelSpec spec = Qwen3Spec();
+  for (LayerSpec& layer : spec.layers) layer.attention.v_head_dim = 6;
+  EXPECT_OK(CheckRolloutDevice(spec, "cpu"));
+  EXPECT_THAT(CheckRolloutDevice(spec, "cuda"),
+              tandem::testing::StatusIs(absl::StatusCode::kUnimplemented,
+                                        HasSubstr("values of 6 elements and keys of 10")));
+}
+
+TEST(TensorParallelCheck, RefusesMoreRanksThanKeyHeadsOfLinearAttention) {
+  EXPECT_OK(CheckTensorParallel(LinearSpec(), 3));
+  EXPECT_THAT(CheckTensorParallel(LinearSpec(), 4, KvHeadCopies::kAllowed),
+              tandem::testing::StatusIs(
+                  absl::StatusCode::kInvalidArgument,
+                  AllOf(HasSubstr("4 ranks"), HasSubstr("3 key heads of linear attention"))));
+}
+
+TEST(ParallelFit, RefusesLinearAttentionOfSharedSequencesAndOnAGpu) {
+  EXPECT_OK(CheckTrainerDevice(LlamaSpec(), /*on_gpu=*/true));
+  const ModelSpec spec = LinearSpec();
+  EXPECT_OK(CheckSequenceParallel(spec, 1, 1));
+  EXPECT_OK(CheckTrainerDevice(spec, /*on_gpu=*/false));
+  EXPECT_OK(CheckRolloutDevice(spec, "auto"));
+  const absl::Status refusals[] = {CheckSequenceParallel(spec, 1, 2),
+                                   CheckTrainerDevice(spec, /*on_gpu=*/true),
+                                   CheckRolloutDevice(spec, "cuda")};
+  for (const absl::Status& refusal : refusals) {
+    EXPECT_THAT(refusal, tandem::testing::StatusIs(absl::StatusCode::kUnimplemented,
+                                                   HasSubstr("the model has linear attention")));
+  }
+}
+
+TEST(RolloutDeviceCheck, TakesSlidingWindowsOnAGpu) {
+  ModelSpec spec = Qwen3Spec();
+  spec.layers.back().attention.window = 8;
+  EXPECT_OK(CheckRolloutDevice(spec, "auto"));
+  EXPECT_OK(CheckRolloutDevice(spec, "cuda"));
+}
+
+TEST(WholeExpertsCheck, RefusesExpertsThatRanksCannotShare) {
+  EXPECT_THAT(CheckWholeExperts(ExpertsSpec(), 2),
+              tandem::testing::StatusIs(
+                  absl::StatusCode::kInvalidArgument,
+                  AllOf(HasSubstr("rollout.enable_expert_parallel: layer 1 has 3 experts"),
+                        HasSubstr("2 ranks cannot share evenly"))));
+  EXPECT_THAT(CheckWholeExperts(LlamaSpec(), 2),
+              tandem::testing::StatusIs(absl::StatusCode::kInvalidArgument,
+                                        HasSubstr("the model has no experts")));
+}
+
+TEST(SequenceParallelCheck, RefusesHeadsThatCannotBeSplit) {
+  ModelSpec spec = LlamaSpec();  // 8 heads, 4 key-value heads
+  EXPECT_THAT(CheckSequenceParallel(spec, 1, 3),
+              tandem::testing::StatusIs(absl::StatusCode::kInvalidArgument,
+                                        AllOf(HasSubstr("3 ranks"), HasSubstr("8 query heads"),
+                                              HasSubstr("4 key-value heads"))));
+  EXPECT_OK(CheckSequenceParallel(spec, 1, 8));
+  EXPECT_THAT(
+      CheckSequenceParallel(spec, 2, 8),
+      tandem::testing::StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("4 query heads")));
+}
+
+}  // namespace
+}  // namespace tandem::model
