@@ -28,13 +28,14 @@ struct Chunk {
   int64_t first_key;
   int64_t num_keys;
   int64_t key_position;  // of the first key, in its sequence
+  std::optional<eager::SeenAhead> ahead;
 
   at::Tensor Queries(const at::Tensor& q) const { return q.narrow(0, first_query, num_queries); }
   at::Tensor Keys(const at::Tensor& k) const { return k.narrow(0, first_key, num_keys); }
 };
 
 std::vector<Chunk> ChunksOf(const at::Tensor& cu_seqlens, int64_t num_heads, const Window& window,
-                            int64_t scores_at_once) {
+                            const at::Tensor& seen_ends, int64_t scores_at_once) {
   const int64_t* const starts = cu_seqlens.const_data_ptr<int64_t>();
   std::vector<Chunk> chunks;
   for (int64_t i = 0; i + 1 < cu_seqlens.numel(); ++i) {
@@ -45,7 +46,12 @@ std::vector<Chunk> ChunksOf(const at::Tensor& cu_seqlens, int64_t num_heads, con
     for (int64_t begin = 0; begin < length; begin += most) {
       const int64_t end = std::min(length, begin + most);
       const int64_t first_key = window.OldestSeen(begin);
-      chunks.push_back({start + begin, end - begin, start + first_key, end - first_key, first_key});
+      Chunk& chunk = chunks.emplace_back(Chunk{start + begin, end - begin, start + first_key,
+                                               end - first_key, first_key, std::nullopt});
+      if (!seen_ends.defined()) continue;
+      chunk.ahead = {begin, seen_ends.narrow(0, start + begin, end - begin)};
+      // They never fall.
+      chunk.num_keys = seen_ends.const_data_ptr<int64_t>()[start + end - 1] - first_key;
     }
   }
   return chunks;
@@ -64,7 +70,7 @@ at::Tensor Forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v
   at::Tensor out = at::empty({q.size(0), q.size(1) * v.size(2)}, q.options().requires_grad(false));
   for (const Chunk& chunk : chunks) {
     chunk.Queries(out).copy_(eager::Attention(chunk.Queries(q), chunk.Keys(k), chunk.Keys(v),
-                                              params, chunk.key_position));
+                                              params, chunk.key_position, chunk.ahead));
   }
   return out;
 }
@@ -106,8 +112,8 @@ struct ChunkedFunction : torch::autograd::Function<ChunkedFunction> {
         inputs.push_back(leaf(sinks));
         params.sinks = inputs.back();
       }
-      const at::Tensor out =
-          eager::Attention(inputs[0], inputs[1], inputs[2], params, chunk.key_position);
+      const at::Tensor out = eager::Attention(inputs[0], inputs[1], inputs[2], params,
+                                              chunk.key_position, chunk.ahead);
       const variable_list found = torch::autograd::grad({out}, inputs, {chunk.Queries(grads[0])});
       const at::NoGradGuard no_grad;
       chunk.Queries(grad_q).copy_(found[0]);
@@ -125,8 +131,9 @@ struct ChunkedFunction : torch::autograd::Function<ChunkedFunction> {
 
 at::Tensor ChunkedAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                             const at::Tensor& cu_seqlens, const AttentionParams& params,
-                            int64_t scores_at_once) {
-  std::vector<Chunk> chunks = ChunksOf(cu_seqlens, q.size(1), params.window, scores_at_once);
+                            int64_t scores_at_once, const at::Tensor& seen_ends) {
+  std::vector<Chunk> chunks =
+      ChunksOf(cu_seqlens, q.size(1), params.window, seen_ends, scores_at_once);
   if (!NeedsGraph({q, k, v, params.sinks.value_or(at::Tensor())})) {
     return Forward(q, k, v, chunks, params);
   }

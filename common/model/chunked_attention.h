@@ -15,11 +15,13 @@ namespace tandem::model {
 // Scores that exist at once: 256 MiB in float32, several times in the backward pass.
 inline constexpr int64_t kScoresAtOnce = int64_t{1} << 26;
 
-// Arguments and result as PackedAttention::Forward(); cu_seqlens as there. Differentiable in q, k, v
-// and the sinks: the backward pass computes each chunk again. Only q, k, v and the sinks are kept.
+// Arguments and result as PackedAttention::Forward(); cu_seqlens and seen_ends as there.
+// Differentiable in q, k, v and the sinks: the backward pass computes each chunk again. Only q, k, v
+// and the sinks are kept.
 at::Tensor ChunkedAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                             const at::Tensor& cu_seqlens, const AttentionParams& params,
-                            int64_t scores_at_once = kScoresAtOnce);
+                            int64_t scores_at_once = kScoresAtOnce,
+                            const at::Tensor& seen_ends = {});
 
 }  // namespace tandem::model
 

@@ -53,6 +53,9 @@ kernels::AttentionShape ShapeOf(const AttentionTensors& tensors, const Attention
   if (sequences.prefixes.defined()) {
     shape.prefixes = sequences.prefixes.const_data_ptr<int64_t>();
   }
+  if (sequences.seen_ends.defined()) {
+    shape.seen_ends = sequences.seen_ends.const_data_ptr<int64_t>();
+  }
   shape.q = q.const_data_ptr();
   shape.k = k.const_data_ptr();
   shape.v = v.const_data_ptr();
@@ -81,16 +84,18 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q, const at::Tensor& k,
                             const at::Tensor& v, const std::optional<at::Tensor>& sinks,
                             const at::Tensor& cu_seqlens, const std::optional<at::Tensor>& shared,
-                            bool causal, const AttentionParams& params) {
-    const AttentionTensors tensors{
-        q, k, v, {cu_seqlens, shared.value_or(at::Tensor()), causal}, FloatsOf(sinks)};
+                            const std::optional<at::Tensor>& seen_ends, bool causal,
+                            const AttentionParams& params) {
+    const at::Tensor prefixes = shared.value_or(at::Tensor());
+    const at::Tensor ends = seen_ends.value_or(at::Tensor());
+    const AttentionTensors tensors{q, k, v, {cu_seqlens, prefixes, causal, ends}, FloatsOf(sinks)};
     at::Tensor out = at::empty({q.size(0), q.size(1) * v.size(2)}, q.options());
     at::Tensor log_sum_exp = at::empty({q.size(0), q.size(1)}, at::kFloat);
     kernels::AttentionForward(ShapeOf(tensors, params), out.mutable_data_ptr(),
                               log_sum_exp.mutable_data_ptr<float>(), at::get_num_threads(),
                               Threads());
-    ctx->save_for_backward({q, k, v, cu_seqlens, shared.value_or(at::Tensor()),
-                            sinks.value_or(at::Tensor()), out, log_sum_exp});
+    ctx->save_for_backward(
+        {q, k, v, cu_seqlens, prefixes, sinks.value_or(at::Tensor()), out, log_sum_exp, ends});
     ctx->saved_data["causal"] = causal;
     ctx->saved_data["scale"] = params.scale;
     ctx->saved_data["softcap"] = params.softcap;
@@ -117,11 +122,12 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
     const at::Tensor& q = saved[0];
     const at::Tensor& k = saved[1];
     const at::Tensor& sinks = saved[5];
-    const AttentionTensors tensors{q,
-                                   k,
-                                   saved[2],
-                                   {saved[3], saved[4], ctx->saved_data["causal"].toBool()},
-                                   sinks.defined() ? FloatsOf(sinks) : sinks};
+    const AttentionTensors tensors{
+        q,
+        k,
+        saved[2],
+        {saved[3], saved[4], ctx->saved_data["causal"].toBool(), saved[8]},
+        sinks.defined() ? FloatsOf(sinks) : sinks};
     const at::Tensor grad_out = grads[0].contiguous();
     at::Tensor grad_q = at::empty(q.sizes(), q.options());
     at::Tensor grad_k = at::empty(k.sizes(), k.options());
@@ -142,7 +148,7 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
     kernels::AttentionBackward(ShapeOf(tensors, Saved(ctx)), gradients, at::get_num_threads(),
                                Threads());
     if (sinks.defined()) grad_sinks = SumOverSequences(grad_sinks).to(sinks.scalar_type());
-    variable_list result(8);
+    variable_list result(9);
     result[0] = grad_q;
     result[1] = grad_k;
     result[2] = grad_v;
@@ -159,10 +165,12 @@ at::Tensor CpuAttention(const at::Tensor& q, const at::Tensor& k, const at::Tens
   const at::Tensor keys = WithHeadsTogether(k);
   const at::Tensor values = WithHeadsTogether(v);
   if (NeedsGraph({q, k, v, params.sinks.value_or(at::Tensor())})) {
-    std::optional<at::Tensor> shared;
-    if (sequences.prefixes.defined()) shared = sequences.prefixes;
+    const auto if_defined = [](const at::Tensor& x) {
+      return x.defined() ? std::optional<at::Tensor>(x) : std::nullopt;
+    };
     return AttentionFunction::apply(queries, keys, values, params.sinks, sequences.cu_seqlens,
-                                    shared, sequences.causal, params);
+                                    if_defined(sequences.prefixes), if_defined(sequences.seen_ends),
+                                    sequences.causal, params);
   }
   at::Tensor out = at::empty({q.size(0), q.size(1) * v.size(2)}, q.options());
   kernels::AttentionForward(

@@ -14,7 +14,8 @@ namespace tandem::model {
 struct CpuSequences {
   at::Tensor cu_seqlens;  // [num_sequences + 1]
   at::Tensor prefixes;    // [num_sequences, 2], or undefined: see kernels/attention.h
-  bool causal = true;  // false: a token also sees those behind it; then params have a scale alone
+  bool causal = true;    // false: a token also sees those behind it; then params have a scale alone
+  at::Tensor seen_ends;  // [num_tokens], or undefined: see kernels/attention.h
 };
 
 // Tensors and result as in Attention::Forward(); those that KernelsTake() (cpu_dispatch.h). Score

@@ -117,14 +117,20 @@ at::Tensor Slopes(const Alibi& alibi, int64_t num_heads) {
 }
 
 // Mask: true if the query (row) must not see the key (column). The queries are those of the last keys,
-// the first of which has the position `first_key`.
-at::Tensor Hidden(int64_t queries, int64_t keys, int64_t first_key, const Window& window,
+// the first of which has the position `first_key`, unless `ahead` says else.
+at::Tensor Hidden(int64_t queries, int64_t keys, int64_t first_key,
+                  const std::optional<SeenAhead>& ahead, const Window& window,
                   const at::Device& device) {
-  const at::Tensor position =
-      at::arange(first_key, first_key + keys, at::TensorOptions(at::kLong).device(device));
-  const at::Tensor own = position.narrow(0, keys - queries, queries).unsqueeze(1);
+  const auto positions = [&](int64_t first, int64_t count) {
+    return at::arange(first, first + count, at::TensorOptions(at::kLong).device(device));
+  };
+  const at::Tensor position = positions(first_key, keys);
+  const int64_t first_query = ahead.has_value() ? ahead->first_query : first_key + keys - queries;
+  const at::Tensor own = positions(first_query, queries).unsqueeze(1);
   const at::Tensor distance = own - position.unsqueeze(0);
-  const at::Tensor hidden = distance.lt(0);
+  const at::Tensor hidden = ahead.has_value()
+                                ? position.unsqueeze(0).ge(ahead->ends.to(device).unsqueeze(1))
+                                : distance.lt(0);
   if (!window.IsLimited()) return hidden;
   if (!window.chunked) return hidden.logical_or(distance.ge(window.size));
   const at::Tensor first_of_chunk = own - own.remainder(window.size);
@@ -272,7 +278,8 @@ at::Tensor CombineRows(const at::Tensor& results, const at::Tensor& weights,
 }
 
 at::Tensor AttentionProbabilities(const at::Tensor& q, const at::Tensor& k,
-                                  const AttentionParams& params, int64_t first_key) {
+                                  const AttentionParams& params, int64_t first_key,
+                                  const std::optional<SeenAhead>& ahead) {
   const int64_t num_queries = q.size(0);
   const int64_t num_keys = k.size(0);
   const int64_t num_heads = q.size(1);
@@ -287,13 +294,16 @@ at::Tensor AttentionProbabilities(const at::Tensor& q, const at::Tensor& k,
   if (params.alibi.scale != 0) {
     const auto options = scores.options().requires_grad(false);
     const at::Tensor position = at::arange(num_keys, options);
-    const at::Tensor own = position.narrow(0, num_keys - num_queries, num_queries);
+    const int64_t before =
+        ahead.has_value() ? ahead->first_query - first_key : num_keys - num_queries;
+    const at::Tensor own = at::arange(before, before + num_queries, options);
     const at::Tensor slopes = Slopes(params.alibi, num_heads).to(options);
     scores = scores +
              slopes.view({num_kv_heads, group, 1, 1}) * (position.unsqueeze(0) - own.unsqueeze(1));
   }
-  scores = scores.masked_fill(Hidden(num_queries, num_keys, first_key, params.window, q.device()),
-                              -std::numeric_limits<double>::infinity());
+  scores =
+      scores.masked_fill(Hidden(num_queries, num_keys, first_key, ahead, params.window, q.device()),
+                         -std::numeric_limits<double>::infinity());
   if (params.sinks.has_value()) {
     const at::Tensor sink =
         Wide(*params.sinks).view({num_kv_heads, group, 1, 1}).expand({-1, -1, num_queries, 1});
@@ -305,10 +315,11 @@ at::Tensor AttentionProbabilities(const at::Tensor& q, const at::Tensor& k,
 }
 
 at::Tensor Attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                     const AttentionParams& params, int64_t first_key) {
+                     const AttentionParams& params, int64_t first_key,
+                     const std::optional<SeenAhead>& ahead) {
   const int64_t num_kv_heads = k.size(1);
   const at::Tensor probabilities =
-      AttentionProbabilities(q, k, params, first_key)
+      AttentionProbabilities(q, k, params, first_key, ahead)
           .view({num_kv_heads, q.size(1) / num_kv_heads, q.size(0), k.size(0)});
   const at::Tensor values = Wide(v).permute({1, 0, 2}).unsqueeze(1);
   const at::Tensor output =
@@ -319,15 +330,18 @@ at::Tensor Attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
 }
 
 at::Tensor PackedAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                           const at::Tensor& cu_seqlens, const AttentionParams& params) {
+                           const at::Tensor& cu_seqlens, const AttentionParams& params,
+                           const at::Tensor& seen_ends) {
   const int64_t* const starts = cu_seqlens.const_data_ptr<int64_t>();
   std::vector<at::Tensor> outputs;
   for (int64_t i = 0; i + 1 < cu_seqlens.numel(); ++i) {
     const int64_t start = starts[i];
     const int64_t length = starts[i + 1] - start;
     if (length == 0) continue;
+    std::optional<SeenAhead> ahead;
+    if (seen_ends.defined()) ahead = {0, seen_ends.narrow(0, start, length)};
     outputs.push_back(Attention(q.narrow(0, start, length), k.narrow(0, start, length),
-                                v.narrow(0, start, length), params));
+                                v.narrow(0, start, length), params, /*first_key=*/0, ahead));
   }
   if (outputs.empty()) return v.reshape({0, q.size(1) * v.size(2)});
   return at::cat(outputs, 0);

@@ -42,24 +42,34 @@ at::Tensor ExpertWeights(const at::Tensor& logits, const at::Tensor& experts, co
 at::Tensor CombineRows(const at::Tensor& results, const at::Tensor& weights,
                        const at::Tensor& places);
 
+// Queries that see beyond themselves. ends: int64 [num_queries] on the CPU, behind the last position that
+// each sees.
+struct SeenAhead {
+  int64_t first_query = 0;  // its position
+  at::Tensor ends;
+};
+
 // Returns the softmax of the causal scores of one sequence, float32 (float64 for float64 inputs)
 // [num_heads, num_queries, num_keys]. Sinks take their share of a row's probability and have no
-// column. The queries are those of the last tokens that have keys. first_key: the position of the first
-// key in its sequence, on which a window in chunks depends.
+// column. The queries are those of the last tokens that have keys, unless `ahead` says which.
+// first_key: the position of the first key in its sequence, on which a window in chunks depends.
 //   q [num_queries, num_heads, head_dim], k [num_keys, num_kv_heads, head_dim]
 at::Tensor AttentionProbabilities(const at::Tensor& q, const at::Tensor& k,
-                                  const AttentionParams& params, int64_t first_key = 0);
+                                  const AttentionParams& params, int64_t first_key = 0,
+                                  const std::optional<SeenAhead>& ahead = std::nullopt);
 
 // Computes causal attention of one sequence: [num_queries, num_heads * v_head_dim] in q's dtype.
 //   v [num_keys, num_kv_heads, v_head_dim]
 at::Tensor Attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                     const AttentionParams& params, int64_t first_key = 0);
+                     const AttentionParams& params, int64_t first_key = 0,
+                     const std::optional<SeenAhead>& ahead = std::nullopt);
 
 // Computes causal attention over packed sequences: cu_seqlens, int64 [num_sequences + 1] on the
-// CPU, holds the first token of each and the end. Processes one sequence after another, with the
-// full score matrix.
+// CPU, holds the first token of each and the end; seen_ends: as in model::PackedAttention. Processes
+// one sequence after another, with the full score matrix.
 at::Tensor PackedAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                           const at::Tensor& cu_seqlens, const AttentionParams& params);
+                           const at::Tensor& cu_seqlens, const AttentionParams& params,
+                           const at::Tensor& seen_ends = {});
 
 }  // namespace tandem::model::eager
 

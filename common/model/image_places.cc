@@ -1,6 +1,8 @@
 #include "common/model/image_places.h"
 
 #include <algorithm>
+#include <iterator>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -62,17 +64,24 @@ class Placer {
   // Adds the placeholders of an image, and the tokens of text between its lines.
   absl::Status AddImage(size_t image, const ImageGrid& grid) {
     RETURN_IF_ERROR(CheckGrid(spec_, image, grid));
-    // Rows of tiles lie in one line.
+    // Rows of tiles lie in one line, or those of each.
+    const bool has_text_between = spec_.tiles.has_value() && spec_.tiles->text_between;
+    const bool has_lines = spec_.has_line_breaks || has_text_between;
     const int64_t count = NumImageRows(spec_, grid);
-    const int64_t columns = spec_.tiles.has_value() ? count : grid.columns / spec_.merge_size;
+    const int64_t columns = has_text_between          ? spec_.rows_per_tile()
+                            : spec_.tiles.has_value() ? count
+                                                      : grid.columns / spec_.merge_size;
     const int64_t rows = count / columns;
     for (int64_t i = 0; i < count; ++i) {
-      if (spec_.has_line_breaks && i > 0 && i % columns == 0) {
+      if (has_lines && i > 0 && i % columns == 0) {
         if (AtEnd() || AtPlaceholder()) return LineError(image, i / columns - 1, rows, columns);
-        RETURN_IF_ERROR(AddText());
+        do {
+          RETURN_IF_ERROR(AddText());
+        } while (has_text_between && !AtEnd() && !AtPlaceholder());
       }
       if (!AtPlaceholder()) {
-        const std::string of = spec_.tiles.has_value()
+        const std::string of = has_text_between ? absl::StrCat(columns, " rows of ", rows, " tiles")
+                               : spec_.tiles.has_value()
                                    ? absl::StrCat(count, " rows")
                                    : absl::StrCat(rows, " x ", columns, " rows");
         return absl::InvalidArgumentError(absl::StrCat("images[", image, "]: expected ", count,
@@ -87,8 +96,14 @@ class Placer {
         Add(i / columns, i % columns);
       }
     }
-    if (spec_.has_line_breaks && AtPlaceholder()) {
+    if (has_lines && AtPlaceholder()) {
       return LineError(image, rows - 1, rows, columns);
+    }
+    if (spec_.images_see_ahead && (AtEnd() || AtPlaceholder())) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("images[", image, "]: expected a token of text behind its ", count,
+                       " placeholders, which see one another, found ",
+                       AtEnd() ? "none" : absl::StrCat("a placeholder, token ", token_)));
     }
     if (!spec_.has_text_positions) next() += std::max(rows, columns);
     return absl::OkStatus();
@@ -121,6 +136,9 @@ class Placer {
 }  // namespace
 
 int64_t NumImageRows(const VisionSpec& spec, const ImageGrid& grid) {
+  if (spec.tiles.has_value() && spec.tiles->canvas.has_value()) {
+    return spec.rows_per_tile() + grid.packed.num_rows();
+  }
   if (spec.tiles.has_value()) return grid.rows / spec.tiles->side * spec.rows_per_tile();
   return grid.num_patches() / spec.patches_per_row();
 }
@@ -129,6 +147,45 @@ absl::Span<const int64_t> ImagePlaces::TokensIn(int64_t begin, int64_t end) cons
   const auto first = std::lower_bound(tokens.begin(), tokens.end(), begin);
   const auto last = std::lower_bound(first, tokens.end(), end);
   return absl::MakeConstSpan(tokens).subspan(first - tokens.begin(), last - first);
+}
+
+ImageRun ImagePlaces::RunAround(int64_t token) const {
+  const auto at = std::lower_bound(tokens.begin(), tokens.end(), token);
+  const auto divides = [&](auto next) {
+    return next != tokens.begin() && next != tokens.end() && *std::prev(next) + 1 == *next;
+  };
+  if (at == tokens.end() || *at != token || !divides(at)) return {};
+  auto begin = at;
+  while (divides(begin)) --begin;
+  auto end = at;
+  do {
+    ++end;
+  } while (divides(end));
+  return {*begin, *std::prev(end) + 1};
+}
+
+std::vector<int64_t> SeenEnds(absl::Span<const int64_t> placeholders, int64_t begin, int64_t end) {
+  std::vector<int64_t> ends(static_cast<size_t>(end - begin));
+  std::iota(ends.begin(), ends.end(), begin + 1);
+  // From behind: a placeholder sees as far as the one that follows it.
+  for (size_t i = placeholders.size(); i-- > 1;) {
+    if (placeholders[i] != placeholders[i - 1] + 1) continue;
+    ends[static_cast<size_t>(placeholders[i - 1] - begin)] =
+        ends[static_cast<size_t>(placeholders[i] - begin)];
+  }
+  return ends;
+}
+
+absl::Status CheckStepTokens(const VisionSpec& spec, int64_t max_num_seqs,
+                             int64_t max_num_batched_tokens) {
+  if (!spec.images_see_ahead) return absl::OkStatus();
+  const int64_t least = max_num_seqs + spec.rows_per_tile();
+  if (max_num_batched_tokens >= least) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "rollout.max_num_batched_tokens: a step computes an image whole, whose ",
+      spec.rows_per_tile(),
+      " tokens see one another, beside a token of each sequence that decodes; ", "expected ", least,
+      " or more with rollout.max_num_seqs ", max_num_seqs, ", found ", max_num_batched_tokens));
 }
 
 absl::StatusOr<ImagePlaces> PlaceImages(const VisionSpec& spec, absl::Span<const int64_t> token_ids,

@@ -64,6 +64,22 @@ struct UnreadTensor {
   friend bool operator==(const UnreadTensor&, const UnreadTensor&) = default;
 };
 
+// How an image that is its prompt's only one is laid on a canvas that is cut into tiles, whose rows are put
+// together without the canvas' margins (LLaVA-OneVision; packed_tiles.h). An image among others is one tile.
+struct CanvasSpec {
+  struct Size {
+    int64_t height = 0;
+    int64_t width = 0;
+
+    friend bool operator==(const Size&, const Size&) = default;
+  };
+  std::vector<Size> sizes;  // that there are, in pixels: multiples of TileSpec::image_size
+  // An image with clearly more rows than so many tiles have is shrunk to about as many.
+  int64_t max_tiles = 0;
+
+  friend bool operator==(const CanvasSpec&, const CanvasSpec&) = default;
+};
+
 // What a plain ViT (2010.11929) has in place of the towers that take images of any size: it sees tiles,
 // squares of one size, each by itself (tile_tower.h).
 struct TileSpec {
@@ -74,7 +90,13 @@ struct TileSpec {
   bool class_token_is_row = false;  // its parameter is [1, hidden], not [hidden]
   bool keeps_class_token = false;   // what becomes of it is the first row of a tile
   int64_t num_read_layers = 0;      // those behind them are not computed
+  // A patch's place on a side is the share of the side before it, in float32, whose rounding makes some
+  // the one before (tile_positions.h).
+  bool positions_by_share = false;
+  // The rows of each tile stand for themselves, with tokens of text between those of two (Idefics 3).
+  bool text_between = false;
   std::vector<UnreadTensor> unread;
+  std::optional<CanvasSpec> canvas;
 
   int64_t tokens() const { return side * side + (class_token ? 1 : 0); }  // of a tile
 
@@ -96,15 +118,19 @@ struct VisionSpec {
   RopeSpec rope;  // half of a head's frequencies turn by the row, half by the column
   // Columns turn with the frequencies between those of rows (Pixtral), not with the same.
   bool columns_between_rows = false;
-  std::vector<LayerSpec> layers;  // attention is not causal, and does not leave the image
+  std::vector<LayerSpec> layers;      // attention is not causal, and does not leave the image
+  std::optional<NormSpec> last_norm;  // of what the layers make, before the merger; of tiles alone
   std::optional<NormSpec>
       merger_norm;  // of each patch; where there are tiles, of all that become a row
   bool merger_bias = true;
   Activation merger_activation = Activation::kGelu;
+  bool merger_is_matrix = false;  // one makes a row of the patches, without an activation
   // A matrix first makes a vector of the tower's width of the patches that become one row (Mistral 3's
   // patch merger): of the first element of each patch, then the second of each, ... The merger's other
   // matrices then take that, and are as wide as the language model.
   bool reduces_patches = false;
+  // A row is the mean of its patches, normed, times one matrix without a bias (Gemma 3).
+  bool averages_patches = false;
   // Side, in merged rows, of the windows in which layers attend, but for full_attention_layers; 0:
   // all attend to the whole image.
   int64_t window_size = 0;
@@ -122,6 +148,11 @@ struct VisionSpec {
   // empty: it has none, or names them itself (images::PreprocessorConfig::placeholders).
   std::string image_start;
   std::string image_end;
+  // The chat template writes image_start alone; the processor puts two ends of line before it, and the
+  // placeholders, image_end and two ends of line behind it, before anything becomes tokens (Gemma 3).
+  bool template_writes_start = false;
+  // In the language model the placeholders of an image see one another, those behind them too (Gemma 3).
+  bool images_see_ahead = false;
   // One token of text stands between two lines of an image's placeholders (Pixtral's [IMG_BREAK]).
   bool has_line_breaks = false;
   // The position of a placeholder is its place in the sequence, as that of text.
@@ -139,6 +170,10 @@ struct VisionSpec {
   int64_t merger_input_size() const { return reduces_patches ? hidden_size : merged_size(); }
   int64_t merger_width(int64_t text_hidden_size) const {
     return reduces_patches || tiles.has_value() ? text_hidden_size : merged_size();
+  }
+  // Elements that the merger's norm sees at once.
+  int64_t merger_norm_size() const {
+    return tiles.has_value() && !averages_patches ? merged_size() : hidden_size;
   }
   bool HasWindow(int64_t layer) const;
   // Of a tower that sees tiles, the rows that one becomes.

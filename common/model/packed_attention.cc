@@ -22,7 +22,9 @@ using torch::autograd::variable_list;
 at::Tensor PackedAttention::Forward(int64_t layer, const at::Tensor& q, const at::Tensor& k,
                                     const at::Tensor& v, const AttentionParams& params) {
   const at::Tensor sinks = params.sinks.value_or(at::Tensor());
-  if (implementation_ == Implementation::kFast && device::PackedAttentionTakes(q, k, v)) {
+  // The GPU's own kernels see up to the token alone.
+  if (implementation_ == Implementation::kFast && !seen_ends_.defined() &&
+      device::PackedAttentionTakes(q, k, v)) {
     TORCH_CHECK(!prefixes_.defined(), "shared prefixes are for the CPU's kernels");
     if (!places_.defined()) places_ = device::PackedPlaces(cu_seqlens_, q.device());
     if (!NeedsGraph({q, k, v, sinks})) return device::PackedAttention(q, k, v, places_, params);
@@ -45,15 +47,15 @@ at::Tensor PackedAttention::Forward(int64_t layer, const at::Tensor& q, const at
   if (implementation_ == Implementation::kEager || !KernelsTake({q, k, v})) {
     TORCH_CHECK(!prefixes_.defined(), "shared prefixes are for the CPU's kernels");
     if (implementation_ == Implementation::kEager) {
-      return eager::PackedAttention(q, k, v, cu_seqlens_, params);
+      return eager::PackedAttention(q, k, v, cu_seqlens_, params, seen_ends_);
     }
-    if (!FusedAttentionTakes(q, k, v, params)) {
-      return ChunkedAttention(q, k, v, cu_seqlens_, params);
+    if (seen_ends_.defined() || !FusedAttentionTakes(q, k, v, params)) {
+      return ChunkedAttention(q, k, v, cu_seqlens_, params, kScoresAtOnce, seen_ends_);
     }
     if (!sequences_.starts.defined()) sequences_ = FusedSequencesOf(cu_seqlens_, q.device());
     return FusedAttention(q, k, v, sequences_, params);
   }
-  return CpuAttention(q, k, v, {cu_seqlens_, prefixes_}, params);
+  return CpuAttention(q, k, v, {cu_seqlens_, prefixes_, /*causal=*/true, seen_ends_}, params);
 }
 
 at::Tensor PackedAttention::ForwardDelta(int64_t layer, const DeltaSpec& spec,

@@ -22,12 +22,15 @@ class PackedAttention : public Attention {
   // cu_seqlens: int64 [num_sequences + 1] on the CPU: 0, the end of the first sequence, ..., the
   // number of tokens; never decreasing. prefixes: undefined, or int64 [num_sequences, 2] on the
   // CPU: the prefix that each sequence shares with an earlier one (kernels/attention.h); only our
-  // kernels support it. Neither is copied.
+  // kernels support it. seen_ends: undefined, or int64 [num_tokens] on the CPU: behind the last token
+  // that each token sees, counted in its sequence with the prefix; never falls in a sequence.
+  // Undefined: a token sees up to itself. None is copied.
   explicit PackedAttention(at::Tensor cu_seqlens,
                            Implementation implementation = Implementation::kFast,
-                           at::Tensor prefixes = {})
+                           at::Tensor prefixes = {}, at::Tensor seen_ends = {})
       : cu_seqlens_(std::move(cu_seqlens)),
         prefixes_(std::move(prefixes)),
+        seen_ends_(std::move(seen_ends)),
         implementation_(implementation) {}
 
   // Differentiable. Score memory is that of one block of queries.
@@ -40,6 +43,7 @@ class PackedAttention : public Attention {
  private:
   at::Tensor cu_seqlens_;
   at::Tensor prefixes_;
+  at::Tensor seen_ends_;
   Implementation implementation_;
   // Made of cu_seqlens_ at the first layer: PackedPlaces() (device_packed_attention.h), and what
   // FusedAttention() reads.

@@ -301,6 +301,7 @@ void PagedAttention::Run(int64_t layer, const auto& heads, const AttentionParams
     args.alibi = params.alibi;
     args.alibi.first_head += first_head;
     args.window = params.window;
+    if (sequence.seen_ends != nullptr) args.seen_ends = sequence.seen_ends + tile.first_token;
     if (sinks.defined()) args.sinks = sinks.const_data_ptr<float>() + first_head;
     Attend(args);
   };

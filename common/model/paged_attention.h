@@ -28,6 +28,9 @@ struct PagedSequence {
   const int32_t* blocks = nullptr;
   // Of the sequence's state (recurrent_states.h); read for models with linear attention alone.
   int32_t state = -1;
+  // Behind the last position that each new token sees, [num_tokens]: at most context_length, and never
+  // falling; null: a token sees up to itself. Outlives the call.
+  const int64_t* seen_ends = nullptr;
 };
 
 // A row's result depends only on the row and its sequence's cache: keys are processed in a fixed

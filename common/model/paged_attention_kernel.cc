@@ -237,7 +237,7 @@ class Attender {
     scores_ = acc_ + rows * (a_.padded_value_dim + 2);
     slopes_ = scores_ + 4 * kRun;
     Start(rows);
-    const int64_t end = a_.first_position + a_.num_tokens;  // one past the last visible key
+    const int64_t end = SeenEnd(a_.num_tokens - 1);  // one past the last visible key
     // Runs outside, rows inside: keys and values come from memory once for all heads of the group.
     // Runs count from position 0, like the trainer's blocks, so that both round alike.
     for (int64_t run = OldestOf(0) / kRun * kRun; run < end; run += kRun) {
@@ -281,6 +281,11 @@ class Attender {
     return a_.window.OldestSeen(position);
   }
 
+  // Returns the end of the keys that a token sees. It never falls from token to token.
+  int64_t SeenEnd(int64_t token) const {
+    return a_.seen_ends == nullptr ? a_.first_position + token + 1 : a_.seen_ends[token];
+  }
+
   // Computes the scores of keys [run + j, run + end), kTiles tiles at once; returns when fewer are
   // left.
   template <int kRows, int kTiles>
@@ -299,9 +304,9 @@ class Attender {
 
   template <int kRows>
   void RunOfRows(int64_t row, int64_t run, int64_t end) {
-    // No row needs keys past the last of these rows' positions.
+    // No row needs keys past those that the last of these rows sees.
     const int64_t last_token = (row + kRows - 1) / a_.heads_per_kv_head;
-    const int64_t n = std::min({kRun, end - run, a_.first_position + last_token + 1 - run});
+    const int64_t n = std::min({kRun, end - run, SeenEnd(last_token) - run});
     // Tiles before every row's window have probability 0. They must not be read either, because
     // their blocks may belong to other sequences by now.
     const int64_t skipped = std::max<int64_t>(0, OldestOf(row) - run) / kTile * kTile;
@@ -318,12 +323,13 @@ class Attender {
     if constexpr (kMost >= 2) j = ScoreTiles<kRows, 2>(row, run, j, whole_tiles);
     ScoreTiles<kRows, 1>(row, run, j, whole_tiles);
     for (int r = 0; r < kRows; ++r) {
-      const int64_t position = a_.first_position + (row + r) / a_.heads_per_kv_head;
+      const int64_t token = (row + r) / a_.heads_per_kv_head;
+      const int64_t position = a_.first_position + token;
       const shared::ScoreRule rule{a_.softcap, slopes_[(row + r) % a_.heads_per_kv_head]};
       if (!rule.IsPlain()) {
         shared::AdjustScores(scores_ + r * kRun, skipped, whole_tiles, rule, run - position);
       }
-      const auto visible = shared::VisibleOf(position, run, n, a_.window);
+      const auto visible = shared::VisibleOf(position, SeenEnd(token), run, n, a_.window);
       const float shrunk =
           shared::SoftmaxBlock(scores_ + r * kRun, whole_tiles, visible, running_[row + r]);
       if (shrunk != 1.0f) ScaleRow(acc + r * a_.padded_value_dim, a_.padded_value_dim, shrunk);

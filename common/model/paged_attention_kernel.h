@@ -23,7 +23,9 @@ struct AttendArgs {
   int64_t head_dim = 0;
   int64_t value_dim = 0;
   int64_t padded_value_dim = 0;
-  int64_t first_position = 0;  // position of the first token, which sees keys 0 .. first_position
+  int64_t first_position = 0;  // position of the first token
+  // [num_tokens], or null: behind the last key that each token sees. Null: its own.
+  const int64_t* seen_ends = nullptr;
 
   const T* keys = nullptr;    // of the KV head, in block 0
   const T* values = nullptr;  // of the KV head, in block 0
@@ -34,8 +36,7 @@ struct AttendArgs {
   int64_t value_stride = 0;
   bool shared = false;
   int64_t block_size = 0;
-  // Blocks of tokens 0 .. first_position + num_tokens - 1; those that have left the first token's
-  // window are not read.
+  // Blocks of all tokens that are seen; those that have left the first token's window are not read.
   const int32_t* blocks = nullptr;
   int64_t blocks_stride = 1;  // entries from one block to the next
 

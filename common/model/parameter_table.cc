@@ -108,8 +108,15 @@ void ParameterTable::DeclareVision(const VisionSpec& spec, int64_t hidden_size) 
   declares_unread_ = false;
   if (spec.tiles.has_value()) DeclareUnread(*spec.tiles);
   BeginUnit("vision.merger");
-  const int64_t norm_size = spec.tiles.has_value() ? spec.merged_size() : spec.hidden_size;
-  vision_.merger = DeclareMerger(spec, norm_size, hidden_size, "visual.merger.");
+  if (spec.last_norm.has_value()) {
+    vision_.last_norm =
+        DeclareNorm(*spec.last_norm, spec.hidden_size, "visual.post_layernorm.", *this);
+  }
+  vision_.merger = DeclareMerger(spec, spec.merger_norm_size(), hidden_size, "visual.merger.");
+  if (spec.tiles.has_value() && spec.tiles->canvas.has_value()) {
+    vision_.newline =
+        Add(Single(Whole("visual.newline", {hidden_size}), ParameterRole::kEmbedding, kReplicate));
+  }
   declares_vision_ = false;
 }
 
@@ -137,7 +144,8 @@ void ParameterTable::DeclareUnread(const TileSpec& tiles) {
 
 MergerParameters ParameterTable::DeclareMerger(const VisionSpec& spec, int64_t norm_size,
                                                int64_t hidden_size, const std::string& prefix) {
-  const int64_t width = spec.merger_width(hidden_size);
+  const int64_t width =
+      spec.merger_is_matrix ? spec.merger_input_size() : spec.merger_width(hidden_size);
   const auto add = [&](const char* name, std::vector<int64_t> shape, ParameterRole role) {
     return Add(Single(Whole(prefix + name, std::move(shape)), role, kReplicate));
   };
@@ -145,12 +153,19 @@ MergerParameters ParameterTable::DeclareMerger(const VisionSpec& spec, int64_t n
   if (spec.merger_norm.has_value()) {
     at.norm = DeclareNorm(*spec.merger_norm, norm_size, prefix + "norm.", *this);
   }
+  if (spec.averages_patches) {
+    at.down_weight =
+        add("down_proj.weight", {hidden_size, spec.hidden_size}, ParameterRole::kMatrix);
+    return at;
+  }
   if (spec.reduces_patches) {
     at.reduce_weight =
         add("reduce_proj.weight", {spec.hidden_size, spec.merged_size()}, ParameterRole::kMatrix);
   }
-  at.up_weight = add("up_proj.weight", {width, spec.merger_input_size()}, ParameterRole::kMatrix);
-  if (spec.merger_bias) at.up_bias = add("up_proj.bias", {width}, ParameterRole::kBias);
+  if (!spec.merger_is_matrix) {
+    at.up_weight = add("up_proj.weight", {width, spec.merger_input_size()}, ParameterRole::kMatrix);
+    if (spec.merger_bias) at.up_bias = add("up_proj.bias", {width}, ParameterRole::kBias);
+  }
   at.down_weight = add("down_proj.weight", {hidden_size, width}, ParameterRole::kMatrix);
   if (spec.merger_bias) at.down_bias = add("down_proj.bias", {hidden_size}, ParameterRole::kBias);
   return at;

@@ -73,9 +73,12 @@ struct MergerParameters {
   // Of each patch; in deepstack's mergers, and where there are tiles, of all that become one row.
   NormParameters norm;
   int reduce_weight = -1;  // [tower's hidden, merged_size]; -1: none
-  int up_weight = -1;      // [merger_width, merger_input_size]
+  int up_weight = -1;  // [merger_width, merger_input_size]; -1: of VisionSpec::averages_patches or
+                       // merger_is_matrix
   int up_bias = -1;
-  int down_weight = -1;  // [hidden, merger_width]
+  int down_weight =
+      -1;  // [hidden, merger_width]; without the other: merger_input_size or, of averages,
+           // the tower's hidden
   int down_bias = -1;
 };
 
@@ -87,8 +90,10 @@ struct VisionParameters {
   int class_token = -1;   // of a tile; positions are [TileSpec::tokens(), tower's hidden]
   NormParameters first_norm;
   std::vector<LayerParameters> layers;
+  NormParameters last_norm;
   std::vector<MergerParameters> deepstack;  // of each of VisionSpec::deepstack_layers
   MergerParameters merger;
+  int newline = -1;  // [hidden], behind each line of rows of TileSpec::canvas; -1: none
 };
 
 class ParameterTable : private ParameterDeclarations {

@@ -10,6 +10,8 @@
 #include "common/model/image_attention.h"
 #include "common/model/layers/layer_forward.h"
 #include "common/model/layers/tensor_ops.h"
+#include "common/model/tile_packer.h"
+#include "common/model/tile_positions.h"
 #include "common/model/vision_ops.h"
 
 namespace tandem::model {
@@ -19,13 +21,15 @@ namespace {
 std::vector<int64_t> PositionsOfTile(const VisionSpec& spec) {
   const TileSpec& tiles = *spec.tiles;
   const int64_t merge = spec.merge_size;
+  const std::vector<int64_t> places = PlacesOnSide(tiles);
   std::vector<int64_t> positions;
   if (tiles.class_token) positions.push_back(0);
   const auto first = static_cast<int64_t>(positions.size());
   for (int64_t row = 0; row < tiles.side; row += merge) {
     for (int64_t column = 0; column < tiles.side; column += merge) {
       for (int64_t i = 0; i < merge * merge; ++i) {
-        positions.push_back(first + (row + i / merge) * tiles.side + column + i % merge);
+        positions.push_back(first + places[row + i / merge] * tiles.side +
+                            places[column + i % merge]);
       }
     }
   }
@@ -44,7 +48,7 @@ at::Tensor EmbedTiles(const VisionSpec& spec, const VisionParameters& at,
     x = at::cat({token, x}, 1);
   }
   at::Tensor positions = params.Get(at.positions);  // [tokens, hidden]
-  if (spec.merge_size > 1) {
+  if (spec.merge_size > 1 || tiles.positions_by_share) {
     const at::Tensor order = at::tensor(PositionsOfTile(spec), at::kLong).to(x.device());
     positions = positions.index_select(0, order);
   }
@@ -62,7 +66,7 @@ at::Tensor MergeTiles(const VisionSpec& spec, const MergerParameters& at,
     merged =
         x.view({num_tiles, tiles.tokens(), spec.hidden_size}).narrow(1, 1, tiles.side * tiles.side);
   }
-  return MergePatches(spec, at, params, merged, spec.merged_size());
+  return MergePatches(spec, at, params, merged, spec.merger_norm_size());
 }
 
 }  // namespace
@@ -91,7 +95,11 @@ at::Tensor EncodeTiles(const Transformer& model, const ParameterProvider& params
     TensorOps ops(context, of_layer);
     stream = LayerForward(ops, layer, at.layers[static_cast<size_t>(i)], stream);
   }
-  return MergeTiles(spec, at.merger, params, Sum(stream), num_tiles);
+  at::Tensor x = Sum(stream);
+  if (spec.last_norm.has_value()) x = Normalize(x, NormOf(params, *spec.last_norm, at.last_norm));
+  const at::Tensor rows = MergeTiles(spec, at.merger, params, x, num_tiles);
+  if (!tiles.canvas.has_value()) return rows;
+  return PackRows(tiles, images.grids, rows, params.Get(at.newline));
 }
 
 }  // namespace tandem::model

@@ -15,6 +15,10 @@ namespace tandem::model {
 // Returns x times a weight, plus a bias unless that is -1.
 at::Tensor TimesWeight(const at::Tensor& x, const ParameterProvider& params, int weight, int bias);
 
+// The mean of each `count` rows of x, [rows, width], which is contiguous: [rows / count, width]. Adds in
+// float32, one row after another, so that the bits do not depend on other rows.
+at::Tensor MeansOfRows(const at::Tensor& x, int64_t count);
+
 // The rows of the embedding that a merger makes. x: [num_patches, tower's hidden], those of a row behind one
 // another; `norm_size`: elements that the norm sees at once. Returns [num_rows, hidden].
 at::Tensor MergePatches(const VisionSpec& spec, const MergerParameters& at,

@@ -6,8 +6,10 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/str_replace.h"
 #include "tests/fakes/fake_judge.h"
 #include "tests/support/addition_data.h"
 #include "tests/support/picture_data.h"
@@ -168,6 +170,88 @@ TEST(ImageRun, TrainerAndRolloutsOfLlavaAgreeToTheLastBit) {
   RunExactSteps(folder, "full", write, steps);
   if (HasFatalFailure()) return;
   EXPECT_LT(steps.back()["update_weights/sent_bytes"], steps.back()["update_weights/bytes"]);
+}
+
+// Tokens of a picture see one another, in layers with a window and without.
+TEST(ImageRun, TrainerAndRolloutsOfGemma3AgreeToTheLastBit) {
+  const TempFolder folder;
+  std::vector<json> steps;
+  const auto write = [&] {
+    const std::vector<std::pair<std::string, std::string>> renamed = {
+        {"<|vision_start|><|image_pad|><|vision_end|>", "<start_of_image>"},
+        {"<|vision_start|>", "<start_of_image>"},
+        {"<|image_pad|>", "<image_soft_token>"},
+        {"<|vision_end|>", "<end_of_image>"}};
+    for (const char* name : {"model/tokenizer.json", "model/tokenizer_config.json"}) {
+      folder.Write(name, absl::StrReplaceAll(ReadWhole(folder / name), renamed));
+    }
+    folder.Write("model/preprocessor_config.json",
+                 json{{"image_processor_type", "Gemma3ImageProcessor"},
+                      {"image_mean", {0.5, 0.5, 0.5}},
+                      {"image_std", {0.5, 0.5, 0.5}},
+                      {"size", {{"height", 16}, {"width", 16}}}}
+                     .dump());
+    folder.Write("model/config.json", R"({
+      "architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3",
+      "image_token_index": 16, "mm_tokens_per_image": 4, "tie_word_embeddings": true,
+      "text_config": {"model_type": "gemma3_text", "vocab_size": 22, "hidden_size": 32,
+                      "intermediate_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4,
+                      "num_key_value_heads": 2, "head_dim": 8, "query_pre_attn_scalar": 8,
+                      "max_position_embeddings": 96, "sliding_window": 3,
+                      "sliding_window_pattern": 2, "bos_token_id": 1, "eos_token_id": 2,
+                      "pad_token_id": 0, "initializer_range": 0.1},
+      "vision_config": {"model_type": "siglip_vision_model", "hidden_size": 32,
+                        "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2,
+                        "image_size": 16, "patch_size": 4, "vision_use_head": false}})");
+  };
+  RunExactSteps(folder, "selective", write, steps);
+}
+
+// A picture alone is tiles of a canvas whose margins are left out; among others it is one tile.
+TEST(ImageRun, TrainerAndRolloutsOfLlavaOnevisionAgreeToTheLastBit) {
+  const TempFolder folder;
+  std::vector<json> steps;
+  const auto write = [&] {
+    const json pinpoints = {{16, 32}, {32, 32}};
+    folder.Write("model/preprocessor_config.json",
+                 json{{"image_processor_type", "LlavaOnevisionImageProcessor"},
+                      {"size", {{"height", 16}, {"width", 16}}},
+                      {"image_grid_pinpoints", pinpoints}}
+                     .dump());
+    json config = json::parse(R"({
+      "architectures": ["LlavaOnevisionForConditionalGeneration"], "model_type": "llava_onevision",
+      "image_token_index": 16, "video_token_index": 17, "vision_aspect_ratio": "anyres_max_1",
+      "text_config": {"model_type": "qwen2", "vocab_size": 22, "hidden_size": 32,
+                      "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+                      "num_key_value_heads": 2, "max_position_embeddings": 128, "bos_token_id": 1,
+                      "eos_token_id": 2, "initializer_range": 0.1},
+      "vision_config": {"model_type": "siglip_vision_model", "hidden_size": 32,
+                        "intermediate_size": 64, "num_hidden_layers": 3, "num_attention_heads": 2,
+                        "image_size": 16, "patch_size": 4, "vision_use_head": false}})");
+    config["image_grid_pinpoints"] = pinpoints;
+    folder.Write("model/config.json", config.dump());
+    // Every other row shows another picture behind the text.
+    std::string rows;
+    int count = 0;
+    for (json row : JsonLines(ReadWhole(folder / "train.jsonl"))) {
+      if (++count % 2 == 0) {
+        const json part = {{"type", "image"}, {"image", "pictures/1.png"}};
+        row["prompt"][0]["content"].push_back(part);
+        if (row.contains("images")) row["images"].push_back("pictures/1.png");
+      }
+      rows += row.dump() + "\n";
+    }
+    folder.Write("train.jsonl", rows);
+  };
+  RunExactSteps(folder, "full", write, steps);
+}
+
+// Tiles of an image have text between them, which is no token of its own.
+TEST(ImageRun, TrainerAndRolloutsOfIdefics3AgreeToTheLastBit) {
+  const TempFolder folder;
+  std::vector<json> steps;
+  RunExactSteps(
+      folder, "selective", [&] { testing::WriteIdefics3PictureModel(folder); }, steps);
 }
 
 TEST(ImageRun, AFrozenTowerTravelsOnce) {

@@ -23,10 +23,15 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForImageTextToText
 from transformers.models.clip.image_processing_clip import CLIPImageProcessor
+from transformers.models.gemma3.image_processing_gemma3 import Gemma3ImageProcessor
 from transformers.models.got_ocr2.image_processing_got_ocr2 import GotOcr2ImageProcessor
+from transformers.models.idefics3.image_processing_idefics3 import Idefics3ImageProcessor
+from transformers.models.llava_onevision.image_processing_llava_onevision import LlavaOnevisionImageProcessor
+from transformers.models.llava_onevision.processing_llava_onevision import LlavaOnevisionProcessor
 from transformers.models.pixtral.image_processing_pixtral import PixtralImageProcessor
 from transformers.models.qwen2_vl.image_processing_qwen2_vl import Qwen2VLImageProcessor
 from transformers.models.siglip.image_processing_siglip import SiglipImageProcessor
+from transformers.models.smolvlm.image_processing_smolvlm import SmolVLMImageProcessor
 
 PATCH = 4
 TEXT = dict(hidden_size=16, intermediate_size=20, num_hidden_layers=2, num_attention_heads=2,
@@ -74,6 +79,21 @@ SIGLIP = dict(TILES, model_type="siglip_vision_model", image_size=18)
 INTERN = dict(TILES, image_size=[16, 16], patch_size=[PATCH, PATCH])
 SQUARE = dict(height=16, width=16)
 CLIP_PROCESSOR = CLIPImageProcessor(size=dict(shortest_edge=16), crop_size=SQUARE)
+# Of Gemma 3: 16 patches of a tile become 4 rows, which see one another; all layers but every third have
+# a window.
+TEXT_GEMMA = dict(TEXT, model_type="gemma3_text", num_hidden_layers=3, head_dim=12, query_pre_attn_scalar=10,
+                  sliding_window=3, layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+                  rope_parameters=dict(full_attention=dict(rope_type="linear", rope_theta=1000000.0, factor=8.0),
+                                       sliding_attention=dict(rope_type="default", rope_theta=10000.0)))
+SIGLIP_GEMMA = dict(TILES, num_hidden_layers=2, model_type="siglip_vision_model", image_size=16,
+                    vision_use_head=False)
+GEMMA_IDS = dict(boi_token_index=38, eoi_token_index=39)
+GEMMA_PROCESSOR = Gemma3ImageProcessor(size=SQUARE)
+# Of Idefics 3: ids beyond the others are those of the texts between tiles.
+TEXT_IDEFICS = dict(PLAIN, model_type="llama", vocab_size=52)
+FAKE, GLOBAL, LINE, LAST_LINE, FIRST_NAME = 38, 39, 41, 42, 43
+# 25 patches on a side: with transformers' roundings some take the position of the one before.
+SHARES = dict(TILES, hidden_size=8, patch_size=2, image_size=51)
 # A model type, its tower, its language model, other keys of its config.json, and its image processor.
 TILE_CASES = {
     "llava": ("llava", CLIP, dict(PLAIN, model_type="llama"), dict(), CLIP_PROCESSOR),
@@ -84,12 +104,43 @@ TILE_CASES = {
     "llava-siglip": ("llava", SIGLIP, dict(PLAIN, model_type="qwen2", tie_word_embeddings=True),
                      dict(vision_feature_select_strategy="full", vision_feature_layer=1),
                      SiglipImageProcessor(size=dict(height=18, width=18))),
+    "gemma3": ("gemma3", SIGLIP_GEMMA, TEXT_GEMMA, dict(GEMMA_IDS, mm_tokens_per_image=4), GEMMA_PROCESSOR),
+    # An image has a row for each patch, more than a block of keys, and there are two images in it.
+    "gemma3-long": ("gemma3", dict(SIGLIP_GEMMA, image_size=52, hidden_size=8, intermediate_size=8,
+                                   num_hidden_layers=1, vision_use_head=True),
+                    dict(TEXT_GEMMA, num_hidden_layers=2, head_dim=8, num_attention_heads=4, hidden_size=12,
+                         num_key_value_heads=2, sliding_window=40, intermediate_size=12,
+                         max_position_embeddings=1024,
+                         layer_types=["sliding_attention", "full_attention"]),
+                    dict(GEMMA_IDS, mm_tokens_per_image=169),
+                    Gemma3ImageProcessor(size=dict(height=52, width=52))),
     "internvl": ("internvl", INTERN, dict(PLAIN, model_type="qwen2"), dict(),
                  GotOcr2ImageProcessor(size=SQUARE, crop_to_patches=True, max_patches=6)),
     "internvl-norms": ("internvl", dict(INTERN, norm_type="rms_norm", use_qk_norm=True, attention_bias=True),
                        dict(PLAIN, model_type="qwen3", head_dim=12), dict(tie_word_embeddings=False),
                        GotOcr2ImageProcessor(size=SQUARE, crop_to_patches=False)),
+    "idefics3": ("idefics3", dict(TILES, image_size=18), TEXT_IDEFICS, dict(scale_factor=2),
+                 Idefics3ImageProcessor(size=dict(longest_edge=50), max_image_size=dict(longest_edge=18))),
+    "smolvlm": ("smolvlm", SHARES, TEXT_IDEFICS, dict(scale_factor=5, tie_word_embeddings=True),
+                SmolVLMImageProcessor(size=dict(longest_edge=60), max_image_size=dict(longest_edge=51),
+                                      do_image_splitting=False)),
 }
+# Canvases of up to 4 tiles; and with many more rows than 2 tiles have, which are shrunk.
+ONEVISION = {
+    "llava-onevision": (dict(SIGLIP, vision_use_head=False),
+                        [[18, 18], [18, 36], [36, 18], [36, 36], [18, 54], [72, 18]], dict()),
+    "llava-onevision-shrunk": (dict(SIGLIP, image_size=16), [[48, 48], [32, 64], [16, 80], [64, 16]],
+                               dict(vision_aspect_ratio="anyres_max_2", vision_feature_layer=-2,
+                                    tie_word_embeddings=True)),
+}
+for name, (tower, pinpoints, more) in ONEVISION.items():
+    side = tower["image_size"]
+    TILE_CASES[name] = (
+        "llava_onevision", tower, dict(PLAIN, model_type="qwen2"),
+        dict(more, image_grid_pinpoints=pinpoints, video_token_index=37),
+        LlavaOnevisionImageProcessor(size=dict(height=side, width=side), image_grid_pinpoints=pinpoints,
+                                     image_mean=[0.5] * 3, image_std=[0.5] * 3))
+IDEFICS = ("idefics3", "smolvlm")
 # A model type, its tower and its language model.
 CASES = {
     "qwen2-vl": ("qwen2_vl", dict(depth=2, embed_dim=16, hidden_size=16, num_heads=2, mlp_ratio=2,
@@ -116,8 +167,13 @@ PIXTRAL_CASES = {
 }
 # Height, width, mode. The processor shrinks the first, rounds the second, and enlarges the third.
 IMAGES = {"a.png": (45, 61, "RGB"), "b.png": (23, 30, "L"), "c.png": (9, 11, "RGB")}
+# Idefics 3 enlarges all: they differ in how many tiles lie below and beside each other.
+IMAGES_IDEFICS = dict(IMAGES, **{"b.png": (12, 60, "L"), "c.png": (30, 7, "RGB")})
 # Numbers are tokens of text. Images stand first, last, alone and several times.
+MORE_IMAGES = {"d.png": (10, 70, "RGB"), "e.png": (64, 12, "RGB")}
 ROWS = [[5, "a.png", 9], [3, "b.png", 4, "a.png", 6], [12], ["c.png", "b.png", 1, "c.png"]]
+# Images alone and among others are seen otherwise.
+ONEVISION_ROWS = ROWS + [["b.png", 4], [3, "c.png"], [7, "d.png", 2], [2, "e.png", 6], [1, "e.png", "d.png", 5]]
 
 
 def picture(height, width, mode, seed):
@@ -131,10 +187,12 @@ def picture(height, width, mode, seed):
 def randomize(model, seed):
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for _, parameter in sorted(model.named_parameters()):
+        for name, parameter in sorted(model.named_parameters()):
             noise = torch.randn(parameter.shape, generator=generator)
             if (parameter == 1).all():  # a norm's
                 parameter.copy_(1 + 0.2 * noise)
+            elif name.endswith("mm_input_projection_weight"):  # [in, out], and zero at first
+                parameter.copy_(1.2 / math.sqrt(len(parameter)) * noise)
             elif parameter.dim() == 1:
                 parameter.copy_(0.2 * noise)
             else:
@@ -143,7 +201,8 @@ def randomize(model, seed):
 
 
 def is_of_tower(name):
-    return any(part in name for part in ("visual", "vision_tower", "multi_modal_projector"))
+    return any(part in name for part in ("visual", "vision_tower", "multi_modal_projector", "image_newline",
+                                         "vision_model", "connector"))
 
 
 def norm(model, of_tower):
@@ -157,16 +216,24 @@ def is_pixtral(model):
 
 
 def sees_tiles(model):
-    return model.config.model_type in ("llava", "internvl")
+    return model.config.model_type in ("llava", "internvl", "gemma3", *IDEFICS)
+
+
+def is_onevision(model):
+    return model.config.model_type == "llava_onevision"
 
 
 def tile_rows(config):
     """Rows that a tile becomes."""
     vision = config.vision_config
+    if config.model_type == "gemma3":
+        return config.mm_tokens_per_image
     size, patch = [side if isinstance(side, int) else side[0] for side in (vision.image_size, vision.patch_size)]
     rows = (size // patch) ** 2
     if config.model_type == "internvl":
         return rows // 4
+    if config.model_type in IDEFICS:
+        return rows // config.scale_factor**2
     has_class = vision.model_type == "clip_vision_model"
     return rows + (has_class and config.vision_feature_select_strategy == "full")
 
@@ -179,7 +246,8 @@ def load_processor(model, folder):
             folder, patch_size=sizes["patch_size"] * sizes["spatial_merge_size"])
     with open(os.path.join(folder, "preprocessor_config.json")) as file:
         name = json.load(file)["image_processor_type"].removesuffix("Fast")
-    classes = (CLIPImageProcessor, GotOcr2ImageProcessor, Qwen2VLImageProcessor, SiglipImageProcessor)
+    classes = (CLIPImageProcessor, Gemma3ImageProcessor, GotOcr2ImageProcessor, Idefics3ImageProcessor,
+               LlavaOnevisionImageProcessor, Qwen2VLImageProcessor, SiglipImageProcessor, SmolVLMImageProcessor)
     return {of.__name__: of for of in classes}[name].from_pretrained(folder)
 
 
@@ -187,8 +255,14 @@ def process(model, processor, pictures):
     """What the processor makes of pictures, and how many tiles of each where the tower sees tiles."""
     if not pictures:
         return {}
+    if is_onevision(model):
+        return processor([pictures], return_tensors="pt")  # those of one prompt
     if not sees_tiles(model):
         return processor(pictures, return_tensors="pt")
+    if model.config.model_type in IDEFICS:
+        made = [processor([picture], return_tensors="pt", return_row_col_info=True) for picture in pictures]
+        return dict(pixel_values=torch.cat([of_picture["pixel_values"] for of_picture in made], 1),
+                    cuts=[(of_picture["rows"][0][0], of_picture["cols"][0][0]) for of_picture in made])
     # One by one: each may be cut into another number of tiles.
     tiles = [processor([picture], return_tensors="pt")["pixel_values"] for picture in pictures]
     return dict(pixel_values=torch.cat(tiles), num_tiles=[len(of_picture) for of_picture in tiles])
@@ -196,20 +270,45 @@ def process(model, processor, pictures):
 
 def extra_inputs(model, tokens, data):
     """What a model takes beside ids; data: of process()."""
-    if is_pixtral(model) or not data:
+    if is_pixtral(model) or is_onevision(model) or not data:
         return dict(data)
     if sees_tiles(model):
-        return dict(pixel_values=data["pixel_values"])
+        seen = {}
+        if model.config.model_type == "gemma3":  # by which an image's tokens see one another
+            seen = dict(token_type_ids=(tokens == model.config.image_token_id).int())
+        return dict(pixel_values=data["pixel_values"], **seen)
     return dict(data, mm_token_type_ids=(tokens == model.config.image_token_id).int())
+
+
+def onevision_count(config, processor, data, image):
+    """Placeholders, as transformers' processor counts them."""
+    vision = config.vision_config
+    counter = LlavaOnevisionProcessor.__new__(LlavaOnevisionProcessor)
+    counter.image_processor, counter.image_token = processor, "i"
+    counter.num_image_tokens = (vision.image_size // vision.patch_size) ** 2
+    counter.vision_aspect_ratio = config.vision_aspect_ratio
+    counter.vision_feature_select_strategy = config.vision_feature_select_strategy
+    return len(counter.replace_image_token(data, image))
 
 
 def ids_of_image(model, processor, data, image):
     config = model.config
+    if is_onevision(model):
+        return [config.image_token_id] * onevision_count(config, processor, data, image)
     if is_pixtral(model):
         side = PATCH * config.spatial_merge_size
         rows, columns = (int(size) // side for size in data["image_sizes"][image])
         ids = ([config.image_token_id] * columns + [BREAK]) * rows
         return ids[:-1] + [END]
+    if config.model_type in IDEFICS:
+        rows, columns = data["cuts"][image]
+        tile = [config.image_token_id] * tile_rows(config)
+        ids = []
+        for row in range(rows):
+            for column in range(columns):
+                ids += [FAKE, FIRST_NAME + 3 * row + column] + tile
+            ids.append(LINE if row + 1 < rows else LAST_LINE)
+        return ids + [FAKE, GLOBAL] + tile + [FAKE]
     if sees_tiles(model):
         count = data["num_tiles"][image] * tile_rows(config)
     else:
@@ -289,7 +388,7 @@ def config_of(case):
         more = dict(more, image_token_index=36)
     else:
         model_type, tower, text, more, _ = TILE_CASES[case]
-        more = dict(more, **{"image_token_id" if model_type == "internvl" else "image_token_index": 36})
+        more = dict(more, **{"image_token_id" if model_type in ("internvl", *IDEFICS) else "image_token_index": 36})
     return AutoConfig.for_model(model_type, text_config=text, vision_config=tower, **more)
 
 
@@ -316,9 +415,12 @@ def write(folder, case):
     else:
         TILE_CASES[case][-1].save_pretrained(folder)
     processor = load_processor(model, folder)
-    for seed, (name, (height, width, mode)) in enumerate(IMAGES.items()):
+    images = dict(IMAGES, **MORE_IMAGES) if is_onevision(model) else IMAGES
+    images = IMAGES_IDEFICS if config.model_type in IDEFICS else images
+    for seed, (name, (height, width, mode)) in enumerate(images.items()):
         picture(height, width, mode, seed).save(os.path.join(folder, name))
-    rows = [compute(model, processor, folder, row, seed) for seed, row in enumerate(ROWS)]
+    rows = [compute(model, processor, folder, row, seed)
+            for seed, row in enumerate(ONEVISION_ROWS if is_onevision(model) else ROWS)]
     with open(os.path.join(folder, "golden.json"), "w") as file:
         json.dump(dict(rows=rows), file)
         file.write("\n")

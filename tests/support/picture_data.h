@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -149,6 +150,34 @@ inline std::string WritePictureModel(const TempFolder& folder) {
   folder.Write("model/tokenizer_config.json", tokenizer_config.dump());
   folder.Write("model/preprocessor_config.json", processor.dump());
   return folder / "model";
+}
+
+// Puts Idefics 3, which takes the same pictures, in place of the model that WritePictureModel() wrote into
+// `folder`. A picture becomes 2 x 2 tiles and one of the whole, of 4 placeholders each, whose names are text
+// to the tokenizer.
+inline void WriteIdefics3PictureModel(const TempFolder& folder) {
+  using nlohmann::json;
+  const json config = json::parse(R"({
+    "architectures": ["Idefics3ForConditionalGeneration"], "model_type": "idefics3",
+    "image_token_id": 16, "scale_factor": 2, "tie_word_embeddings": false,
+    "text_config": {"model_type": "llama", "vocab_size": 22, "hidden_size": 32,
+                    "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+                    "num_key_value_heads": 2, "max_position_embeddings": 256, "bos_token_id": 1,
+                    "eos_token_id": 2, "initializer_range": 0.1},
+    "vision_config": {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
+                      "num_attention_heads": 2, "image_size": 16, "patch_size": 4}})");
+  const json preprocessor = {{"image_processor_type", "Idefics3ImageProcessor"},
+                             {"size", {{"longest_edge", 32}}},
+                             {"max_image_size", {{"longest_edge", 16}}}};
+  std::ifstream file(folder / "model/tokenizer.json");
+  json tokenizer = json::parse(file);
+  tokenizer["model"]["vocab"]["<fake_token_around_image>"] = 20;
+  tokenizer["added_tokens"].push_back(
+      AddedToken(20, "<fake_token_around_image>", /*special=*/true));
+  folder.Write("model/config.json", config.dump());
+  folder.Write("model/preprocessor_config.json", preprocessor.dump());
+  folder.Write("model/processor_config.json", R"({"image_seq_len": 4})");
+  folder.Write("model/tokenizer.json", tokenizer.dump());
 }
 
 // The PNG file of a grey picture of 16 x 16 pixels, in whose quarters stand `count` white squares.

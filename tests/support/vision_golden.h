@@ -25,12 +25,29 @@ inline std::vector<std::string> AnySizeGoldenCases() {
 
 // Models whose towers see tiles of one size.
 inline std::vector<std::string> TileGoldenCases() {
-  return {"llava", "llava-full", "llava-siglip", "internvl", "internvl-norms"};
+  return {"llava",    "llava-full",     "llava-siglip", "gemma3",
+          "internvl", "internvl-norms", "gemma3-long"};
+}
+
+// Those whose tiles an image alone and images among others become differ (LLaVA-OneVision).
+inline std::vector<std::string> CanvasGoldenCases() {
+  return {"llava-onevision", "llava-onevision-shrunk"};
+}
+
+// Models whose towers see tiles, between whose placeholders there is text.
+inline std::vector<std::string> NamedTileGoldenCases() { return {"idefics3", "smolvlm"}; }
+
+// Models whose towers see tiles, of either kind.
+inline std::vector<std::string> AllTileGoldenCases() {
+  std::vector<std::string> cases = TileGoldenCases();
+  for (const std::string& name : NamedTileGoldenCases()) cases.push_back(name);
+  return cases;
 }
 
 inline std::vector<std::string> VisionGoldenCases() {
   std::vector<std::string> cases = AnySizeGoldenCases();
-  for (const std::string& name : TileGoldenCases()) cases.push_back(name);
+  for (const std::string& name : AllTileGoldenCases()) cases.push_back(name);
+  for (const std::string& name : CanvasGoldenCases()) cases.push_back(name);
   return cases;
 }
 

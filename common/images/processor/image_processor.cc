@@ -26,7 +26,7 @@ absl::StatusOr<ImageSize> ImageProcessor::PatchedSize(ImageSize image) const {
   return image;
 }
 
-absl::StatusOr<ProcessedImage> ImageProcessor::Process(const Image& image) const {
+absl::StatusOr<ProcessedImage> ImageProcessor::Process(const Image& image, ImageForm form) const {
   ProcessedImage out;
   if (config_.family == ProcessorFamily::kQwen2Vl) {
     ASSIGN_OR_RETURN(const ImageSize size, PatchedSize({image.height, image.width}));
@@ -37,7 +37,7 @@ absl::StatusOr<ProcessedImage> ImageProcessor::Process(const Image& image) const
     out.shape = {out.grid[1] * out.grid[2], 3 * config_.temporal_patch_size * patch * patch};
     return out;
   }
-  ASSIGN_OR_RETURN(const Tiles tiles, MakeTiles(image, config_));
+  ASSIGN_OR_RETURN(const Tiles tiles, MakeTiles(image, config_, form));
   const Image& first = tiles.images[0];
   out.shape = {static_cast<int64_t>(tiles.images.size()), 3, first.height, first.width};
   out.grid = {1, tiles.rows, tiles.columns};

@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "common/images/chat/placeholders.h"
 #include "common/images/image.h"
+#include "common/images/processor/image_form.h"
 #include "common/images/processor/pixel_values.h"
 #include "common/images/processor/preprocessor_config.h"
 
@@ -40,7 +41,8 @@ class ImageProcessor {
       : config_(std::move(config)), values_(MakeByteValues(config_)) {}
 
   // INVALID_ARGUMENT for an image that the processor cannot bring into shape, with its size.
-  absl::StatusOr<ProcessedImage> Process(const Image& image) const;
+  absl::StatusOr<ProcessedImage> Process(const Image& image,
+                                         ImageForm form = ImageForm::kAlone) const;
 
   // The tokens that stand for an image of this size in a prompt, without making its pixels: of Qwen
   // one for each merge_size x merge_size patches, of Pixtral one for each pixtral_patch. UNIMPLEMENTED

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/images/processor/processor_classes.h"
+#include "common/images/processor/tiles.h"
 #include "common/io/json_fields.h"
 #include "common/io/read_file.h"
 #include "common/status/status_macros.h"
@@ -112,6 +113,12 @@ absl::Status ReadPinpoints(const io::JsonFields& fields, PreprocessorConfig* con
     }
     const ImageSize canvas = {pair[0].get<int64_t>(), pair[1].get<int64_t>()};
     RETURN_IF_ERROR(CheckArea(fields, key, canvas));
+    constexpr int64_t kMaxTiles = 4096;
+    if (canvas.height / config->size->height * (canvas.width / config->size->width) > kMaxTiles) {
+      return fields.Error(
+          key, absl::StrCat("[", canvas.height, ", ", canvas.width, "] has more than ", kMaxTiles,
+                            " tiles of ", config->size->height, " x ", config->size->width));
+    }
     if (canvas.height % config->size->height != 0 || canvas.width % config->size->width != 0) {
       return absl::UnimplementedError(
           absl::StrCat(fields.place(), ": ", key, ": [", canvas.height, ", ", canvas.width,
@@ -165,6 +172,33 @@ absl::Status ReadPixtralTexts(const io::JsonFields& processor, PlaceholderTexts&
   return absl::OkStatus();
 }
 
+// By which LLaVA-OneVision's processor counts placeholders.
+absl::Status ReadCounts(const io::JsonFields& processor, PreprocessorConfig* config) {
+  const auto has = [&](const char* key) {
+    return processor.Has(key) && !processor.json()[key].is_null();
+  };
+  if (has("num_image_tokens")) {
+    ASSIGN_OR_RETURN(config->num_image_tokens,
+                     Positive(processor, "num_image_tokens", kMaxProcessedPixels));
+  }
+  if (has("vision_aspect_ratio")) {
+    ASSIGN_OR_RETURN(config->vision_aspect_ratio, processor.String("vision_aspect_ratio"));
+  }
+  return absl::OkStatus();
+}
+
+// The texts of the tiles that kIdefics3 cuts images into.
+absl::Status ReadTileTexts(const io::JsonFields& fields, PreprocessorConfig* config) {
+  TileTexts& texts = config->placeholders.tiles.emplace(TileTexts{.whole = "<global-img>"});
+  if (!config->do_image_splitting) return absl::OkStatus();
+  texts.max_side = MaxTilesOnSide(*config);
+  if (texts.max_side <= kMaxTilesOnSide) return absl::OkStatus();
+  return fields.Error(
+      "max_image_size",
+      absl::StrCat("longest_edge ", config->max_image_edge, " cuts images of \"size\" into up to ",
+                   texts.max_side, " tiles on a side; expected at most ", kMaxTilesOnSide));
+}
+
 absl::Status ReadFamily(const io::JsonFields& fields, const io::JsonFields& processor,
                         PreprocessorConfig* config) {
   const std::string processor_class = ProcessorClassOf(fields.json(), processor.json());
@@ -212,12 +246,19 @@ absl::Status ReadFamily(const io::JsonFields& fields, const io::JsonFields& proc
         return absl::UnimplementedError(absl::StrCat(
             fields.place(), ": size: tiles are built as squares, height equal to width"));
       }
+      if (processor_class == "LlavaOnevisionProcessor") {
+        RETURN_IF_ERROR(ReadCounts(processor, config));
+      }
       return ReadPinpoints(fields, config);
     }
     case ProcessorFamily::kIdefics3: {
       ASSIGN_OR_RETURN(config->do_image_splitting, fields.Bool("do_image_splitting"));
       ASSIGN_OR_RETURN(const io::JsonFields tile, fields.Object("max_image_size"));
       ASSIGN_OR_RETURN(config->max_image_edge, Positive(tile, "longest_edge", kMaxSide));
+      RETURN_IF_ERROR(ReadTileTexts(fields, config));
+      if (!processor.Has("image_seq_len")) return absl::OkStatus();
+      ASSIGN_OR_RETURN(config->image_seq_len,
+                       Positive(processor, "image_seq_len", kMaxProcessedPixels));
       return absl::OkStatus();
     }
     case ProcessorFamily::kGotOcr2: {

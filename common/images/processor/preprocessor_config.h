@@ -66,11 +66,15 @@ struct PreprocessorConfig {
   int64_t merge_size = 0;
   // kClip: pads to a square before resizing.
   bool do_pad = false;
-  // kLlavaOnevision.
+  // kLlavaOnevision; the last two are of LlavaOnevisionProcessor in processor_config.json.
   std::vector<ImageSize> image_grid_pinpoints;
+  std::optional<std::string> vision_aspect_ratio;
+  std::optional<int64_t> num_image_tokens;
   // kIdefics3.
   bool do_image_splitting = false;
   int64_t max_image_edge = 0;
+  int64_t image_seq_len =
+      0;  // placeholders of a tile, of processor_config.json; 0: it does not say
   // kGotOcr2.
   bool crop_to_patches = false;
   int64_t min_patches = 0;

@@ -37,17 +37,21 @@ ImageSize ShortestEdgeSize(const Image& image, int64_t edge) {
   return image.width <= image.height ? ImageSize{other, edge} : ImageSize{edge, other};
 }
 
+// Pads to a square of the mean color.
+absl::StatusOr<Image> PadWithMean(const Image& image, const PreprocessorConfig& config) {
+  std::array<uint8_t, 3> color;
+  for (int c = 0; c < 3; ++c) {
+    color[c] = static_cast<uint8_t>(std::clamp(config.image_mean[c] * 255, 0.0, 255.0));
+  }
+  RETURN_IF_ERROR(CheckSquare({image.height, image.width}, config));
+  return PadToSquare(image, color);
+}
+
 absl::StatusOr<Tiles> ClipTiles(const Image& image, const PreprocessorConfig& config) {
   Image padded;
   const Image* from = &image;
   if (config.do_pad) {
-    std::array<uint8_t, 3> color;
-    for (int c = 0; c < 3; ++c) {
-      color[c] = static_cast<uint8_t>(std::clamp(config.image_mean[c] * 255, 0.0, 255.0));
-    }
-    const int64_t side = std::max(image.height, image.width);
-    RETURN_IF_ERROR(CheckMade({image.height, image.width}, {side, side}, config));
-    padded = PadToSquare(image, color);
+    ASSIGN_OR_RETURN(padded, PadWithMean(image, config));
     from = &padded;
   }
   const ImageSize size =
@@ -78,7 +82,7 @@ absl::Status AppendGrid(const Image& image, int64_t height, int64_t width, Tiles
 }
 
 // The canvas that keeps most of the image's pixels, and of those that keep as many, the smallest.
-ImageSize BestPinpoint(const Image& image, const std::vector<ImageSize>& pinpoints) {
+ImageSize BestPinpoint(ImageSize image, const std::vector<ImageSize>& pinpoints) {
   ImageSize best = pinpoints[0];
   int64_t most = 0;
   int64_t least_waste = std::numeric_limits<int64_t>::max();
@@ -98,8 +102,17 @@ ImageSize BestPinpoint(const Image& image, const std::vector<ImageSize>& pinpoin
   return best;
 }
 
+// Of an image among others.
+absl::StatusOr<Tiles> OnevisionTile(const Image& image, const PreprocessorConfig& config) {
+  ASSIGN_OR_RETURN(const Image padded, PadWithMean(image, config));
+  Tiles tiles;
+  ASSIGN_OR_RETURN(Image resized, ResizeTo(padded, *config.size, config));
+  tiles.images.push_back(std::move(resized));
+  return tiles;
+}
+
 absl::StatusOr<Tiles> OnevisionTiles(const Image& image, const PreprocessorConfig& config) {
-  const ImageSize canvas = BestPinpoint(image, config.image_grid_pinpoints);
+  const ImageSize canvas = CanvasOf({image.height, image.width}, config);
   const double scale_width = Of(canvas.width) / Of(image.width);
   const double scale_height = Of(canvas.height) / Of(image.height);
   ImageSize inner = canvas;
@@ -120,10 +133,10 @@ absl::StatusOr<Tiles> OnevisionTiles(const Image& image, const PreprocessorConfi
   return tiles;
 }
 
+constexpr int64_t kMaxEdge = 4096;  // of kIdefics3
+
 // The longer side becomes `edge`, the other an even number in proportion; then both shrink to 4096.
-ImageSize LongestEdgeSize(const Image& image, int64_t edge) {
-  constexpr int64_t kMaxEdge = 4096;
-  ImageSize size = {image.height, image.width};
+ImageSize LongestEdgeSize(ImageSize size, int64_t edge) {
   double ratio = Of(size.width) / Of(size.height);
   if (size.width >= size.height) {
     size.width = edge;
@@ -144,31 +157,43 @@ ImageSize LongestEdgeSize(const Image& image, int64_t edge) {
   return {std::max<int64_t>(size.height, 1), std::max<int64_t>(size.width, 1)};
 }
 
+int64_t Up(int64_t side, int64_t edge) { return (side + edge - 1) / edge * edge; }
+
+// What kIdefics3 resizes an image to, and then, where it is cut, to whole tiles.
+struct Idefics3Sizes {
+  ImageSize first;
+  ImageSize grid;
+};
+
+Idefics3Sizes Idefics3SizesOf(ImageSize image, const PreprocessorConfig& config) {
+  const int64_t edge = config.max_image_edge;
+  Idefics3Sizes sizes;
+  sizes.first = config.size ? *config.size : LongestEdgeSize(image, *config.longest_edge);
+  // The longer side decides.
+  const double ratio = Of(sizes.first.width) / Of(sizes.first.height);
+  if (sizes.first.width >= sizes.first.height) {
+    sizes.grid.width = Up(sizes.first.width, edge);
+    sizes.grid.height = Up(static_cast<int64_t>(Of(sizes.grid.width) / ratio), edge);
+  } else {
+    sizes.grid.height = Up(sizes.first.height, edge);
+    sizes.grid.width = Up(static_cast<int64_t>(Of(sizes.grid.height) * ratio), edge);
+  }
+  return sizes;
+}
+
 absl::StatusOr<Tiles> Idefics3Tiles(const Image& image, const PreprocessorConfig& config) {
   const int64_t edge = config.max_image_edge;
-  const auto up = [edge](int64_t side) { return (side + edge - 1) / edge * edge; };
-  const ImageSize first = config.size ? *config.size : LongestEdgeSize(image, *config.longest_edge);
-  ASSIGN_OR_RETURN(Image resized, ResizeTo(image, first, config));
+  const Idefics3Sizes sizes = Idefics3SizesOf({image.height, image.width}, config);
+  ASSIGN_OR_RETURN(const ImageSize cut, Idefics3Cut({image.height, image.width}, config));
+  ASSIGN_OR_RETURN(Image resized, ResizeTo(image, sizes.first, config));
   Tiles tiles;
   if (config.do_image_splitting) {
-    // Whole tiles; the longer side decides.
-    const double ratio = Of(first.width) / Of(first.height);
-    ImageSize grid;
-    if (first.width >= first.height) {
-      grid.width = up(first.width);
-      grid.height = up(static_cast<int64_t>(Of(grid.width) / ratio));
-    } else {
-      grid.height = up(first.height);
-      grid.width = up(static_cast<int64_t>(Of(grid.height) * ratio));
-    }
-    ASSIGN_OR_RETURN(resized, ResizeTo(resized, grid, config));
-    if (grid.height <= edge && grid.width <= edge) {
-      tiles.images.push_back(std::move(resized));
-      return tiles;
-    }
-    RETURN_IF_ERROR(AppendGrid(resized, edge, edge, &tiles));
+    ASSIGN_OR_RETURN(resized, ResizeTo(resized, sizes.grid, config));
   }
-  ASSIGN_OR_RETURN(resized, ResizeTo(resized, {edge, edge}, config));
+  if (cut.height > 0) RETURN_IF_ERROR(AppendGrid(resized, edge, edge, &tiles));
+  if (cut.height > 0 || !config.do_image_splitting) {
+    ASSIGN_OR_RETURN(resized, ResizeTo(resized, {edge, edge}, config));
+  }
   tiles.images.push_back(std::move(resized));
   return tiles;
 }
@@ -246,7 +271,17 @@ absl::StatusOr<ImageSize> PixtralSize(ImageSize image, const PreprocessorConfig&
   return size;
 }
 
-absl::StatusOr<Tiles> MakeTiles(const Image& image, const PreprocessorConfig& config) {
+absl::Status CheckSquare(ImageSize image, const PreprocessorConfig& config) {
+  const int64_t side = std::max(image.height, image.width);
+  return CheckMade(image, {side, side}, config);
+}
+
+ImageSize CanvasOf(ImageSize image, const PreprocessorConfig& config) {
+  return BestPinpoint(image, config.image_grid_pinpoints);
+}
+
+absl::StatusOr<Tiles> MakeTiles(const Image& image, const PreprocessorConfig& config,
+                                ImageForm form) {
   switch (config.family) {
     case ProcessorFamily::kQwen2Vl:
       break;
@@ -259,7 +294,8 @@ absl::StatusOr<Tiles> MakeTiles(const Image& image, const PreprocessorConfig& co
       return tiles;
     }
     case ProcessorFamily::kLlavaOnevision:
-      return OnevisionTiles(image, config);
+      return form == ImageForm::kAlone ? OnevisionTiles(image, config)
+                                       : OnevisionTile(image, config);
     case ProcessorFamily::kIdefics3:
       return Idefics3Tiles(image, config);
     case ProcessorFamily::kGotOcr2:
@@ -270,8 +306,34 @@ absl::StatusOr<Tiles> MakeTiles(const Image& image, const PreprocessorConfig& co
   return absl::InternalError("an image of Qwen's processor has patches, not tiles");
 }
 
+absl::StatusOr<ImageSize> Idefics3Cut(ImageSize image, const PreprocessorConfig& config) {
+  const int64_t edge = config.max_image_edge;
+  const Idefics3Sizes sizes = Idefics3SizesOf(image, config);
+  RETURN_IF_ERROR(CheckMade(image, sizes.first, config));
+  if (!config.do_image_splitting) return ImageSize{};
+  RETURN_IF_ERROR(CheckMade(image, sizes.grid, config));
+  if (sizes.grid.height <= edge && sizes.grid.width <= edge) return ImageSize{};
+  return ImageSize{sizes.grid.height / edge, sizes.grid.width / edge};
+}
+
+int64_t MaxTilesOnSide(const PreprocessorConfig& config) {
+  const int64_t edge = config.max_image_edge;
+  if (config.size) return Up(std::max(config.size->height, config.size->width), edge) / edge;
+  // The shorter side becomes even, which may be beyond the longer one.
+  const int64_t longest = *config.longest_edge + *config.longest_edge % 2;
+  return Up(std::min(longest, kMaxEdge), edge) / edge;
+}
+
 absl::StatusOr<int64_t> NumTiles(ImageSize image, const PreprocessorConfig& config) {
   RETURN_IF_ERROR(TileSize(config).status());
+  if (config.family == ProcessorFamily::kLlavaOnevision) {
+    const ImageSize canvas = CanvasOf(image, config);
+    return 1 + canvas.height / config.size->height * (canvas.width / config.size->width);
+  }
+  if (config.family == ProcessorFamily::kIdefics3) {
+    ASSIGN_OR_RETURN(const ImageSize cut, Idefics3Cut(image, config));
+    return cut.height * cut.width + 1;
+  }
   if (config.family != ProcessorFamily::kGotOcr2 || !config.crop_to_patches) return 1;
   int64_t columns = 1;
   int64_t rows = 1;
@@ -285,13 +347,17 @@ absl::StatusOr<ImageSize> TileSize(const PreprocessorConfig& config) {
       if (config.crop_size) return *config.crop_size;
       return *config.size;  // there is one where nothing is cropped
     case ProcessorFamily::kGemma3:
+    case ProcessorFamily::kLlavaOnevision:
     case ProcessorFamily::kGotOcr2:
       return *config.size;
+    case ProcessorFamily::kIdefics3:
+      return ImageSize{config.max_image_edge, config.max_image_edge};
     default:
       return absl::UnimplementedError(
           absl::StrCat(config.place, ": image_processor_type: ", config.type,
                        " makes no tiles of one size; expected CLIPImageProcessor, "
-                       "LlavaImageProcessor, SiglipImageProcessor or GotOcr2ImageProcessor"));
+                       "LlavaImageProcessor, LlavaOnevisionImageProcessor, SiglipImageProcessor, "
+                       "GotOcr2ImageProcessor or Idefics3ImageProcessor"));
   }
 }
 

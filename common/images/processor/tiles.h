@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/images/image.h"
+#include "common/images/processor/image_form.h"
 #include "common/images/processor/preprocessor_config.h"
 
 namespace tandem::images {
@@ -24,10 +25,25 @@ struct Tiles {
 absl::StatusOr<ImageSize> PixtralSize(ImageSize image, const PreprocessorConfig& config);
 
 // INVALID_ARGUMENT if what the processor makes of the image is too large. Not for kQwen2Vl.
-absl::StatusOr<Tiles> MakeTiles(const Image& image, const PreprocessorConfig& config);
+absl::StatusOr<Tiles> MakeTiles(const Image& image, const PreprocessorConfig& config,
+                                ImageForm form = ImageForm::kAlone);
+
+// The canvas of image_grid_pinpoints on which kLlavaOnevision lays an image of this size.
+ImageSize CanvasOf(ImageSize image, const PreprocessorConfig& config);
+
+// INVALID_ARGUMENT if the square to which it pads an image of this size among others is too large.
+absl::Status CheckSquare(ImageSize image, const PreprocessorConfig& config);
+
+// How many tiles kIdefics3 makes of an image of this size, below and beside each other; 0 x 0 where it is not
+// cut. INVALID_ARGUMENT if what it makes is too large.
+absl::StatusOr<ImageSize> Idefics3Cut(ImageSize image, const PreprocessorConfig& config);
+
+// The most of them on a side, of any image.
+int64_t MaxTilesOnSide(const PreprocessorConfig& config);
 
 // How many MakeTiles() makes of an image of this size, without making them. UNIMPLEMENTED for processors
-// other than those of towers that see tiles of one size: CLIP's, SigLIP's, InternVL's.
+// other than those of towers that see tiles of one size: CLIP's, SigLIP's, LLaVA-OneVision's of an image alone,
+// InternVL's, Idefics3's.
 absl::StatusOr<int64_t> NumTiles(ImageSize image, const PreprocessorConfig& config);
 
 // The size of every tile of such a processor. UNIMPLEMENTED likewise.

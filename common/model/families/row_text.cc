@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/model/families/config_reader.h"
 #include "common/model/families/family_table.h"
+#include "common/model/families/row_gemma_images.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::model {
@@ -42,13 +43,16 @@ constexpr TextModel kModels[] = {
 
 absl::StatusOr<v1::FamilyRow> WithTextRow(const v1::FamilyRow& row, const std::string& place,
                                           json& config) {
+  if (row.vision_tower() == v1::VISION_TOWER_GEMMA3) {
+    RETURN_IF_ERROR(AddGemmaText(place, config));
+    return row;
+  }
   const ConfigReader outer(config, place);
   if (!outer.Has(kTextConfig) || !outer.At(kTextConfig).is_object())
     return outer.Invalid(kTextConfig, "an object");
   const ConfigReader text(outer.At(kTextConfig), absl::StrCat(place, ": ", kTextConfig));
-  const bool is_internvl = row.vision_tower() == v1::VISION_TOWER_INTERNVL;
-  ASSIGN_OR_RETURN(const std::string type,
-                   text.Text("model_type", is_internvl ? "qwen2" : "llama"));
+  const bool is_llava = row.vision_tower() == v1::VISION_TOWER_LLAVA;
+  ASSIGN_OR_RETURN(const std::string type, text.Text("model_type", is_llava ? "llama" : "qwen2"));
   const auto* const found =
       std::find_if(std::begin(kModels), std::end(kModels),
                    [&](const TextModel& model) { return type == model.model_type; });

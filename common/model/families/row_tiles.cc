@@ -6,6 +6,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/model/families/row_gemma_images.h"
+#include "common/model/families/row_idefics.h"
+#include "common/model/families/row_onevision.h"
 #include "common/model/families/row_value.h"
 #include "common/model/families/tower_config.h"
 #include "common/status/status_macros.h"
@@ -20,20 +23,9 @@ constexpr int64_t kMaxImageSize = int64_t{1} << 16;
 constexpr char kOurs[] = "visual.";
 constexpr char kFolders[] = "vision_tower.";
 
-// Sizes that a class of towers has where the file does not state them.
-struct Defaults {
-  int64_t hidden_size;
-  int64_t intermediate_size;
-  int64_t num_layers;
-  int64_t num_heads;
-  int64_t image_size;
-  int64_t patch_size;
-  double norm_eps;
-  const char* activation;
-};
-constexpr Defaults kClip = {768, 3072, 12, 12, 224, 32, 1e-5, "quick_gelu"};
-constexpr Defaults kSiglip = {768, 3072, 12, 12, 224, 16, 1e-6, "gelu_pytorch_tanh"};
-constexpr Defaults kInternVl = {1024, 4096, 24, 16, 448, 14, 1e-6, "gelu"};
+constexpr TileTowerDefaults kClip = {768, 3072, 12, 12, 224, 32, 1e-5, "quick_gelu"};
+constexpr TileTowerDefaults kSiglip = {768, 3072, 12, 12, 224, 16, 1e-6, "gelu_pytorch_tanh"};
+constexpr TileTowerDefaults kInternVl = {1024, 4096, 24, 16, 448, 14, 1e-6, "gelu"};
 
 // A side in pixels, or both, which are equal.
 absl::StatusOr<int64_t> Side(const ConfigReader& config, const char* key, int64_t absent) {
@@ -59,43 +51,6 @@ absl::StatusOr<Activation> ReadActivation(const ConfigReader& config, const char
     return activation;
   }
   return config.Unsupported(key, "gelu, gelu_pytorch_tanh, quick_gelu, silu, relu, relu2");
-}
-
-// What the three classes have in common.
-absl::Status ParseTower(const ConfigReader& tower, const Defaults& defaults, VisionSpec& vision) {
-  RETURN_IF_ERROR(RequireValue(tower, "num_channels", kTowerColors));
-  TileSpec& tiles = vision.tiles.emplace();
-  ASSIGN_OR_RETURN(tiles.image_size, Side(tower, "image_size", defaults.image_size));
-  ASSIGN_OR_RETURN(vision.patch_size, Side(tower, "patch_size", defaults.patch_size));
-  tiles.side = tiles.image_size / vision.patch_size;
-  if (tiles.side < 1) {
-    return tower.Invalid("patch_size", absl::StrCat("at most \"image_size\", ", tiles.image_size));
-  }
-  vision.temporal_patch_size = 1;
-  vision.merge_size = 1;
-  ASSIGN_OR_RETURN(vision.hidden_size, tower.Size("hidden_size", kMaxWidth, defaults.hidden_size));
-  LayerSpec layer;
-  AttentionSpec& attention = layer.attention;
-  RETURN_IF_ERROR(ParseTowerHeads(
-      tower, {"num_attention_heads", defaults.num_heads, "hidden_size", /*multiple=*/1},
-      vision.hidden_size, attention));
-  attention.rope = -1;
-  attention.qkv_bias = true;
-  attention.output_bias = true;
-  FeedForwardSpec& feed_forward = layer.feed_forward;
-  ASSIGN_OR_RETURN(feed_forward.intermediate_size,
-                   tower.Size("intermediate_size", kMaxWidth, defaults.intermediate_size));
-  ASSIGN_OR_RETURN(feed_forward.activation,
-                   ReadActivation(tower, "hidden_act", defaults.activation));
-  feed_forward.gated = false;
-  feed_forward.bias = true;
-  layer.norm.kind = NormKind::kLayer;
-  layer.norm.bias = true;
-  ASSIGN_OR_RETURN(layer.norm.eps, tower.Positive("layer_norm_eps", defaults.norm_eps));
-  ASSIGN_OR_RETURN(const int64_t num_layers,
-                   tower.Size("num_hidden_layers", kMaxLayers, defaults.num_layers));
-  vision.layers.assign(static_cast<size_t>(num_layers), layer);
-  return absl::OkStatus();
 }
 
 // Which layer's results become rows, as transformers counts: 0 is what the first layer reads.
@@ -139,20 +94,25 @@ void AddHead(VisionSpec& vision) {
   linear("head.mlp.fc2", hidden, inner);
 }
 
-absl::Status ParseLlava(const ConfigReader& config, const ConfigReader& tower, VisionSpec& vision) {
-  ASSIGN_OR_RETURN(const std::string type, tower.Text("model_type", "clip_vision_model"));
+absl::Status ParseLlava(const ConfigReader& config, const ConfigReader& tower, bool is_onevision,
+                        VisionSpec& vision) {
+  ASSIGN_OR_RETURN(
+      const std::string type,
+      tower.Text("model_type", is_onevision ? "siglip_vision_model" : "clip_vision_model"));
   const bool is_clip = type == "clip_vision_model";
-  if (!is_clip && type != "siglip_vision_model") {
-    return tower.Unsupported("model_type", "clip_vision_model, siglip_vision_model");
+  if (type != "siglip_vision_model" && (!is_clip || is_onevision)) {
+    return tower.Unsupported("model_type", is_onevision ? "siglip_vision_model"
+                                                        : "clip_vision_model, siglip_vision_model");
   }
-  RETURN_IF_ERROR(ParseTower(tower, is_clip ? kClip : kSiglip, vision));
-  RETURN_IF_ERROR(ParseReadLayers(config, -2, vision));
+  RETURN_IF_ERROR(ParseTileTower(tower, is_clip ? kClip : kSiglip, vision));
+  RETURN_IF_ERROR(ParseReadLayers(config, is_onevision ? -1 : -2, vision));
   TileSpec& tiles = *vision.tiles;
   tiles.class_token = is_clip;
   vision.patch_bias = !is_clip;
   if (is_clip) vision.first_norm = vision.layers.front().norm;
   constexpr const char* kStrategy = "vision_feature_select_strategy";
-  ASSIGN_OR_RETURN(const std::string strategy, config.Text(kStrategy, "default"));
+  ASSIGN_OR_RETURN(const std::string strategy,
+                   config.Text(kStrategy, is_onevision ? "full" : "default"));
   if (strategy != "full" && (strategy != "default" || !is_clip)) {
     return config.Unsupported(kStrategy,
                               is_clip ? "default, full" : "full, for a tower without class token");
@@ -164,12 +124,12 @@ absl::Status ParseLlava(const ConfigReader& config, const ConfigReader& tower, V
   }
   ASSIGN_OR_RETURN(const bool has_head, tower.Flag("vision_use_head", true));
   if (!is_clip && has_head) AddHead(vision);
-  return absl::OkStatus();
+  return is_onevision ? ParseCanvas(config, tiles) : absl::OkStatus();
 }
 
 absl::Status ParseInternVl(const ConfigReader& config, const ConfigReader& tower,
                            VisionSpec& vision) {
-  RETURN_IF_ERROR(ParseTower(tower, kInternVl, vision));
+  RETURN_IF_ERROR(ParseTileTower(tower, kInternVl, vision));
   RETURN_IF_ERROR(ParseReadLayers(config, -1, vision));
   RETURN_IF_ERROR(RequireValue(config, "vision_feature_select_strategy", "default"));
   RETURN_IF_ERROR(RequireValue(config, "downsample_ratio", 0.5));
@@ -223,6 +183,10 @@ void AddStoredRules(bool is_internvl, ModelSpec& spec) {
   } else {
     add("class_token", "embeddings.class_embedding");
   }
+  if (vision.tiles->canvas.has_value()) {
+    spec.stored_rules.push_back(
+        {.name = absl::StrCat(kOurs, "newline"), .tensor = "image_newline"});
+  }
   for (const UnreadTensor& tensor : vision.tiles->unread) {
     const std::string name = tensor.name.substr(sizeof(kOurs) - 1);
     add(name, name);
@@ -233,21 +197,81 @@ void AddStoredRules(bool is_internvl, ModelSpec& spec) {
 
 bool SeesTiles(const v1::FamilyRow& row) {
   return row.vision_tower() == v1::VISION_TOWER_LLAVA ||
-         row.vision_tower() == v1::VISION_TOWER_INTERNVL;
+         row.vision_tower() == v1::VISION_TOWER_LLAVA_ONEVISION ||
+         row.vision_tower() == v1::VISION_TOWER_INTERNVL ||
+         row.vision_tower() == v1::VISION_TOWER_GEMMA3 ||
+         row.vision_tower() == v1::VISION_TOWER_IDEFICS3;
+}
+
+absl::Status ParseSiglip(const ConfigReader& tower, VisionSpec& vision) {
+  RETURN_IF_ERROR(RequireText(tower, "model_type", "siglip_vision_model"));
+  RETURN_IF_ERROR(ParseTileTower(tower, kSiglip, vision));
+  vision.tiles->num_read_layers = vision.num_layers();
+  vision.patch_bias = true;
+  ASSIGN_OR_RETURN(const bool has_head, tower.Flag("vision_use_head", true));
+  if (has_head) AddHead(vision);
+  return absl::OkStatus();
+}
+
+absl::Status ParseTileTower(const ConfigReader& tower, const TileTowerDefaults& defaults,
+                            VisionSpec& vision) {
+  RETURN_IF_ERROR(RequireValue(tower, "num_channels", kTowerColors));
+  TileSpec& tiles = vision.tiles.emplace();
+  ASSIGN_OR_RETURN(tiles.image_size, Side(tower, "image_size", defaults.image_size));
+  ASSIGN_OR_RETURN(vision.patch_size, Side(tower, "patch_size", defaults.patch_size));
+  tiles.side = tiles.image_size / vision.patch_size;
+  if (tiles.side < 1) {
+    return tower.Invalid("patch_size", absl::StrCat("at most \"image_size\", ", tiles.image_size));
+  }
+  vision.temporal_patch_size = 1;
+  vision.merge_size = 1;
+  ASSIGN_OR_RETURN(vision.hidden_size, tower.Size("hidden_size", kMaxWidth, defaults.hidden_size));
+  LayerSpec layer;
+  AttentionSpec& attention = layer.attention;
+  RETURN_IF_ERROR(ParseTowerHeads(
+      tower, {"num_attention_heads", defaults.num_heads, "hidden_size", /*multiple=*/1},
+      vision.hidden_size, attention));
+  attention.rope = -1;
+  attention.qkv_bias = true;
+  attention.output_bias = true;
+  FeedForwardSpec& feed_forward = layer.feed_forward;
+  ASSIGN_OR_RETURN(feed_forward.intermediate_size,
+                   tower.Size("intermediate_size", kMaxWidth, defaults.intermediate_size));
+  ASSIGN_OR_RETURN(feed_forward.activation,
+                   ReadActivation(tower, "hidden_act", defaults.activation));
+  feed_forward.gated = false;
+  feed_forward.bias = true;
+  layer.norm.kind = NormKind::kLayer;
+  layer.norm.bias = true;
+  ASSIGN_OR_RETURN(layer.norm.eps, tower.Positive("layer_norm_eps", defaults.norm_eps));
+  ASSIGN_OR_RETURN(const int64_t num_layers,
+                   tower.Size("num_hidden_layers", kMaxLayers, defaults.num_layers));
+  vision.layers.assign(static_cast<size_t>(num_layers), layer);
+  return absl::OkStatus();
 }
 
 absl::Status ParseTiles(const v1::FamilyRow& row, const ConfigReader& config,
                         const ConfigReader& tower, ModelSpec& spec) {
+  if (row.vision_tower() == v1::VISION_TOWER_IDEFICS3) return ParseIdefics3(config, tower, spec);
   const bool is_internvl = row.vision_tower() == v1::VISION_TOWER_INTERNVL;
+  const bool is_onevision = row.vision_tower() == v1::VISION_TOWER_LLAVA_ONEVISION;
   VisionSpec& vision = spec.vision.emplace();
-  RETURN_IF_ERROR(is_internvl ? ParseInternVl(config, tower, vision)
-                              : ParseLlava(config, tower, vision));
-  ASSIGN_OR_RETURN(vision.merger_activation,
-                   ReadActivation(config, "projector_hidden_act", "gelu"));
-  ASSIGN_OR_RETURN(vision.image_token_id,
-                   ImageTokenId(config, spec.vocab_size, is_internvl ? 151667 : 32000));
   vision.video_token_id = -1;
   vision.has_text_positions = true;
+  if (row.vision_tower() == v1::VISION_TOWER_GEMMA3) {
+    RETURN_IF_ERROR(ParseGemmaImages(config, tower, spec));
+    AddStoredRules(/*is_internvl=*/false, spec);
+    return absl::OkStatus();
+  }
+  RETURN_IF_ERROR(is_internvl ? ParseInternVl(config, tower, vision)
+                              : ParseLlava(config, tower, is_onevision, vision));
+  ASSIGN_OR_RETURN(vision.merger_activation,
+                   ReadActivation(config, "projector_hidden_act", "gelu"));
+  const int64_t image_id = is_internvl ? 151667 : is_onevision ? 151646 : 32000;
+  ASSIGN_OR_RETURN(vision.image_token_id, ImageTokenId(config, spec.vocab_size, image_id));
+  if (is_onevision) {
+    ASSIGN_OR_RETURN(vision.video_token_id, VideoTokenId(config, spec.vocab_size));
+  }
   AddStoredRules(is_internvl, spec);
   return absl::OkStatus();
 }

@@ -238,8 +238,10 @@ json WithTextConfig(const v1::FamilyRow& row, const json& config) {
     if (config.contains(kTie) && !config[kTie].is_null()) flat[kTie] = config[kTie];
     return flat;
   }
-  const bool only_outer =
-      IsQwen3(row) || (row.vision_tower() == v1::VISION_TOWER_INTERNVL && config.contains(kTie));
+  const bool has_own = row.vision_tower() == v1::VISION_TOWER_INTERNVL ||
+                       row.vision_tower() == v1::VISION_TOWER_GEMMA3;
+  const bool only_outer = IsQwen3(row) || row.vision_tower() == v1::VISION_TOWER_IDEFICS3 ||
+                          (has_own && config.contains(kTie));
   if (only_outer) flat.erase(kTie);
   if (config.contains(kTie) && (only_outer || (config[kTie] != false && !config[kTie].is_null()))) {
     flat[kTie] = config[kTie];

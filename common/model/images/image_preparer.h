@@ -15,6 +15,7 @@
 #include "absl/strings/string_view.h"
 #include "common/images/chat/placeholders.h"
 #include "common/images/image_limits.h"
+#include "common/images/processor/image_form.h"
 #include "common/images/processor/image_processor.h"
 #include "common/model/image_places.h"
 #include "common/model/model_spec.h"
@@ -24,6 +25,7 @@ namespace tandem::model {
 struct PreparedImage {
   ImageGrid grid;
   std::vector<float> pixel_values;  // [grid.num_patches(), VisionSpec::patch_elements()]
+  images::PlaceholderGrid placeholders;
 };
 
 // Immutable: any thread may call any method.
@@ -34,14 +36,17 @@ class ImagePreparer {
   static absl::StatusOr<ImagePreparer> Load(const std::string& folder, const VisionSpec& spec);
 
   // The tokens that stand for an image in a prompt. Without a text for the placeholder, which config.json
-  // gives by its id, where an image becomes tiles.
+  // gives by its id, where an image becomes tiles, but of Gemma 3.
   const images::PlaceholderTexts& placeholders() const { return placeholders_; }
 
   // The placeholders of an image of this size, without making its pixels. INVALID_ARGUMENT for a size
   // that the processor cannot bring into shape.
-  absl::StatusOr<images::PlaceholderGrid> Placeholders(images::ImageSize image) const;
-  // Those of an image of these patches, and the patches of an image of these placeholders.
-  images::PlaceholderGrid PlaceholdersOf(const ImageGrid& grid) const;
+  absl::StatusOr<images::PlaceholderGrid> Placeholders(
+      images::ImageSize image, images::ImageForm form = images::ImageForm::kAlone) const;
+  // The patches of an image of this size, likewise.
+  absl::StatusOr<ImageGrid> GridOf(images::ImageSize image,
+                                   images::ImageForm form = images::ImageForm::kAlone) const;
+  // The patches of an image of these placeholders, as far as PlaceImages() reads them.
   ImageGrid PatchesOf(const images::PlaceholderGrid& grid) const;
 
   // `place` begins every error. Those of images::DecodeImage(): INVALID_ARGUMENT for what is no PNG,
@@ -49,6 +54,7 @@ class ImagePreparer {
   // the processor cannot bring into shape. Takes the time of one thread, and at most the memory of the
   // decoded and the processed image.
   absl::StatusOr<PreparedImage> Prepare(absl::string_view file, const std::string& place,
+                                        images::ImageForm form = images::ImageForm::kAlone,
                                         const images::ImageLimits& limits = {}) const;
 
  private:

@@ -31,10 +31,11 @@ void PixelCache::Keep(const std::string& digest, const Image& image) {
   places_[digest] = entries_.insert(entries_.end(), {digest, image});
 }
 
-absl::StatusOr<std::shared_ptr<const PreparedImage>> PixelCache::Get(const std::string& digest,
+absl::StatusOr<std::shared_ptr<const PreparedImage>> PixelCache::Get(const std::string& key,
                                                                      absl::string_view file,
                                                                      const std::string& place,
-                                                                     Turn turn) {
+                                                                     Turn turn,
+                                                                     images::ImageForm form) {
   {
     absl::MutexLock lock(&mu_);
     const auto may_decode = [this, turn] {
@@ -44,7 +45,7 @@ absl::StatusOr<std::shared_ptr<const PreparedImage>> PixelCache::Get(const std::
     ++stats_.num_waiting;
     // Bounded: each of those before it decodes one image within the limits.
     mu_.Await(absl::Condition(&may_decode));
-    if (Image image = Find(digest); image != nullptr) {
+    if (Image image = Find(key); image != nullptr) {
       --stats_.num_waiting;
       ++stats_.num_hits;
       return image;
@@ -52,13 +53,14 @@ absl::StatusOr<std::shared_ptr<const PreparedImage>> PixelCache::Get(const std::
     ++num_decoding_;
     ++stats_.num_decoded;
   }
-  absl::StatusOr<PreparedImage> prepared = Catch([&] { return preparer_.Prepare(file, place); });
+  absl::StatusOr<PreparedImage> prepared =
+      Catch([&] { return preparer_.Prepare(file, place, form); });
   absl::MutexLock lock(&mu_);
   --num_decoding_;
   --stats_.num_waiting;
   if (!prepared.ok()) return prepared.status();
   const auto image = std::make_shared<const PreparedImage>(*std::move(prepared));
-  Keep(digest, image);
+  Keep(key, image);
   return image;
 }
 

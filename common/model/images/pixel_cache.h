@@ -48,12 +48,12 @@ class PixelCache {
   // What the caller does while as many images are decoded.
   enum class Turn { kWait, kTake };
 
-  // The image of `file`, whose digest is `digest`. Decodes on the caller's thread if it is not there.
+  // The image of `file` in `form`; `key`: their ImageKey(), of forms but kAlone not the file's digest.
+  // Decodes on the caller's thread if it is not there.
   // Errors: those of ImagePreparer::Prepare(), which begin with `place`.
-  absl::StatusOr<std::shared_ptr<const PreparedImage>> Get(const std::string& digest,
-                                                           absl::string_view file,
-                                                           const std::string& place,
-                                                           Turn turn = Turn::kWait);
+  absl::StatusOr<std::shared_ptr<const PreparedImage>> Get(
+      const std::string& key, absl::string_view file, const std::string& place,
+      Turn turn = Turn::kWait, images::ImageForm form = images::ImageForm::kAlone);
 
   PixelCacheStats stats() const;
 

@@ -61,14 +61,21 @@ inline int64_t RowOf(const Extent& e, int64_t t) {
   return t < e.prefix ? e.prefix_first + t : e.first + t;
 }
 
-// Returns the end of the keys that the queries before `end` see.
+// Returns the end of the keys that token `t` sees, one of the sequence's own.
+inline int64_t SeenEnd(const AttentionShape& shape, const Extent& e, int64_t t) {
+  if (!shape.causal) return e.length;
+  return shape.seen_ends == nullptr ? t + 1 : shape.seen_ends[e.first + t];
+}
+
+// Returns the end of the keys that the queries before `end` see, of which there are some.
 inline int64_t KeysOf(const AttentionShape& shape, const Extent& e, int64_t end) {
-  return shape.causal ? end : e.length;
+  return SeenEnd(shape, e, end - 1);
 }
 
 // The keys of a block of `num_keys` (from `key` on) that token `t` sees.
-inline Visible VisibleTo(const AttentionShape& shape, int64_t t, int64_t key, int64_t num_keys) {
-  return shape.causal ? VisibleOf(t, key, num_keys, shape.window) : Visible{0, num_keys};
+inline Visible VisibleTo(const AttentionShape& shape, const Extent& e, int64_t t, int64_t key,
+                         int64_t num_keys) {
+  return VisibleOf(t, SeenEnd(shape, e, t), key, num_keys, shape.window);
 }
 
 // Copies rows of a sequence's k or v, of `dim` elements: to[t * width + j], with zeros beyond dim.

@@ -32,6 +32,9 @@ struct AttentionShape {
   Window window;                 // tokens that each token sees
   // false: a token also sees those behind it. Then without a window, ALiBi and prefixes.
   bool causal = true;
+  // [num_tokens], or null: behind the last key that each token sees, counted in its sequence; never
+  // falls in a sequence. Null: a token sees up to itself. Only in causal attention.
+  const int64_t* seen_ends = nullptr;
   int64_t num_sequences = 0;
   const int64_t* cu_seqlens = nullptr;  // [num_sequences + 1]
   // [num_sequences, 2], or null: a sequence shares a prefix with another, computed once: the

@@ -163,7 +163,7 @@ void BackwardSequence(const AttentionShape& shape, int64_t sequence, int64_t kv_
       MultiplyPanels(grad_outs, rows, e.v_dim, value_panels + key * e.v_dim, cols, grad_scores,
                      kKeyBlock);
       for (int64_t i = 0; i < rows; ++i) {
-        const Visible visible = VisibleTo(shape, token + i / e.group, key, num_keys);
+        const Visible visible = VisibleTo(shape, e, token + i / e.group, key, num_keys);
         const ScoreRule rule{shape.softcap, slopes[i % e.group]};
         const auto backward = rule.IsPlain() ? SoftmaxRowBackward<true> : SoftmaxRowBackward<false>;
         backward(scores + i * kKeyBlock, grad_scores + i * kKeyBlock, cols, visible, log_sums[i],

@@ -71,7 +71,7 @@ void ForwardTask(const AttentionShape& shape, const AttentionTask& task, T* out,
       const int64_t cols = RoundUp(num_keys, kWidth);
       MultiplyPanels(queries, rows, e.dim, keys + key * e.dim, cols, scores, kKeyBlock);
       for (int64_t i = 0; i < rows; ++i) {
-        const Visible visible = VisibleTo(shape, token + i / e.group, key, num_keys);
+        const Visible visible = VisibleTo(shape, e, token + i / e.group, key, num_keys);
         const ScoreRule rule{shape.softcap, slopes[i % e.group]};
         if (!rule.IsPlain()) {
           AdjustScores(scores + i * kKeyBlock, 0, cols, rule, key - (token + i / e.group));

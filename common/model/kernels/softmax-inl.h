@@ -23,14 +23,16 @@ namespace tandem::model::kernels::HWY_NAMESPACE {
 // the next. A multiple of every register's and panel's width.
 constexpr int64_t kKeyBlock = 128;
 
-// The keys of a block of `keys` (from `key` on) that token `t` sees: [begin, end) within the block.
+// The keys of a block of `keys` (from `key` on) that token `t` sees, which are those before `seen_end`:
+// [begin, end) within the block.
 struct Visible {
   int64_t begin;
   int64_t end;
 };
-inline Visible VisibleOf(int64_t t, int64_t key, int64_t keys, const Window& window) {
+inline Visible VisibleOf(int64_t t, int64_t seen_end, int64_t key, int64_t keys,
+                         const Window& window) {
   return {std::clamp<int64_t>(window.OldestSeen(t) - key, 0, keys),
-          std::clamp<int64_t>(t + 1 - key, 0, keys)};
+          std::clamp<int64_t>(seen_end - key, 0, keys)};
 }
 
 // What happens to a row's scores before the softmax, besides their scale.

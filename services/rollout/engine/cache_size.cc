@@ -41,6 +41,10 @@ absl::StatusOr<CacheSize> SizeCache(const EngineOptions& options, const model::T
         "rollout.max_num_seqs and rollout.max_num_batched_tokens: expected 1 or more, found ",
         options.scheduler.max_num_seqs, " and ", options.scheduler.max_num_batched_tokens));
   }
+  if (spec.vision.has_value()) {
+    RETURN_IF_ERROR(model::CheckStepTokens(*spec.vision, options.scheduler.max_num_seqs,
+                                           options.scheduler.max_num_batched_tokens));
+  }
   if (options.max_model_len < 0 || options.max_model_len > spec.max_position_embeddings) {
     return absl::InvalidArgumentError(absl::StrCat(
         "rollout.max_model_len: expected 0 or at most the model's max_position_embeddings ",

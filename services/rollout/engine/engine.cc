@@ -7,7 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/images/chat/find_placeholders.h"
 #include "common/images/image_digest.h"
+#include "common/model/image_forms.h"
 #include "common/model/reward_model_spec.h"
 #include "common/rpc/status_conversion.h"
 #include "common/security/secret.h"
@@ -47,8 +49,10 @@ std::vector<int> TowerOf(const model::ParameterTable& table) {
   return tower;
 }
 
-SchedulerOptions WithStates(SchedulerOptions options, const model::PagedKvCache& cache) {
+SchedulerOptions WithModel(SchedulerOptions options, const model::ModelSpec& spec,
+                           const model::PagedKvCache& cache) {
   options.num_states = cache.states().count();
+  options.whole_images = spec.vision.has_value() && spec.vision->images_see_ahead;
   return options;
 }
 
@@ -90,7 +94,7 @@ Engine::Engine(const EngineOptions& options, const model::Transformer& model,
       runner_(std::move(runner)),
       blocks_(runner_->cache().options().num_blocks, options.block_size,
               runner_->cache().groups().windows),
-      scheduler_(WithStates(options.scheduler, runner_->cache()), blocks_),
+      scheduler_(WithModel(options.scheduler, model.spec(), runner_->cache()), blocks_),
       routing_(blocks_, routed_values_per_token_) {
   scheduler_.SetNumUsable([this](Sequence& sequence) {
     return routing_.NumUsable(static_cast<SampleState&>(sequence));
@@ -180,21 +184,24 @@ std::optional<int32_t> Engine::image_token_id() const {
   return placeholder_ids_.front();
 }
 
+std::string Engine::written_for_image() const {
+  return pixels_.has_value() ? options_.image_preparer->placeholders().written : "";
+}
+
 absl::StatusOr<images::PlaceholderIds> Engine::ImagePlaceholders() const {
   if (!pixels_.has_value()) return options_.image_preparer.status();
   return images::FindPlaceholderIds(placeholder_ids_.front(),
-                                    options_.image_preparer->placeholders(),
-                                    [this](const std::string& token) -> std::optional<int32_t> {
-                                      if (tokenizer_ == nullptr) return std::nullopt;
-                                      return tokenizer_->TokenToId(token);
-                                    });
+                                    options_.image_preparer->placeholders(), tokenizer_);
 }
 
 absl::StatusOr<images::PlaceholderGrid> Engine::ImagePlaceholderGrid(const ImageFile& file,
-                                                                     const std::string& place) {
+                                                                     const std::string& place,
+                                                                     images::ImageForm form) {
   if (!pixels_.has_value()) return options_.image_preparer.status();
-  ASSIGN_OR_RETURN(const auto image, pixels_->Get(images::ImageDigest(*file), *file, place));
-  return options_.image_preparer->PlaceholdersOf(image->grid);
+  const std::string key = model::ImageKey(images::ImageDigest(*file), form);
+  ASSIGN_OR_RETURN(const auto image,
+                   pixels_->Get(key, *file, place, model::PixelCache::Turn::kWait, form));
+  return image->placeholders;
 }
 
 absl::Status Engine::CheckPlaceholders(const GenerationRequest& spec) const {

@@ -134,13 +134,16 @@ class Engine {
 
   // The placeholder of the model's images; nullopt if it takes none.
   std::optional<int32_t> image_token_id() const;
+  // What a chat template writes for an image in place of the placeholder; empty: it writes that.
+  std::string written_for_image() const;
   // The tokens that stand for an image in a prompt of text. FAILED_PRECONDITION if the model takes no
   // images, or its tokenizer lacks one of them.
   absl::StatusOr<images::PlaceholderIds> ImagePlaceholders() const;
   // The placeholders of an image that ReadImages() will get. Decodes it, on the caller's thread.
   // INVALID_ARGUMENT begins with `place`.
   absl::StatusOr<images::PlaceholderGrid> ImagePlaceholderGrid(const ImageFile& file,
-                                                               const std::string& place);
+                                                               const std::string& place,
+                                                               images::ImageForm form);
 
   // Queues a request and returns a handle for Cancel(). Immediate errors: INVALID_ARGUMENT names
   // the field; FAILED_PRECONDITION while nothing is committed, or the weights are released;

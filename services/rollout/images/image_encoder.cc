@@ -26,10 +26,6 @@ constexpr int64_t kPatchesPerThread = 256;
 
 }  // namespace
 
-int64_t ImageEncoder::PatchesOf(const RequestImage& image) const {
-  return image.num_rows * model_.spec().vision->patches_per_row();
-}
-
 void ImageEncoder::BeginStep() {
   rows_.BeginStep();
   wanted_.clear();
@@ -39,16 +35,16 @@ void ImageEncoder::BeginStep() {
 int64_t ImageEncoder::NumReady(const Sequence& sequence, const RequestImages& images) {
   int64_t num_ready = sequence.num_tokens();
   for (const RequestImage& image : images.images) {
-    if (image.end_token <= sequence.num_computed || rows_.Contains(image.digest)) continue;
+    if (image.end_token <= sequence.num_computed || rows_.Contains(image.key)) continue;
     num_ready = std::min(num_ready, image.first_token);
     // More than the step's share would not be encoded, and the list stays short.
     if (wanted_patches_ >= options_.max_patches_per_step) break;
     const bool is_wanted = std::any_of(wanted_.begin(), wanted_.end(), [&](const Wanted& wanted) {
-      return wanted.image->digest == image.digest;
+      return wanted.image->key == image.key;
     });
     if (is_wanted) continue;
     wanted_.push_back({&sequence, &image});
-    wanted_patches_ += PatchesOf(image);
+    wanted_patches_ += image.num_patches;
   }
   return num_ready;
 }
@@ -63,7 +59,7 @@ at::Tensor ImageEncoder::RowsOf(const RequestImages& images, int64_t first, int6
     const int64_t from = std::max(first_row, image.first_row);
     const int64_t to = std::min(end_row, image.first_row + image.num_rows);
     if (from >= to) continue;
-    const at::Tensor* const rows = rows_.Use(image.digest, /*is_new_run=*/from == image.first_row);
+    const at::Tensor* const rows = rows_.Use(image.key, /*is_new_run=*/from == image.first_row);
     TORCH_CHECK(rows != nullptr, "an image was planned before it was encoded");
     parts.push_back(rows->narrow(0, from - image.first_row, to - from));
   }
@@ -77,7 +73,7 @@ std::vector<ImageEncoder::Wanted> ImageEncoder::TakeShare(int64_t element_bytes)
   int64_t num_bytes = 0;
   size_t count = 0;
   for (const Wanted& wanted : wanted_) {
-    const int64_t patches = PatchesOf(*wanted.image);
+    const int64_t patches = wanted.image->num_patches;
     const int64_t bytes = wanted.image->num_rows * row_bytes;
     if (count > 0 && num_patches + patches > options_.max_patches_per_step) break;
     if (!rows_.HasRoomFor(bytes, num_bytes)) break;
@@ -98,8 +94,8 @@ bool ImageEncoder::EncodeWanted(const model::ParameterProvider& params, Fail fai
   const absl::Time start = absl::Now();
   std::vector<Prepared> images;
   for (const Wanted& wanted : share) {
-    auto pixels = pixels_.Get(wanted.image->digest, *wanted.image->file, "image",
-                              model::PixelCache::Turn::kTake);
+    auto pixels = pixels_.Get(wanted.image->key, *wanted.image->file, "image",
+                              model::PixelCache::Turn::kTake, wanted.image->form);
     if (pixels.ok()) {
       images.push_back({wanted, *std::move(pixels)});
     } else {
@@ -110,10 +106,10 @@ bool ImageEncoder::EncodeWanted(const model::ParameterProvider& params, Fail fai
   for (size_t first = 0, end = 0; first < images.size(); first = end) {
     int64_t num_patches = 0;
     do {
-      num_patches += PatchesOf(*images[end].wanted.image);
+      num_patches += images[end].wanted.image->num_patches;
       ++end;
     } while (end < images.size() &&
-             num_patches + PatchesOf(*images[end].wanted.image) <= patches_per_pass);
+             num_patches + images[end].wanted.image->num_patches <= patches_per_pass);
     Encode(params, absl::MakeSpan(images).subspan(first, end - first), fail);
   }
   stats_.seconds += absl::ToDoubleSeconds(absl::Now() - start);
@@ -151,10 +147,10 @@ void ImageEncoder::Encode(const model::ParameterProvider& params, absl::Span<con
     const RequestImage& image = *prepared.wanted.image;
     at::Tensor rows = encoded->narrow(0, first, image.num_rows);
     // A view would keep the rows of all images until the last of them is given up.
-    rows_.Put(image.digest, images.size() == 1 ? rows : rows.clone());
+    rows_.Put(image.key, images.size() == 1 ? rows : rows.clone());
     first += image.num_rows;
     ++stats_.num_images;
-    stats_.num_patches += PatchesOf(image);
+    stats_.num_patches += image.num_patches;
   }
 }
 

@@ -93,7 +93,6 @@ class ImageEncoder {
   };
   using Fail = absl::FunctionRef<void(const Sequence&, absl::Status)>;
 
-  int64_t PatchesOf(const RequestImage& image) const;
   // The wanted images of this step, taken from the front of `wanted_`.
   std::vector<Wanted> TakeShare(int64_t element_bytes);
   // Encodes them in one pass and keeps their rows. Images that fail together are tried one by one.

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/images/image_digest.h"
+#include "common/model/image_forms.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
 
@@ -23,8 +24,8 @@ std::vector<TokenDigest> RequestImages::TokenDigests() const {
     TokenDigest& at = digests.emplace_back();
     at.token = image.first_token;
     // Half of it: 128 bits, as many as a block's hash has.
-    std::memcpy(&at.digest.first, image.digest.data(), sizeof(at.digest.first));
-    std::memcpy(&at.digest.second, image.digest.data() + sizeof(at.digest.first),
+    std::memcpy(&at.digest.first, image.key.data(), sizeof(at.digest.first));
+    std::memcpy(&at.digest.second, image.key.data() + sizeof(at.digest.first),
                 sizeof(at.digest.second));
   }
   return digests;
@@ -43,18 +44,22 @@ absl::StatusOr<std::shared_ptr<const RequestImages>> ReadRequestImages(
                                           spec.image_token_id, ", found ", files.size()));
   }
   auto out = std::make_shared<RequestImages>();
+  const std::vector<int64_t> ids(prompt_ids.begin(), prompt_ids.end());
+  const std::vector<images::ImageForm> forms = model::FormsOf(spec, ids, files.size());
   std::vector<model::ImageGrid> grids;
   for (size_t i = 0; i < files.size(); ++i) {
     RequestImage& image = out->images.emplace_back();
-    image.digest = images::ImageDigest(*files[i]);
+    image.form = forms[i];
+    image.key = model::ImageKey(images::ImageDigest(*files[i]), image.form);
     image.file = std::move(files[i]);
     const absl::StatusOr<std::shared_ptr<const model::PreparedImage>> prepared =
-        pixels.Get(image.digest, *image.file, absl::StrCat("images[", i, "]"));
+        pixels.Get(image.key, *image.file, absl::StrCat("images[", i, "]"),
+                   model::PixelCache::Turn::kWait, image.form);
     if (!prepared.ok()) return prepared.status();
     grids.push_back((*prepared)->grid);
     image.num_rows = model::NumImageRows(spec, grids.back());
+    image.num_patches = grids.back().num_patches();
   }
-  const std::vector<int64_t> ids(prompt_ids.begin(), prompt_ids.end());
   ASSIGN_OR_RETURN(out->places, model::PlaceImages(spec, ids, grids));
   if (out->images.empty()) return nullptr;
   int64_t row = 0;

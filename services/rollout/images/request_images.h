@@ -13,6 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/images/processor/image_form.h"
 #include "common/model/image_places.h"
 #include "common/model/images/pixel_cache.h"
 #include "services/rollout/kv_cache/block_manager.h"
@@ -25,11 +26,13 @@ using ImageFile = std::shared_ptr<const std::string>;
 // An image and its placeholders, among which there may be tokens of text.
 struct RequestImage {
   ImageFile file;
-  std::string digest;       // SHA-256 of the file
+  std::string key;  // of the file in its form, as long as a SHA-256 digest (model::ImageKey())
+  images::ImageForm form = images::ImageForm::kAlone;
   int64_t first_token = 0;  // its first placeholder
   int64_t end_token = 0;    // behind its last one
   int64_t first_row = 0;    // the number of its first placeholder among all of the prompt
   int64_t num_rows = 0;     // and placeholders
+  int64_t num_patches = 0;
 };
 
 // Immutable once made; shared by a request's samples.

@@ -136,16 +136,18 @@ absl::StatusOr<ReadImages> ReadChatImages(const nlohmann::ordered_json& messages
                                           const tokenizer::Tokenizer& tokenizer) {
   ReadImages out;
   if (!reading.enabled()) return out;
-  const std::string* const placeholder = tokenizer.IdToToken(reading.placeholder_id);
+  const std::string* placeholder = tokenizer.IdToToken(reading.placeholder_id);
+  if (!reading.written.empty()) placeholder = &reading.written;
   ASSIGN_OR_RETURN(out.found, images::FindChatImages(messages, /*listed=*/nullptr,
                                                      placeholder == nullptr ? "" : *placeholder));
   out.placeholders.placeholder = reading.placeholder_id;
   if (out.found.empty()) return out;
   ASSIGN_OR_RETURN(out.placeholders, reading.find_placeholders());
+  const images::ImageForm form = images::FormOfEach(out.found.size());
   std::vector<absl::StatusOr<ImageFile>> files = ReadFiles(out.found, reading);
   for (size_t i = 0; i < files.size(); ++i) {
     ASSIGN_OR_RETURN(ImageFile file, std::move(files[i]));
-    ASSIGN_OR_RETURN(out.grids.emplace_back(), reading.grid_of(file, out.found[i].place));
+    ASSIGN_OR_RETURN(out.grids.emplace_back(), reading.grid_of(file, out.found[i].place, form));
     out.files.push_back(std::move(file));
   }
   return out;

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "common/http/worker_pool.h"
 #include "common/images/chat/chat_images.h"
+#include "common/images/processor/image_form.h"
 #include "common/tokenizer/tokenizer.h"
 #include "services/rollout/images/request_images.h"
 
@@ -22,11 +23,12 @@ inline constexpr int64_t kMaxChatImageBytes = int64_t{16} << 20;
 // How the model takes images.
 struct ImageReading {
   int32_t placeholder_id = -1;  // -1: it takes none
+  std::string written;          // what a template writes for an image; empty: the placeholder
   // The tokens that stand for an image.
   std::function<absl::StatusOr<images::PlaceholderIds>()> find_placeholders;
   // Decodes a file and returns its placeholders; `place` begins errors.
-  std::function<absl::StatusOr<images::PlaceholderGrid>(const ImageFile& file,
-                                                        const std::string& place)>
+  std::function<absl::StatusOr<images::PlaceholderGrid>(
+      const ImageFile& file, const std::string& place, images::ImageForm form)>
       grid_of;
   // Fetches an image by its http or https URL, in any thread, and ends soon after `is_moot` is true; null:
   // none is fetched.

@@ -36,9 +36,11 @@ ImageReading ImageReadingOf(const CallContext& context, std::function<absl::Stat
   if (!id.has_value()) return {};
   ImageReading reading;
   reading.placeholder_id = *id;
+  reading.written = engine.written_for_image();
   reading.find_placeholders = [&engine] { return engine.ImagePlaceholders(); };
-  reading.grid_of = [&engine](const ImageFile& file, const std::string& place) {
-    return engine.ImagePlaceholderGrid(file, place);
+  reading.grid_of = [&engine](const ImageFile& file, const std::string& place,
+                              images::ImageForm form) {
+    return engine.ImagePlaceholderGrid(file, place, form);
   };
   if (context.image_fetcher == nullptr) return reading;
   reading.fetch_pool = context.fetch_pool;

@@ -79,7 +79,10 @@ class PromptReader {
                                                    const std::string& new_text,
                                                    const ReadImages& images,
                                                    const std::string& field) {
-    ASSIGN_OR_RETURN(CompletionPrompt out, Text(new_text, field, /*add_special_tokens=*/false));
+    ASSIGN_OR_RETURN(CompletionPrompt out,
+                     Text(images::TextForTokens(images.placeholders, new_text), field,
+                          /*add_special_tokens=*/false));
+    out.text = new_text;
     ASSIGN_OR_RETURN(out.ids, images::ExpandPlaceholders(
                                   out.ids, images.placeholders,
                                   absl::MakeConstSpan(images.found).subspan(past.num_images),

@@ -114,21 +114,29 @@ StepOutput ModelRunner::RunUnchecked(const model::ParameterProvider& params,
   bool classifies = false;
   std::vector<int64_t> image_tokens;
   std::vector<at::Tensor> image_rows;
+  const auto& vision = model_.spec().vision;
+  const bool sees_ahead = vision.has_value() && vision->images_see_ahead;
+  std::vector<std::vector<int64_t>> seen_ends;  // of items with images
   int64_t row = 0;
   for (const RunItem& item : items) {
     const Sequence& sequence = *item.sequence;
     if (item.image_rows.defined()) {
       const int64_t first = sequence.num_computed;
-      for (const int64_t token : sequence.places->TokensIn(first, first + item.num_tokens)) {
-        image_tokens.push_back(row + token - first);
-      }
+      const absl::Span<const int64_t> tokens =
+          sequence.places->TokensIn(first, first + item.num_tokens);
+      for (const int64_t token : tokens) image_tokens.push_back(row + token - first);
       image_rows.push_back(item.image_rows);
+      if (sees_ahead) {
+        seen_ends.push_back(model::SeenEnds(tokens, first, first + item.num_tokens));
+      }
     }
+    const bool has_seen_ends = sees_ahead && item.image_rows.defined();
     sequences_.push_back({.first_token = row,
                           .num_tokens = item.num_tokens,
                           .context_length = sequence.num_computed + item.num_tokens,
                           .blocks = sequence.blocks.data(),
-                          .state = sequence.state});
+                          .state = sequence.state,
+                          .seen_ends = has_seen_ends ? seen_ends.back().data() : nullptr});
     scores = scores || item.scores;
     classifies = classifies || item.classifies;
     for (int64_t i = 0; i < item.num_tokens; ++i, ++row) {

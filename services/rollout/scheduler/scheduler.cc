@@ -162,7 +162,7 @@ Scheduler::Admission Scheduler::AdmitSequence(Sequence* sequence, StepPlan& plan
 }
 
 bool Scheduler::PlanSequence(Sequence* sequence, int64_t limit, StepPlan& plan) {
-  const int64_t num_tokens = std::min(limit, NumReadyPending(*sequence));
+  const int64_t num_tokens = NumInStep(*sequence, limit, NumReadyPending(*sequence), plan);
   if (num_tokens == 0) return true;
   if (!Reserve(sequence, num_tokens, plan)) return false;
   if (const auto next = NextBlockHash(*sequence); next.has_value()) filling_.insert(*next);
@@ -417,6 +417,18 @@ int64_t Scheduler::NumReadyPending(const Sequence& sequence) const {
   const int64_t pending = sequence.num_pending();
   if (sequence.places == nullptr || !num_ready_) return pending;
   return std::clamp<int64_t>(num_ready_(sequence) - sequence.num_computed, 0, pending);
+}
+
+int64_t Scheduler::NumInStep(const Sequence& sequence, int64_t limit, int64_t ready,
+                             const StepPlan& plan) const {
+  const int64_t most = std::min(limit, ready);
+  if (!options_.whole_images || sequence.places == nullptr || most == ready) return most;
+  const model::ImageRun image = sequence.places->RunAround(sequence.num_computed + most);
+  if (image.begin == image.end) return most;
+  if (image.begin > sequence.num_computed) return image.begin - sequence.num_computed;
+  // Fairness limits steps to fewer tokens than an image may have.
+  const int64_t rest = image.end - sequence.num_computed;
+  return rest <= options_.max_num_batched_tokens - plan.num_tokens ? rest : 0;
 }
 
 int64_t Scheduler::NumSlots() const {

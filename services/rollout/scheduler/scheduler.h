@@ -24,6 +24,9 @@ namespace tandem::rollout {
 struct SchedulerOptions {
   int64_t max_num_seqs = 256;             // sequences that decode together
   int64_t max_num_batched_tokens = 4096;  // tokens per step
+  // A step that computes a placeholder of an image computes all that follow of the image: they see one
+  // another (model::VisionSpec::images_see_ahead).
+  bool whole_images = false;
   // Of a model with linear attention (model::RecurrentStates), whose running sequences need one each;
   // 0: another model.
   int64_t num_states = 0;
@@ -173,6 +176,10 @@ class Scheduler {
   int64_t MaxCached(Sequence& sequence) const;
   // Pending tokens that may be computed now.
   int64_t NumReadyPending(const Sequence& sequence) const;
+  // As many of the `ready` tokens as the limit allows, without a part of an image that is computed whole:
+  // an image that comes first may take all of the step's tokens that are left.
+  int64_t NumInStep(const Sequence& sequence, int64_t limit, int64_t ready,
+                    const StepPlan& plan) const;
 
   const SchedulerOptions options_;
   BlockManager& blocks_;

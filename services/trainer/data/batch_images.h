@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "common/images/processor/image_form.h"
 #include "common/model/image_places.h"
 #include "common/model/images/pixel_cache.h"
 #include "common/model/vision_tower.h"
@@ -37,6 +38,8 @@ class BatchImages {
   int64_t Add(std::string file);
   // The index of the file with this SHA-256 digest; nullopt if it was not added.
   std::optional<int64_t> Find(absl::string_view digest) const;
+  // The index of this image's file in the form, which other images of the batch may have it in too.
+  int64_t InForm(int64_t image, images::ImageForm form);
 
   const model::VisionSpec& spec() const { return spec_; }
 
@@ -48,8 +51,10 @@ class BatchImages {
 
  private:
   struct Image {
-    std::string file;
+    std::shared_ptr<const std::string> file;
     std::string digest;
+    std::string key;  // model::ImageKey()
+    images::ImageForm form = images::ImageForm::kAlone;
     std::optional<model::ImageGrid> grid;  // once known
   };
 
@@ -58,7 +63,7 @@ class BatchImages {
   model::PixelCache& pixels_;
   const model::VisionSpec& spec_;
   std::vector<Image> images_;
-  absl::flat_hash_map<std::string, int64_t> index_of_;  // by digest
+  absl::flat_hash_map<std::string, int64_t> index_of_;  // by key
 };
 
 }  // namespace tandem::trainer

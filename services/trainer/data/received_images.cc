@@ -6,6 +6,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/images/image_digest.h"
+#include "common/model/image_forms.h"
 #include "common/model/image_places.h"
 #include "common/rpc/status_conversion.h"
 #include "common/status/status_macros.h"
@@ -17,14 +18,27 @@ constexpr size_t kDigestBytes = 32;
 
 absl::StatusOr<model::ImageGrid> GridOf(const common::v1::Image& image, const std::string& digest,
                                         const std::string& place, const PixelsOrError& pixels,
-                                        const model::ModelSpec& spec) {
+                                        const model::ModelSpec& spec, images::ImageForm form) {
   if (!spec.vision.has_value()) {
     return rpc::InvalidField(place, "expected none, because the model has no vision tower");
   }
   RETURN_IF_ERROR(pixels.status()) << place;
-  const auto prepared = (*pixels)->Get(digest, image.data(), "the file");
+  const auto prepared = (*pixels)->Get(model::ImageKey(digest, form), image.data(), "the file",
+                                       model::PixelCache::Turn::kWait, form);
   if (prepared.ok()) return (*prepared)->grid;
   return rpc::InvalidField(place, prepared.status().message());
+}
+
+bool HasForms(const model::ModelSpec& spec) {
+  return spec.vision.has_value() && model::CountAmongOthers(*spec.vision) > 0;
+}
+
+// In which forms the ids show so many images.
+std::vector<images::ImageForm> Forms(const google::protobuf::RepeatedField<uint32_t>& ids,
+                                     int num_images, const model::ModelSpec& spec) {
+  const auto count = static_cast<size_t>(num_images);
+  if (!spec.vision.has_value()) return std::vector(count, images::ImageForm::kAlone);
+  return model::FormsOf(*spec.vision, std::vector<int64_t>(ids.begin(), ids.end()), count);
 }
 
 // Whether the images fit the placeholders of `ids`.
@@ -49,7 +63,11 @@ absl::Status ReceivedImages::Add(common::v1::Image image) {
                      " bytes of them; lower data.train_batch_size, or take smaller files"));
   }
   const std::string digest = images::ImageDigest(image.data());
-  ASSIGN_OR_RETURN(const model::ImageGrid grid, GridOf(image, digest, place, pixels_, spec_));
+  // One that may have several forms is prepared in those in which samples show it.
+  model::ImageGrid grid;
+  if (!HasForms(spec_)) {
+    ASSIGN_OR_RETURN(grid, GridOf(image, digest, place, pixels_, spec_, images::ImageForm::kAlone));
+  }
   const auto [at, is_new] = known_.try_emplace(digest, Known{images_.size(), grid});
   if (!is_new) {
     return rpc::InvalidField(place, absl::StrCat("expected each image once; it is the file of "
@@ -72,6 +90,8 @@ absl::Status ReceivedImages::Check(const common::v1::Sample& sample, absl::strin
                                "expected none, because the segment was sampled");
     }
     std::vector<model::ImageGrid> grids;
+    const std::vector<images::ImageForm> forms =
+        Forms(segment.token_ids(), segment.image_digests_size(), spec_);
     for (int i = 0; i < segment.image_digests_size(); ++i) {
       const std::string& digest = segment.image_digests(i);
       const std::string of_digest = absl::StrCat(at, ".image_digests[", i, "]");
@@ -89,6 +109,11 @@ absl::Status ReceivedImages::Check(const common::v1::Sample& sample, absl::strin
       }
       known->second.is_shown = true;
       grids.push_back(known->second.grid);
+      if (!HasForms(spec_)) continue;
+      const size_t index = known->second.index;
+      ASSIGN_OR_RETURN(grids.back(),
+                       GridOf(images_[index], digest, absl::StrCat("images[", index, "]"), pixels_,
+                              spec_, forms[static_cast<size_t>(i)]));
     }
     RETURN_IF_ERROR(CheckPlaces(segment.token_ids(), grids, at, spec_));
   }
@@ -111,11 +136,13 @@ absl::Status CheckImages(const v1::ComputeLogProbsRequest::Sequence& sequence,
                          absl::string_view place, const PixelsOrError& pixels,
                          const model::ModelSpec& spec) {
   std::vector<model::ImageGrid> grids;
+  const std::vector<images::ImageForm> forms =
+      Forms(sequence.token_ids(), sequence.images_size(), spec);
   for (int i = 0; i < sequence.images_size(); ++i) {
     const common::v1::Image& image = sequence.images(i);
-    ASSIGN_OR_RETURN(grids.emplace_back(),
-                     GridOf(image, images::ImageDigest(image.data()),
-                            absl::StrCat(place, ".images[", i, "]"), pixels, spec));
+    ASSIGN_OR_RETURN(grids.emplace_back(), GridOf(image, images::ImageDigest(image.data()),
+                                                  absl::StrCat(place, ".images[", i, "]"), pixels,
+                                                  spec, forms[static_cast<size_t>(i)]));
   }
   return CheckPlaces(sequence.token_ids(), grids, std::string(place), spec);
 }

@@ -34,7 +34,8 @@ class ReceivedImages {
   ReceivedImages(const PixelsOrError& pixels, const model::ModelSpec& spec)
       : pixels_(pixels), spec_(spec) {}
 
-  // INVALID_ARGUMENT: no picture, damaged, the same file again, or a model without a tower.
+  // INVALID_ARGUMENT: no picture, damaged, the same file again, or a model without a tower. A model that
+  // sees an image otherwise among others leaves pictures to Check(), which names them likewise.
   // RESOURCE_EXHAUSTED beyond kMaxImages or kMaxBytes. Decodes, unless the cache has the pixels: takes
   // milliseconds to a second.
   absl::Status Add(common::v1::Image image);

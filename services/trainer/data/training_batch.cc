@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "common/model/image_forms.h"
 #include "common/model/routed_experts.h"
 #include "services/trainer/data/batch_images.h"
 
@@ -101,13 +102,16 @@ std::vector<uint16_t> ReadExperts(const common::v1::Sample& sample) {
 }
 
 // Adds the images of a given segment, whose first token is the sequence's `begin`-th.
-void AddImagesOf(const common::v1::Segment& segment, int64_t begin, const BatchImages& images,
+void AddImagesOf(const common::v1::Segment& segment, int64_t begin, BatchImages& images,
                  Sequence& out) {
   if (segment.image_digests().empty()) return;
-  for (const std::string& digest : segment.image_digests()) {
-    const std::optional<int64_t> image = images.Find(digest);
+  const std::vector<int64_t> ids(segment.token_ids().begin(), segment.token_ids().end());
+  const std::vector<images::ImageForm> forms =
+      model::FormsOf(images.spec(), ids, segment.image_digests().size());
+  for (size_t i = 0; i < forms.size(); ++i) {
+    const std::optional<int64_t> image = images.Find(segment.image_digests(static_cast<int>(i)));
     TORCH_CHECK(image.has_value(), "a sample names an image that did not come with the batch");
-    out.images.push_back(*image);
+    out.images.push_back(images.InForm(*image, forms[i]));
   }
   const auto placeholder = static_cast<uint32_t>(images.spec().image_token_id);
   for (int i = 0; i < segment.token_ids_size(); ++i) {
@@ -116,7 +120,7 @@ void AddImagesOf(const common::v1::Segment& segment, int64_t begin, const BatchI
 }
 
 // `images`: null to leave them out.
-Sequence MakeSequence(const common::v1::Sample& sample, const BatchImages* images) {
+Sequence MakeSequence(const common::v1::Sample& sample, BatchImages* images) {
   Sequence out;
   out.temperature = sample.temperature() == 0 ? 1.0 : sample.temperature();
   out.reward = sample.reward();
@@ -246,7 +250,10 @@ Sequence MakeScoredSequence(std::vector<int64_t> token_ids, double temperature) 
   return out;
 }
 
-void AddImages(std::vector<int64_t> images, const BatchImages& batch, Sequence& sequence) {
+void AddImages(std::vector<int64_t> images, BatchImages& batch, Sequence& sequence) {
+  const std::vector<images::ImageForm> forms =
+      model::FormsOf(batch.spec(), sequence.token_ids, images.size());
+  for (size_t i = 0; i < forms.size(); ++i) images[i] = batch.InForm(images[i], forms[i]);
   sequence.images = std::move(images);
   for (size_t i = 0; i < sequence.token_ids.size(); ++i) {
     if (sequence.token_ids[i] == batch.spec().image_token_id) {

@@ -94,7 +94,7 @@ TrainingBatch MakeTrainingBatch(absl::Span<const common::v1::Sample> samples,
 // A sequence all of whose tokens but the first are predicted.
 Sequence MakeScoredSequence(std::vector<int64_t> token_ids, double temperature);
 // Gives it images, as indices into `batch`, whose placeholders are all tokens with their id.
-void AddImages(std::vector<int64_t> images, const BatchImages& batch, Sequence& sequence);
+void AddImages(std::vector<int64_t> images, BatchImages& batch, Sequence& sequence);
 
 }  // namespace tandem::trainer
 

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/device/upload.h"
+#include "common/model/image_places.h"
 #include "common/model/rotary_frequencies.h"
 #include "common/model/sequence_parallel_attention.h"
 #include "common/status/status_macros.h"
@@ -36,6 +37,29 @@ at::Tensor SliceLengths(const SequenceSlice& slice, int rank) {
   at::Tensor ends = at::empty({static_cast<int64_t>(slice.cu_seqlens.size())}, at::kLong);
   std::copy(slice.cu_seqlens.begin(), slice.cu_seqlens.end(), ends.mutable_data_ptr<int64_t>());
   return model::PackedLengths(ends).narrow(0, rank * tokens, tokens);
+}
+
+// What PackedAttention takes of a batch whose images' placeholders see one another. cu_seqlens: the
+// batch's, padding included. Undefined without images.
+at::Tensor SeenEndsOf(const PackedBatch& batch, const std::vector<int64_t>& cu_seqlens) {
+  if (!batch.image_rows.defined()) return {};
+  const auto* const rows = batch.image_rows.const_data_ptr<int64_t>();
+  at::Tensor ends = at::empty({cu_seqlens.back()}, at::kLong);
+  auto* to = ends.mutable_data_ptr<int64_t>();
+  std::vector<int64_t> placeholders;
+  for (size_t s = 0; s + 1 < cu_seqlens.size(); ++s) {
+    // A prefix that is another sequence's does not end within an image.
+    const int64_t prefix = 2 * s < batch.prefixes.size() ? batch.prefixes[2 * s + 1] : 0;
+    const int64_t first = cu_seqlens[s] - prefix;
+    placeholders.clear();
+    for (int64_t t = cu_seqlens[s]; t < std::min(cu_seqlens[s + 1], batch.num_tokens()); ++t) {
+      if (rows[t] >= 0) placeholders.push_back(t - first);
+    }
+    const std::vector<int64_t> of_sequence =
+        model::SeenEnds(placeholders, prefix, cu_seqlens[s + 1] - first);
+    to = std::copy(of_sequence.begin(), of_sequence.end(), to);
+  }
+  return ends;
 }
 
 }  // namespace
@@ -166,9 +190,12 @@ void ShardedTransformer::FillPass(const PackedBatch& batch, Pass& pass) const {
     prefixes = at::empty({shared.num_sequences(), 2}, at::kLong);
     std::copy(shared.prefixes.begin(), shared.prefixes.end(), prefixes.mutable_data_ptr<int64_t>());
   }
+  const auto& vision = transformer_.spec().vision;
+  const bool sees_ahead = vision.has_value() && vision->images_see_ahead;
   pass.attention = std::make_unique<model::PackedAttention>(
       std::move(cu_seqlens),
-      options_.eager_attention ? Implementation::kEager : Implementation::kFast, prefixes);
+      options_.eager_attention ? Implementation::kEager : Implementation::kFast, prefixes,
+      sees_ahead ? SeenEndsOf(shared, ends) : at::Tensor());
   pass.distinct_rows = shared.prefixes.empty();
   // Rows in order and distinct, as many as there are tokens, are all of them.
   pass.all_rows = pass.distinct_rows && pass.rows.numel() == pass.token_ids.numel();

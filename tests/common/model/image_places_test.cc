@@ -169,5 +169,41 @@ TEST(ImagePlaces, NamesTheImageWhoseLinesAreShorter) {
                         "before token 2"));
 }
 
+// Tiles of one row, and any text between them, as Idefics 3 has.
+VisionSpec NamedTileSpec() {
+  VisionSpec spec = TileTower(false);
+  spec.merge_size = 4;
+  spec.tiles->text_between = true;
+  return spec;
+}
+
+TEST(ImagePlaces, TilesHaveTextBetweenThem) {
+  VisionSpec spec = NamedTileSpec();
+  spec.merge_size = 2;  // four rows
+  const std::vector<int64_t> ids = {5, kImage, kImage, kImage, kImage, 6,
+                                    7, kImage, kImage, kImage, kImage, 6};
+  ASSERT_OK_AND_ASSIGN(const ImagePlaces places, PlaceImages(spec, ids, {{8, 4}}));
+  EXPECT_THAT(places.tokens, ElementsAre(1, 2, 3, 4, 7, 8, 9, 10));
+  EXPECT_EQ(places.next_position, 12);
+  // Images may follow each other, as one has text behind its last tile.
+  ASSERT_OK_AND_ASSIGN(const ImagePlaces two, PlaceImages(spec, ids, {{4, 4}, {4, 4}}));
+  EXPECT_EQ(two.tokens, places.tokens);
+}
+
+TEST(ImagePlaces, NamesTheTileThatDoesNotFit) {
+  const auto error_of = [](const std::vector<int64_t>& ids, const std::vector<ImageGrid>& grids) {
+    return std::string(PlaceImages(NamedTileSpec(), ids, grids).status().message());
+  };
+  EXPECT_THAT(error_of({kImage, kImage}, {{8, 4}}),
+              HasSubstr("images[0]: expected 2 lines of 1 placeholders, each followed by a token "
+                        "of text, found none behind line 0, at token 1"));
+  EXPECT_THAT(error_of({kImage, 5, kImage, kImage}, {{8, 4}}), HasSubstr("behind line 1"));
+  EXPECT_THAT(error_of({kImage, 5, 6}, {{8, 4}}),
+              HasSubstr("images[0]: expected 2 placeholders, one for each of 1 rows of 2 tiles, "
+                        "found 1 before token 3"));
+  EXPECT_THAT(error_of({kImage, 5, kImage, 6}, {{4, 4}}),
+              HasSubstr("token 2: id 36 stands for a row of an image, and no image is left"));
+}
+
 }  // namespace
 }  // namespace tandem::model

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -19,6 +20,7 @@
 #include "common/io/read_file.h"
 #include "common/model/arena.h"
 #include "common/model/cache_groups.h"
+#include "common/model/image_forms.h"
 #include "common/model/image_places.h"
 #include "common/model/images/image_preparer.h"
 #include "common/model/images/prompt_images.h"
@@ -30,6 +32,7 @@
 #include "common/model/stored_writer.h"
 #include "common/model/transformer.h"
 #include "common/model/vision_tower.h"
+#include "tests/support/seen_ends.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/vision_golden.h"
@@ -84,9 +87,12 @@ class VisionGolden : public ::testing::TestWithParam<std::string> {
     ASSERT_OK_AND_ASSIGN(const ImagePreparer preparer,
                          ImagePreparer::Load(path_, *model_->spec().vision));
     std::vector<PreparedImage> images;
+    const std::vector<images::ImageForm> forms =
+        FormsOf(*model_->spec().vision, row.ids, golden["images"].size());
     for (const std::string name : golden["images"]) {
       ASSERT_OK_AND_ASSIGN(const std::string file, io::ReadFile(path_ + "/" + name, 1 << 20));
-      ASSERT_OK_AND_ASSIGN(images.emplace_back(), preparer.Prepare(file, name));
+      const images::ImageForm form = forms[images.size()];
+      ASSERT_OK_AND_ASSIGN(images.emplace_back(), preparer.Prepare(file, name, form));
     }
     std::vector<const PreparedImage*> all;
     for (const PreparedImage& image : images) all.push_back(&image);
@@ -125,6 +131,20 @@ class VisionGolden : public ::testing::TestWithParam<std::string> {
         .logprobs;
   }
 
+  bool SeesAhead() const { return model_->spec().vision->images_see_ahead; }
+
+  // What PackedAttention takes of all rows.
+  at::Tensor SeenEndsOfAll() const {
+    if (!SeesAhead()) return {};
+    std::vector<int64_t> all;
+    for (const Row& row : rows_) {
+      const std::vector<int64_t> ends =
+          SeenEnds(row.places.tokens, 0, static_cast<int64_t>(row.ids.size()));
+      all.insert(all.end(), ends.begin(), ends.end());
+    }
+    return at::tensor(all, at::kLong);
+  }
+
   // As a trainer computes them: all rows packed.
   std::vector<at::Tensor> Packed(const ParameterProvider& params) const {
     std::vector<int64_t> ends = {0};
@@ -139,7 +159,8 @@ class VisionGolden : public ::testing::TestWithParam<std::string> {
       positions.push_back(PositionsOf(row.places));
       ends.push_back(ends.back() + static_cast<int64_t>(row.ids.size()));
     }
-    PackedAttention attention(at::tensor(ends, at::kLong));
+    PackedAttention attention(at::tensor(ends, at::kLong), PackedAttention::Implementation::kFast,
+                              /*prefixes=*/{}, SeenEndsOfAll());
     const Rotary rotary = model_->MakeRotary(at::cat(positions, 1));
     const at::Tensor x = Layers(params, {at::cat(embedded), at::cat(tokens), at::cat(image_rows)},
                                 rotary, attention);
@@ -155,7 +176,7 @@ class VisionGolden : public ::testing::TestWithParam<std::string> {
     const ModelSpec& spec = model_->spec();
     const auto num_tokens = static_cast<int64_t>(row.ids.size());
     PagedKvCacheOptions options{.num_layers = spec.num_layers(),
-                                .num_blocks = num_tokens / kKvTile + 1,
+                                .num_blocks = spec.num_layers() * (num_tokens / kKvTile + 1),
                                 .num_kv_heads = spec.full_attention().num_kv_heads,
                                 .head_dim = spec.full_attention().head_dim,
                                 .windows = CacheWindows(spec, /*on_gpu=*/false)};
@@ -166,17 +187,26 @@ class VisionGolden : public ::testing::TestWithParam<std::string> {
       }
     }
     const PagedKvCache cache = PagedKvCache::Create(options).value();
-    std::vector<int32_t> blocks;
-    for (int64_t i = num_tokens / kKvTile; i >= 0; --i) blocks.push_back(static_cast<int32_t>(i));
+    // Of each group of layers, of which there are at most as many as layers.
+    std::vector<int32_t> blocks((num_tokens / kKvTile + 1) * cache.groups().num_groups());
+    std::iota(blocks.rbegin(), blocks.rend(), 0);
     const Embedded embedded = Embed(params, row);
     const at::Tensor positions = PositionsOf(row.places);
     std::vector<at::Tensor> chunks;
     for (int64_t begin = 0, count = 0; begin < num_tokens; begin += count) {
       count = std::min(num_tokens - begin, chunk);
+      std::vector<int64_t> seen_ends;
+      if (SeesAhead()) {
+        // A chunk does not end within an image.
+        const auto ends = SeenEnds(row.places.tokens, 0, num_tokens);
+        count = ends[static_cast<size_t>(begin + count - 1)] - begin;
+        seen_ends.assign(ends.begin() + begin, ends.begin() + begin + count);
+      }
       PagedAttention attention(cache, {{.num_tokens = count,
                                         .context_length = begin + count,
                                         .blocks = blocks.data(),
-                                        .state = 0}});
+                                        .state = 0,
+                                        .seen_ends = SeesAhead() ? seen_ends.data() : nullptr}});
       const Rotary rotary = model_->MakeRotary(positions.narrow(1, begin, count).contiguous());
       Embedded part{embedded.x.narrow(0, begin, count), {}, {}};
       const absl::Span<const int64_t> tokens = row.places.TokensIn(begin, begin + count);
@@ -253,7 +283,8 @@ TEST_P(VisionGolden, GradientsHaveTheNormsThatTransformersFinds) {
   }
   for (size_t r = 0; r < rows_.size(); ++r) {
     const Row& row = rows_[r];
-    PackedAttention attention(at::tensor({int64_t{0}, static_cast<int64_t>(row.ids.size())}));
+    PackedAttention attention = testing::AttentionOf(*model_->spec().vision, row.places,
+                                                     static_cast<int64_t>(row.ids.size()));
     const Rotary rotary = model_->MakeRotary(PositionsOf(row.places));
     const at::Tensor x = Layers(*arena_, Embed(*arena_, row), rotary, attention);
     LogProbsOf(*arena_, row, x).mean().backward();

@@ -110,6 +110,15 @@ extern ModelSpec spec;
 extern std::vector<int64_t> token_ids;
 }  // namespace tandem::model::image_places_example
 
+namespace tandem::model::image_forms_example {
+extern ModelSpec spec;
+extern std::vector<int64_t> token_ids;
+}  // namespace tandem::model::image_forms_example
+
+namespace tandem::model::packed_tiles_example {
+extern VisionSpec spec;
+}  // namespace tandem::model::packed_tiles_example
+
 namespace tandem::model::vision_tower_example {
 using namespace model_names;
 extern at::Tensor pixel_values;

@@ -38,14 +38,25 @@ std::string PngOf(const std::vector<uint8_t>& colors, int64_t side) {
 }  // namespace
 
 RandomPictures::RandomPictures(const PictureOptions& options, const model::VisionSpec& spec,
-                               const images::PlaceholderGrid& grid)
+                               const images::PlaceholderGrid& grid, int64_t num_patches)
     : options_(options),
       rows_(grid.count()),
-      patches_per_row_(spec.patches_per_row()),
+      num_patches_(num_patches),
       reserved_{static_cast<uint32_t>(spec.image_token_id),
                 static_cast<uint32_t>(spec.video_token_id)} {
   images::PlaceholderIds ids{.placeholder = static_cast<int32_t>(spec.image_token_id)};
   if (spec.has_line_breaks) ids.line_break = kText;
+  if (spec.images_see_ahead) ids.end = kText;
+  if (spec.tiles.has_value() && spec.tiles->text_between) {
+    ids.start = ids.end = kText;
+    ids.tiles = std::make_shared<const images::TileIds>(
+        images::TileIds{.whole = {kText},
+                        .line = {kText},
+                        .last_line = {kText},
+                        .max_side = images::kMaxTilesOnSide,
+                        .names = std::vector<std::vector<int32_t>>(
+                            images::kMaxTilesOnSide * images::kMaxTilesOnSide, {kText})});
+  }
   images::AppendPlaceholders(ids, grid, &tokens_);
 }
 
@@ -58,9 +69,11 @@ absl::StatusOr<RandomPictures> RandomPictures::Create(const std::string& folder,
   }
   ASSIGN_OR_RETURN(const model::ImagePreparer preparer,
                    model::ImagePreparer::Load(folder, *spec.vision));
-  ASSIGN_OR_RETURN(const images::PlaceholderGrid grid,
-                   preparer.Placeholders({options.side, options.side}));
-  return RandomPictures(options, *spec.vision, grid);
+  const images::ImageForm form = images::FormOfEach(static_cast<size_t>(options.per_prompt));
+  const images::ImageSize size = {options.side, options.side};
+  ASSIGN_OR_RETURN(const images::PlaceholderGrid placeholders, preparer.Placeholders(size, form));
+  ASSIGN_OR_RETURN(const model::ImageGrid grid, preparer.GridOf(size, form));
+  return RandomPictures(options, *spec.vision, placeholders, grid.num_patches());
 }
 
 driver::PromptImage RandomPictures::Draw() {

@@ -36,7 +36,7 @@ class RandomPictures {
     return options_.per_prompt * static_cast<int64_t>(tokens_.size());
   }
   int64_t rows_per_prompt() const { return options_.per_prompt * rows_; }
-  int64_t patches_per_prompt() const { return rows_per_prompt() * patches_per_row_; }
+  int64_t patches_per_prompt() const { return options_.per_prompt * num_patches_; }
 
   // Puts the tokens of new pictures into the ids, one picture behind each of the first of them. Ids
   // that stand for images otherwise become 1, and so do those between lines of placeholders. The prompt
@@ -45,14 +45,14 @@ class RandomPictures {
 
  private:
   RandomPictures(const PictureOptions& options, const model::VisionSpec& spec,
-                 const images::PlaceholderGrid& grid);
+                 const images::PlaceholderGrid& grid, int64_t num_patches);
 
   driver::PromptImage Draw();
 
   PictureOptions options_;
-  std::vector<int32_t> tokens_;  // of one picture
-  int64_t rows_;                 // likewise
-  int64_t patches_per_row_;
+  std::vector<int32_t> tokens_;     // of one picture
+  int64_t rows_;                    // likewise
+  int64_t num_patches_;             // likewise
   std::vector<uint32_t> reserved_;  // ids that stand for images and videos; the first for images
   uint32_t seed_ = 1;
 };

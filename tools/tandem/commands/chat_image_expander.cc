@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/images/chat/find_placeholders.h"
 #include "common/images/decode.h"
 #include "common/images/processor/image_processor.h"
 #include "common/io/file_util.h"
@@ -45,9 +46,9 @@ absl::StatusOr<ChatImageExpander::Reading> ChatImageExpander::ReadingOf(
           absl::StrCat("the tokenizer has no token with the id ", vision->image_token_id,
                        ", which stands for images; take the tokenizer.json of this model"));
     }
-    texts.placeholder = *text;
-    out.grid_of = [preparer = std::move(preparer)](images::ImageSize size) {
-      return preparer.Placeholders(size);
+    if (texts.written.empty()) texts.placeholder = *text;
+    out.grid_of = [preparer = std::move(preparer)](images::ImageSize size, images::ImageForm form) {
+      return preparer.Placeholders(size, form);
     };
   } else {
     ASSIGN_OR_RETURN(images::ImageProcessor processor, images::ImageProcessor::Load(model_folder));
@@ -62,14 +63,13 @@ absl::StatusOr<ChatImageExpander::Reading> ChatImageExpander::ReadingOf(
       return absl::FailedPreconditionError(
           absl::StrCat("the tokenizer has no token ", texts.placeholder));
     }
-    out.grid_of = [processor = std::move(processor)](images::ImageSize size) {
+    out.grid_of = [processor = std::move(processor)](images::ImageSize size,
+                                                     images::ImageForm /*form*/) {
       return processor.Placeholders(size);
     };
   }
-  out.placeholder = texts.placeholder;
-  ASSIGN_OR_RETURN(out.ids, images::FindPlaceholderIds(*id, texts, [&](const std::string& token) {
-                     return tokenizer.TokenToId(token);
-                   }));
+  out.placeholder = texts.written.empty() ? texts.placeholder : texts.written;
+  ASSIGN_OR_RETURN(out.ids, images::FindPlaceholderIds(*id, texts, &tokenizer));
   return out;
 }
 
@@ -96,13 +96,14 @@ absl::StatusOr<ExpandedChat> ChatImageExpander::Expand(const std::vector<images:
   const images::ImageLimits limits;
   ExpandedChat chat;
   std::vector<images::PlaceholderGrid> grids;
+  const images::ImageForm form = images::FormOfEach(found.size());
   for (const images::ChatImage& image : found) {
     const auto grid = [&]() -> absl::StatusOr<images::PlaceholderGrid> {
       ASSIGN_OR_RETURN(images::ImageBytes read, images_.ReadSource(image.source));
       ASSIGN_OR_RETURN(const images::Image decoded,
                        images::DecodeImage(read.bytes, read.place, limits));
       chat.images.push_back(std::make_shared<const std::string>(std::move(read.bytes)));
-      return reading_->grid_of({decoded.height, decoded.width});
+      return reading_->grid_of({decoded.height, decoded.width}, form);
     }();
     if (!grid.ok()) return io::AtPlace(image.place, grid.status());
     grids.push_back(*grid);

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "common/images/chat/chat_images.h"
 #include "common/images/chat/placeholders.h"
+#include "common/images/processor/image_form.h"
 #include "common/images/processor/preprocessor_config.h"
 #include "common/tokenizer/tokenizer.h"
 #include "tools/tandem/commands/row_images.h"
@@ -36,6 +37,11 @@ class ChatImageExpander {
   absl::StatusOr<std::vector<images::ChatImage>> Find(const nlohmann::ordered_json& messages,
                                                       const nlohmann::ordered_json& row) const;
 
+  // Returns a rendered chat as it becomes tokens.
+  std::string TextForTokens(const std::string& text) const {
+    return reading_.ok() ? images::TextForTokens(reading_->ids, text) : text;
+  }
+
   // `ids`: the rendered chat. Reads and decodes every image. Errors name the part.
   absl::StatusOr<ExpandedChat> Expand(const std::vector<images::ChatImage>& found,
                                       std::vector<int32_t> ids) const;
@@ -43,10 +49,11 @@ class ChatImageExpander {
  private:
   // How the model sees images.
   struct Reading {
-    std::string placeholder;  // its text
+    std::string placeholder;  // what a text has of it
     images::PlaceholderIds ids;
     // The placeholders of an image of a size.
-    std::function<absl::StatusOr<images::PlaceholderGrid>(images::ImageSize)> grid_of;
+    std::function<absl::StatusOr<images::PlaceholderGrid>(images::ImageSize, images::ImageForm)>
+        grid_of;
   };
 
   static absl::StatusOr<Reading> ReadingOf(const std::string& model_folder,

@@ -155,7 +155,8 @@ bool SeesTheSameTiles(const model::VisionSpec& a, const model::VisionSpec& b) {
   if (!a.tiles.has_value() || !b.tiles.has_value()) {
     return a.tiles.has_value() == b.tiles.has_value();
   }
-  return a.tiles->image_size == b.tiles->image_size && a.rows_per_tile() == b.rows_per_tile();
+  return a.tiles->image_size == b.tiles->image_size && a.rows_per_tile() == b.rows_per_tile() &&
+         a.tiles->canvas == b.tiles->canvas && a.tiles->text_between == b.tiles->text_between;
 }
 
 // What keeps a teacher from scoring the policy's images; empty if nothing does.

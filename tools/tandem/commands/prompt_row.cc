@@ -55,8 +55,11 @@ absl::StatusOr<driver::Prompt> RenderMessages(const io::JsonFields& row, const c
   }
   driver::Prompt prompt;
   ASSIGN_OR_RETURN(prompt.text, readers.tokenizer->RenderChat(messages, chat));
+  const std::string text = readers.chat_images == nullptr
+                               ? prompt.text
+                               : readers.chat_images->TextForTokens(prompt.text);
   ASSIGN_OR_RETURN(std::vector<int32_t> ids,
-                   readers.tokenizer->Encode(prompt.text, /*add_special_tokens=*/false));
+                   readers.tokenizer->Encode(text, /*add_special_tokens=*/false));
   if (readers.chat_images != nullptr) {
     ASSIGN_OR_RETURN(ExpandedChat expanded, readers.chat_images->Expand(images, std::move(ids)));
     ids = std::move(expanded.ids);

@@ -11,6 +11,7 @@
 #include "common/config/scalar.h"
 #include "common/config/summary.h"
 #include "common/config/teacher.h"
+#include "common/model/image_places.h"
 #include "common/model/rotary_frequencies.h"
 #include "common/rank_setup/router_checks.h"
 #include "common/rank_setup/vision_checks.h"
@@ -72,6 +73,11 @@ absl::StatusOr<std::vector<std::string>> CheckRun(const CheckedRun& run) {
   RETURN_IF_ERROR(CheckBestMetric(run));
   RETURN_IF_ERROR(setup::CheckRouters(run.config, run.spec));
   RETURN_IF_ERROR(setup::CheckVision(run.config, run.spec));
+  if (run.reinforcement && run.spec.vision.has_value()) {
+    const config::v1::RolloutConfig& rollout = run.config.rollout();
+    RETURN_IF_ERROR(model::CheckStepTokens(*run.spec.vision, rollout.max_num_seqs(),
+                                           rollout.max_num_batched_tokens()));
+  }
   RETURN_IF_ERROR(setup::CheckRoutersOf(run.by_preference   ? "dpo"
                                         : run.reinforcement ? "train"
                                                             : "sft",

@@ -54,7 +54,7 @@ absl::StatusOr<json> EncodeChat(const tokenizer::Tokenizer& tokenizer,
       dataset::ReadChatOptions(request, row.Has("tools") ? "tools" : "", /*variables=*/""));
   ASSIGN_OR_RETURN(options.add_generation_prompt, row.BoolOr("add_generation_prompt", false));
   ASSIGN_OR_RETURN(std::string text, tokenizer.RenderChat(*messages, options));
-  ASSIGN_OR_RETURN(std::vector<int32_t> ids, tokenizer.Encode(text, false));
+  ASSIGN_OR_RETURN(std::vector<int32_t> ids, tokenizer.Encode(images.TextForTokens(text), false));
   ASSIGN_OR_RETURN(const std::vector<images::ChatImage> found, images.Find(*messages, request));
   ASSIGN_OR_RETURN(const ExpandedChat chat, images.Expand(found, std::move(ids)));
   return json{{"ids", chat.ids}, {"text", std::move(text)}};

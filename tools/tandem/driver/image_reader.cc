@@ -5,10 +5,12 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/images/chat/find_placeholders.h"
 #include "common/images/decode.h"
 #include "common/images/image_source.h"
 #include "common/io/file_util.h"
 #include "common/io/model_config.h"
+#include "common/model/image_forms.h"
 #include "common/model/image_places.h"
 #include "common/model/images/image_preparer.h"
 #include "common/status/status_macros.h"
@@ -25,8 +27,10 @@ absl::StatusOr<std::unique_ptr<ImageReader>> ImageReader::Create(
   const model::VisionSpec& spec = *model.vision;
   ASSIGN_OR_RETURN(model::ImagePreparer preparer, model::ImagePreparer::Load(model_folder, spec));
   std::string placeholder;
-  images::PlaceholderIds placeholders{.placeholder = static_cast<int32_t>(spec.image_token_id),
-                                      .fixed_count = preparer.placeholders().fixed_count};
+  images::PlaceholderIds placeholders{
+      .placeholder = static_cast<int32_t>(spec.image_token_id),
+      .fixed_count = preparer.placeholders().fixed_count,
+      .count_among_others = preparer.placeholders().count_among_others};
   if (tokenizer != nullptr) {
     const std::string* const text = tokenizer->IdToToken(static_cast<int32_t>(spec.image_token_id));
     if (text == nullptr) {
@@ -35,18 +39,19 @@ absl::StatusOr<std::unique_ptr<ImageReader>> ImageReader::Create(
           spec.image_token_id));
     }
     placeholder = *text;
-    const absl::StatusOr<images::PlaceholderIds> found = images::FindPlaceholderIds(
-        placeholders.placeholder, preparer.placeholders(),
-        [tokenizer](const std::string& token) { return tokenizer->TokenToId(token); });
+    const absl::StatusOr<images::PlaceholderIds> found =
+        images::FindPlaceholderIds(placeholders.placeholder, preparer.placeholders(), tokenizer);
     if (!found.ok()) return io::AtPlace(model_folder, found.status());
     placeholders = *found;
+    if (!found->written.empty()) placeholder = found->written;
   }
   return std::unique_ptr<ImageReader>(
       new ImageReader(std::move(preparer), spec, std::move(placeholder), placeholders, urls));
 }
 
-absl::StatusOr<ImageReader::Images> ImageReader::ReadFiles(std::vector<images::ChatImage> found,
-                                                           const std::string& folder) const {
+absl::StatusOr<ImageReader::Images> ImageReader::ReadFiles(
+    std::vector<images::ChatImage> found, const std::vector<images::ImageForm>& forms,
+    const std::string& folder) const {
   const images::ImageLimits limits;
   Images out;
   out.placeholders_ = placeholders_;
@@ -62,8 +67,9 @@ absl::StatusOr<ImageReader::Images> ImageReader::ReadFiles(std::vector<images::C
                        images::ReadImageSource(source, folder, limits));
       ASSIGN_OR_RETURN(const images::Image decoded,
                        images::DecodeImage(file.bytes, file.place, limits));
-      ASSIGN_OR_RETURN(out.grids_.emplace_back(),
-                       preparer_.Placeholders({decoded.height, decoded.width}));
+      ASSIGN_OR_RETURN(
+          out.grids_.emplace_back(),
+          preparer_.Placeholders({decoded.height, decoded.width}, forms[out.files_.size()]));
       out.files_.push_back(MakePromptImage(source, folder, file.bytes));
       num_bytes += static_cast<int64_t>(file.bytes.size());
       return absl::OkStatus();
@@ -84,7 +90,8 @@ absl::StatusOr<ImageReader::Images> ImageReader::Read(const ordered_json& messag
                                                       const std::string& folder) const {
   ASSIGN_OR_RETURN(std::vector<images::ChatImage> found,
                    images::FindChatImages(messages, listed, placeholder_));
-  return ReadFiles(std::move(found), folder);
+  const std::vector<images::ImageForm> forms(found.size(), images::FormOfEach(found.size()));
+  return ReadFiles(std::move(found), forms, folder);
 }
 
 absl::StatusOr<ImageReader::Images> ImageReader::ReadFor(absl::Span<const uint32_t> ids,
@@ -100,7 +107,9 @@ absl::StatusOr<ImageReader::Images> ImageReader::ReadFor(absl::Span<const uint32
   ASSIGN_OR_RETURN(std::vector<images::ChatImage> found,
                    images::FindChatImages(messages, &listed, ""));
   for (size_t i = 0; i < found.size(); ++i) found[i].place = absl::StrCat("images[", i, "]");
-  ASSIGN_OR_RETURN(Images out, ReadFiles(std::move(found), folder));
+  const std::vector<images::ImageForm> forms =
+      model::FormsOf(spec_, std::vector<int64_t>(ids.begin(), ids.end()), found.size());
+  ASSIGN_OR_RETURN(Images out, ReadFiles(std::move(found), forms, folder));
   RETURN_IF_ERROR(CheckFit(ids, out));
   return out;
 }
@@ -114,15 +123,17 @@ absl::Status ImageReader::CheckFit(absl::Span<const uint32_t> ids, const Images&
 }
 
 absl::StatusOr<ImageReader::Images> ImageReader::ReadShown(const std::vector<ImageFile>& files,
+                                                           size_t num_before,
                                                            const ImageStore& store) const {
   const images::ImageLimits limits;
+  const images::ImageForm form = images::FormOfEach(num_before + files.size());
   Images out;
   out.placeholders_ = placeholders_;
   for (size_t i = 0; i < files.size(); ++i) {
     const std::string place = absl::StrCat("images[", i, "]");
     ASSIGN_OR_RETURN(const images::Image decoded, images::DecodeImage(*files[i], place, limits));
     const absl::StatusOr<images::PlaceholderGrid> grid =
-        preparer_.Placeholders({decoded.height, decoded.width});
+        preparer_.Placeholders({decoded.height, decoded.width}, form);
     if (!grid.ok()) return io::AtPlace(place, grid.status());
     ASSIGN_OR_RETURN(PromptImage kept, store.Keep(*files[i]));
     out.files_.push_back(std::move(kept));
@@ -137,7 +148,8 @@ ImageReader::Images ImageReader::Expanded(absl::Span<const uint32_t> ids,
   Images out;
   out.placeholders_ = placeholders_;
   out.files_ = files;
-  for (const images::PlacedPlaceholders& image : images::FindPlaceholders(placeholders_, ids)) {
+  for (const images::PlacedPlaceholders& image :
+       images::FindPlaceholders(placeholders_, ids, files.size())) {
     out.found_.push_back({"", absl::StrCat("images[", out.grids_.size(), "]")});
     out.grids_.push_back(image.grid);
   }

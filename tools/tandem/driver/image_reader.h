@@ -41,6 +41,10 @@ class ImageReader {
    public:
     const std::vector<PromptImage>& files() const { return files_; }
 
+    // Returns a text with images, as a chat template wrote it, as it becomes tokens.
+    std::string TextForTokens(const std::string& text) const {
+      return images::TextForTokens(placeholders_, text);
+    }
     // Returns `ids` with one placeholder for each image replaced by as many as the model sees of it.
     // INVALID_ARGUMENT names the image that the chat template left out.
     absl::StatusOr<std::vector<int32_t>> Expand(absl::Span<const int32_t> ids) const;
@@ -79,8 +83,9 @@ class ImageReader {
                                  const std::string& folder) const;
 
   // Reads images that are at hand, those that an environment shows, and keeps them in `store`.
-  // INVALID_ARGUMENT names the image: no picture, or damaged.
-  absl::StatusOr<Images> ReadShown(const std::vector<ImageFile>& files,
+  // INVALID_ARGUMENT names the image: no picture, or damaged. `num_before`: images that the episode has
+  // shown before.
+  absl::StatusOr<Images> ReadShown(const std::vector<ImageFile>& files, size_t num_before,
                                    const ImageStore& store) const;
   // The images of ids whose placeholders are expanded already, `files` in their order.
   Images Expanded(absl::Span<const uint32_t> ids, const std::vector<PromptImage>& files) const;
@@ -99,13 +104,14 @@ class ImageReader {
         placeholders_(placeholders),
         urls_(urls) {}
 
-  // Reads the files of `found` and the numbers of their placeholders.
+  // Reads the files of `found` and the numbers of their placeholders in these forms.
   absl::StatusOr<Images> ReadFiles(std::vector<images::ChatImage> found,
+                                   const std::vector<images::ImageForm>& forms,
                                    const std::string& folder) const;
 
   const model::ImagePreparer preparer_;
   const model::VisionSpec spec_;
-  const std::string placeholder_;              // its text; empty without a tokenizer
+  const std::string placeholder_;              // what a text has of it; empty without a tokenizer
   const images::PlaceholderIds placeholders_;  // likewise without the tokens beside them
   const UrlImages* const urls_;                // may be null
 };

@@ -283,7 +283,8 @@ class MultiTurnEpisode : public Episode {
       return absl::InvalidArgumentError(
           "the environment shows an image, but the model has no vision tower");
     }
-    absl::StatusOr<ImageReader::Images> shown = sight_.reader->ReadShown(files, *sight_.store);
+    absl::StatusOr<ImageReader::Images> shown =
+        sight_.reader->ReadShown(files, seen_.files().size(), *sight_.store);
     if (!shown.ok()) return io::AtPlace("the observation", shown.status());
     seen_.Append(*shown);
     int64_t num_bytes = 0;
@@ -339,9 +340,11 @@ class MultiTurnEpisode : public Episode {
           "with "
           "token_ids");
     }
+    const bool has_images = sight_.reader != nullptr && images != nullptr;
     ASSIGN_OR_RETURN(std::vector<int32_t> ids,
-                     tokenizer_->Encode(text, /*add_special_tokens=*/false));
-    if (sight_.reader != nullptr && images != nullptr) {
+                     tokenizer_->Encode(has_images ? images->TextForTokens(text) : text,
+                                        /*add_special_tokens=*/false));
+    if (has_images) {
       absl::StatusOr<std::vector<int32_t>> expanded = images->Expand(ids);
       if (!expanded.ok()) return io::AtPlace("the observation", expanded.status());
       ids = *std::move(expanded);

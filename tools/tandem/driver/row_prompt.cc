@@ -287,14 +287,16 @@ class RowPrompts::Builder {
       tokenizer::ChatOptions options = options_;
       options.add_generation_prompt = true;
       ASSIGN_OR_RETURN(prompt_.text, tokenizer_->RenderChat(context, options));
-      ASSIGN_OR_RETURN(ids, tokenizer_->Encode(prompt_.text, /*add_special_tokens=*/false));
+      ASSIGN_OR_RETURN(ids, tokenizer_->Encode(images_.TextForTokens(prompt_.text),
+                                               /*add_special_tokens=*/false));
       if (needs_.keeps_chat) {
         prompt_.chat = ChatPrompt{std::move(context), options_.tools, options_.extra};
       }
     } else {
       prompt_.text = absl::StrCat(config_.prompt_prefix(), value_->get<std::string>(),
                                   config_.prompt_suffix());
-      ASSIGN_OR_RETURN(ids, tokenizer_->Encode(prompt_.text, /*add_special_tokens=*/true));
+      ASSIGN_OR_RETURN(ids, tokenizer_->Encode(images_.TextForTokens(prompt_.text),
+                                               /*add_special_tokens=*/true));
     }
     if (needs_.images != nullptr) {
       ASSIGN_OR_RETURN(ids, images_.Expand(ids));
@@ -413,7 +415,8 @@ class RowPrompts::Builder {
   absl::Status AppendRun(const TextRun& run, bool is_last, GivenSequence& sequence,
                          size_t& num_images) {
     ASSIGN_OR_RETURN(std::vector<int32_t> encoded,
-                     tokenizer_->Encode(run.text, /*add_special_tokens=*/false));
+                     tokenizer_->Encode(images_.TextForTokens(run.text),
+                                        /*add_special_tokens=*/false));
     const size_t num_before = num_images;
     if (needs_.images != nullptr) {
       ASSIGN_OR_RETURN(encoded, images_.ExpandPart(encoded, &num_images));

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/model/images/pixel_cache.h"
+#include "tools/tandem/plan/image_load.h"
 #include "tools/tandem/plan/sharded_memory.h"
 
 namespace tandem::plan {
@@ -54,11 +55,11 @@ RankMemory PredictRankMemory(const model::ModelSpec& spec, const setup::RankSetu
     Size batch = ledger.Take(
         MemoryKind::kBatch, workload.step_tokens * token_bytes + workload.step_rows * kBytesPerRow);
     if (has_images) {
-      const int64_t bytes_per_row = spec.vision->patches_per_row() * spec.vision->patch_elements() *
-                                    static_cast<int64_t>(sizeof(float));
+      const int64_t rows = workload.step_image_prompts * workload.rows_per_prompt;
+      const int64_t patches = LoadOf(*spec.vision, rows, workload.rows_per_prompt).patches;
       memory.pixel_bytes =
           std::min(model::PixelCache::kDefaultBytes,
-                   workload.step_image_prompts * workload.rows_per_prompt * bytes_per_row);
+                   patches * spec.vision->patch_elements() * static_cast<int64_t>(sizeof(float)));
     }
     // The second step reuses the buffers of the first.
     for (int step = 0; step < 2; ++step) {

@@ -94,14 +94,20 @@ int64_t StateBytes(const model::ModelSpec& spec, int64_t sequences, int64_t elem
 // as the step may have tokens, or those of the largest image of a prompt.
 int64_t TowerBytes(const config::v1::RunConfig& config, const model::ParameterTable& table,
                    int64_t element_bytes) {
-  const int64_t patches_per_row = table.spec().vision->patches_per_row();
-  const int64_t rows =
-      std::max<int64_t>(config.rollout().max_num_batched_tokens() / patches_per_row,
-                        config.data().max_prompt_length());
+  const model::VisionSpec& vision = *table.spec().vision;
+  const int64_t tokens = config.rollout().max_num_batched_tokens();
+  const int64_t prompt_length = config.data().max_prompt_length();
+  const int64_t rows = std::max<int64_t>(tokens / vision.patches_per_row(), prompt_length);
+  ImageLoad load = LoadOf(vision, rows, rows);
+  if (vision.tiles.has_value() && vision.tiles->canvas.has_value()) {
+    // Rows of an image alone are fewer than its patches.
+    load = LoadOf(vision, prompt_length, prompt_length);
+    load.patches = std::max(load.patches, tokens);
+  }
   CountedBatch text;
   text.element_bytes = element_bytes;
   MemoryLedger ledger;
-  TowerMemory tower(ledger, table, text, rows * patches_per_row);
+  TowerMemory tower(ledger, table, text, load);
   const Size pixels = ledger.Take(MemoryKind::kActivations, tower.pixel_bytes());
   tower.Forward(/*has_graph=*/false);
   return ledger.peak().total();

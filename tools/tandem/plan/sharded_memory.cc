@@ -187,7 +187,7 @@ int64_t ShardedMemory::image_tokens() const {
 
 Size ShardedMemory::TakePixels() {
   if (!has_images()) return nullptr;
-  const int64_t patches = image_rows() * spec_.vision->patches_per_row();
+  const int64_t patches = LoadOf(*spec_.vision, image_rows(), workload_.rows_per_prompt).patches;
   return ledger_.Take(MemoryKind::kActivations, patches * spec_.vision->patch_elements() * kFloat);
 }
 
@@ -284,9 +284,9 @@ Size ShardedMemory::PassOps::PutImages(sharding::Saves saves) {
     return memory_.ledger_.Take(MemoryKind::kActivations, bytes);
   };
   const bool has_graph = saves != sharding::Saves::kNothing && memory_.table_.trains_vision();
-  auto tower =
-      std::make_unique<TowerMemory>(memory_.ledger_, memory_.table_, batch,
-                                    memory_.image_rows() * memory_.spec_.vision->patches_per_row());
+  auto tower = std::make_unique<TowerMemory>(
+      memory_.ledger_, memory_.table_, batch,
+      LoadOf(*memory_.spec_.vision, memory_.image_rows(), memory_.workload_.rows_per_prompt));
   const Size rows = tower->Forward(has_graph);
   if (has_graph) tower_ = std::move(tower);
   const Size selected = take(LaterRowBytes(-1));

@@ -42,13 +42,14 @@ int64_t RowsOf(const model::VisionSpec& vision, int64_t num_patches) {
 }  // namespace
 
 TowerMemory::TowerMemory(MemoryLedger& ledger, const model::ParameterTable& table,
-                         const CountedBatch& text, int64_t num_patches)
+                         const CountedBatch& text, const ImageLoad& load)
     : ledger_(ledger),
       table_(table.spec(), table.unit_limits()),
       vision_(*table.spec().vision),
-      patches_(BatchOf(text, PatchesOf(vision_, num_patches), vision_.hidden_size)),
-      batch_(BatchOf(text, TokensOf(vision_, num_patches), vision_.hidden_size)),
-      rows_(BatchOf(text, RowsOf(vision_, num_patches), vision_.merged_size())) {}
+      load_(load),
+      patches_(BatchOf(text, PatchesOf(vision_, load.patches), vision_.hidden_size)),
+      batch_(BatchOf(text, TokensOf(vision_, load.patches), vision_.hidden_size)),
+      rows_(BatchOf(text, RowsOf(vision_, load.patches), vision_.merged_size())) {}
 
 CountedOps& TowerMemory::OpsOf(const CountedBatch& batch, const model::AttentionSpec& attention,
                                CountedTape* tape) {
@@ -104,18 +105,21 @@ CountedTensor TowerMemory::AddPositions(const CountedTensor& x, CountedTape* tap
 
 // x: [num_patches, tower's hidden]; `norm`: whether its norm sees a row or a patch. Returns
 // [num_rows, hidden].
-CountedTensor TowerMemory::Merge(const CountedTensor& x, const model::MergerParameters& at,
+CountedTensor TowerMemory::Merge(const CountedTensor& in, const model::MergerParameters& at,
                                  const CountedBatch& norm, CountedTape* tape) {
   const model::AttentionSpec& attention = vision_.layers.front().attention;
+  const CountedTensor x = vision_.averages_patches ? MeansOfRows(in, tape) : in;
   const CountedTensor normed =
       vision_.merger_norm.has_value()
           ? OpsOf(norm, attention, tape).Normalize(x, *vision_.merger_norm, at.norm)
           : x;
   CountedOps& ops = OpsOf(rows_, attention, tape);
+  if (vision_.averages_patches) return ops.Replicated(normed, at.down_weight, /*bias=*/-1);
   CountedTensor merged = normed;
   if (vision_.reduces_patches) {
     merged = ops.Replicated(Reordered(normed, tape), at.reduce_weight, /*bias=*/-1);
   }
+  if (vision_.merger_is_matrix) return ops.Replicated(merged, at.down_weight, at.down_bias);
   const CountedTensor up = ops.Replicated(merged, at.up_weight, at.up_bias);
   const model::FeedForwardSpec function{.activation = vision_.merger_activation, .gated = false};
   return ops.Replicated(ops.Activate(up, function, /*alphas=*/-1), at.down_weight, at.down_bias);

@@ -1,7 +1,7 @@
 // TowerMemory: the memory of a vision tower's forward and backward pass
 // (common/model/vision_tower.h), from the tower that a model declares.
 //
-//   TowerMemory tower(ledger, table, batch, num_patches);
+//   TowerMemory tower(ledger, table, batch, LoadOf(vision, num_rows, rows_per_prompt));
 //   const Size rows = tower.Forward(/*has_graph=*/true);
 //   std::vector<Size> gradients = tower.Backward(gradient);
 #ifndef TANDEM_TOOLS_TANDEM_PLAN_TOWER_MEMORY_H_
@@ -15,6 +15,7 @@
 #include "common/model/parameter_table.h"
 #include "tools/tandem/plan/counted_ops.h"
 #include "tools/tandem/plan/counted_tensor.h"
+#include "tools/tandem/plan/image_load.h"
 #include "tools/tandem/plan/memory_ledger.h"
 
 namespace tandem::plan {
@@ -25,7 +26,7 @@ class TowerMemory {
   // `table` is of a model with a tower, and outlives the object, as the ledger does. `text`: for the
   // type of the elements and the kernels. The patches are a multiple of those of a row.
   TowerMemory(MemoryLedger& ledger, const model::ParameterTable& table, const CountedBatch& text,
-              int64_t num_patches);
+              const ImageLoad& load);
   TowerMemory(const TowerMemory&) = delete;
   TowerMemory& operator=(const TowerMemory&) = delete;
 
@@ -44,18 +45,22 @@ class TowerMemory {
   // Rows or patches in another order: a copy, whose gradient is one too.
   CountedTensor Reordered(const CountedTensor& x, CountedTape* tape);
   CountedTensor AddPositions(const CountedTensor& x, CountedTape* tape);
-  CountedTensor Merge(const CountedTensor& x, const model::MergerParameters& at,
+  CountedTensor Merge(const CountedTensor& in, const model::MergerParameters& at,
                       const CountedBatch& norm, CountedTape* tape);
   CountedTensor Joined(const std::vector<CountedTensor>& parts, CountedTape* tape);
   // The rows of a tower that sees tiles, and what they are made of (tile_tower_memory.cc).
   CountedTensor Tiles(CountedTape* tape);
   CountedTensor EmbedTiles(const CountedTensor& patches, CountedTape* tape);
   CountedTensor WithoutClassToken(const CountedTensor& x, CountedTape* tape);
+  CountedTensor MeansOfRows(const CountedTensor& x, CountedTape* tape);
+  // Those of PackRows().
+  CountedTensor Packed(const CountedTensor& x, CountedTape* tape);
 
   MemoryLedger& ledger_;
   // Every tensor-parallel rank computes the whole tower.
   const model::ParameterTable table_;
   const model::VisionSpec& vision_;
+  const ImageLoad load_;
   const CountedBatch patches_;
   const CountedBatch batch_;  // of what the layers compute: patches, and class tokens
   const CountedBatch rows_;

@@ -13,6 +13,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/config/load.h"
+#include "common/images/chat/find_placeholders.h"
 #include "common/io/file_util.h"
 #include "common/io/folder_lock.h"
 #include "common/io/json_values.h"
@@ -89,8 +90,7 @@ void RunReader::ReadPlaceholders(const std::string& model_folder) {
   if (tokenizer_ == nullptr) return;
   // Without the tokens between its lines, an image's first line stands for it.
   const absl::StatusOr<images::PlaceholderIds> found = images::FindPlaceholderIds(
-      placeholders_.placeholder, preparer->placeholders(),
-      [this](const std::string& token) { return tokenizer_->TokenToId(token); });
+      placeholders_.placeholder, preparer->placeholders(), tokenizer_.get());
   if (found.ok()) placeholders_ = *found;
 }
 
@@ -239,8 +239,10 @@ absl::StatusOr<json> RunReader::Samples(SampleSet set, int64_t step, int64_t off
   const std::string* const placeholder = tokenizer_ == nullptr || placeholders_.placeholder < 0
                                              ? nullptr
                                              : tokenizer_->IdToToken(placeholders_.placeholder);
+  json of_text = placeholder == nullptr ? json(nullptr) : json(*placeholder);
+  if (!placeholders_.written.empty()) of_text = placeholders_.written;
   return json{{"samples", std::move(samples)},
-              {"image_placeholder", placeholder == nullptr ? json(nullptr) : json(*placeholder)},
+              {"image_placeholder", std::move(of_text)},
               {"next", more ? json(end) : json(nullptr)}};
 }
 

@@ -34,13 +34,15 @@ struct Run {
 
 // Appends the runs of placeholders among the ids at `key`, those of an image's lines as one.
 void AddRuns(const json& sample, const char* key, const char* part,
-             const images::PlaceholderIds& placeholders, std::vector<Run>& runs) {
+             const images::PlaceholderIds& placeholders, size_t num_images,
+             std::vector<Run>& runs) {
   constexpr uint32_t kNoId = std::numeric_limits<uint32_t>::max();
   const json ids = ValueAt(sample, key);
   if (!ids.is_array()) return;
   std::vector<uint32_t> tokens;
   for (const json& id : ids) tokens.push_back(id.is_number_integer() ? id.get<uint32_t>() : kNoId);
-  for (const images::PlacedPlaceholders& image : images::FindPlaceholders(placeholders, tokens)) {
+  for (const images::PlacedPlaceholders& image :
+       images::FindPlaceholders(placeholders, tokens, num_images)) {
     runs.push_back({part, image.begin, image.end});
   }
 }
@@ -69,8 +71,8 @@ void DescribeImages(json& sample, const images::PlaceholderIds& placeholders) {
   if (!images.is_array()) return;
   std::vector<Run> runs;
   if (placeholders.placeholder >= 0) {
-    AddRuns(sample, "prompt_ids", "prompt", placeholders, runs);
-    AddRuns(sample, "response_ids", "response", placeholders, runs);
+    AddRuns(sample, "prompt_ids", "prompt", placeholders, images.size(), runs);
+    AddRuns(sample, "response_ids", "response", placeholders, images.size(), runs);
   }
   json described = json::array();
   for (size_t i = 0; i < images.size(); ++i) {

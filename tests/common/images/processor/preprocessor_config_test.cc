@@ -182,11 +182,28 @@ TEST(ImageProcessor, BoundsWhatItMakesOfAnImage) {
   EXPECT_THAT(Process("Llava", R"(, "do_pad": true)", 9000, 1),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("makes 9000 x 9000; expected 1 to 67108864 pixels")));
+}
+
+TEST(ImageProcessor, TilesOfIdefics3AreLimitedBeforeAnImageIsRead) {
+  const auto error_of = [](const char* more) {
+    return std::string(Parse("Idefics3", more).status().message());
+  };
+  EXPECT_THAT(error_of(R"(, "size": {"longest_edge": 700}, "max_image_size": {"longest_edge": 7})"),
+              AllOf(HasSubstr("max_image_size"),
+                    HasSubstr("into up to 100 tiles on a side; expected at most 64")));
   EXPECT_THAT(
-      Process("Idefics3",
-              R"(, "size": {"longest_edge": 700}, "max_image_size": {"longest_edge": 7})", 10, 10),
-      StatusIs(absl::StatusCode::kInvalidArgument,
-               HasSubstr("cut into 100 x 100 tiles; at most 4096")));
+      error_of(R"(, "size": {"height": 7, "width": 65}, "max_image_size": {"longest_edge": 1})"),
+      HasSubstr("into up to 65 tiles"));
+  // A side of 63 may become one of 64, and none is above 4096.
+  EXPECT_THAT(error_of(R"(, "size": {"longest_edge": 63}, "max_image_size": {"longest_edge": 1})"),
+              "");
+  EXPECT_THAT(
+      error_of(R"(, "size": {"longest_edge": 9000}, "max_image_size": {"longest_edge": 64})"), "");
+  // Nothing is cut.
+  EXPECT_THAT(error_of(R"(, "size": {"longest_edge": 700}, "max_image_size": {"longest_edge": 7},
+                            "do_image_splitting": false)"),
+              "");
+  EXPECT_THAT(error_of(R"(, "max_image_size": {"longest_edge": 0})"), HasSubstr("longest_edge"));
 }
 
 TEST(ImageProcessor, PixtralsPlaceholdersAreLinesOfBlocks) {

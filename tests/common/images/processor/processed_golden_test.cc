@@ -33,7 +33,9 @@ TEST(ProcessedGolden, PixelValuesEqualTransformersByteForByte) {
                          ParsePreprocessorConfig(row["config"], nlohmann::json::object(), "test"));
     const ImageProcessor processor(config);
     const Image image = Pattern(row["height"], row["width"]);
-    ASSERT_OK_AND_ASSIGN(const ProcessedImage out, processor.Process(image));
+    const ImageForm form =
+        row.contains("among_others") ? ImageForm::kAmongOthers : ImageForm::kAlone;
+    ASSERT_OK_AND_ASSIGN(const ProcessedImage out, processor.Process(image, form));
     EXPECT_EQ(out.shape, row["shape"].get<std::vector<int64_t>>());
     if (row.contains("grid")) {
       EXPECT_EQ(out.grid, (row["grid"].get<std::array<int64_t, 3>>()));

@@ -47,7 +47,8 @@ namespace tandem::plan::tower_memory_example {
 extern MemoryLedger ledger;
 extern model::ParameterTable table;
 extern CountedBatch batch;
-extern int64_t num_patches;
+extern model::VisionSpec vision;
+extern int64_t num_rows, rows_per_prompt;
 extern Size gradient;
 }  // namespace tandem::plan::tower_memory_example
 

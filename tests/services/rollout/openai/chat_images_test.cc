@@ -70,6 +70,7 @@ struct ChatModel {
   const char* name;
   int rows_of_a;
   int rows_of_c;
+  int ends_of_line = 0;  // tokens on each side of an image, <unk> to the tokenizer
 };
 
 class ChatModelsTest : public ChatImagesTest, public ::testing::WithParamInterface<ChatModel> {
@@ -82,14 +83,18 @@ TEST_P(ChatModelsTest, AChatIsThePromptOfItsExpandedIds) {
   ASSERT_EQ(answer.code, 200) << answer.body;
   const json choice = json::parse(answer.body)["choices"][0];
 
-  v1::GenerateRequest request = Request({3, 38}, 8);
+  v1::GenerateRequest request = Request({3}, 8);
   auto& ids = *request.mutable_token_ids()->mutable_ids();
-  for (int i = 0; i < GetParam().rows_of_a; ++i) ids.Add(36);
-  ids.Add(39);
+  const auto add_image = [&](int rows) {
+    for (int i = 0; i < GetParam().ends_of_line; ++i) ids.Add(40);
+    ids.Add(38);
+    for (int i = 0; i < rows; ++i) ids.Add(36);
+    ids.Add(39);
+    for (int i = 0; i < GetParam().ends_of_line; ++i) ids.Add(40);
+  };
+  add_image(GetParam().rows_of_a);
   ids.Add(4);
-  ids.Add(38);
-  for (int i = 0; i < GetParam().rows_of_c; ++i) ids.Add(36);
-  ids.Add(39);
+  add_image(GetParam().rows_of_c);
   ids.Add(31);  // "="
   for (const char* name : {"a.png", "c.png"}) request.add_images()->set_data(FileOf(name));
   request.mutable_sampling()->set_ignore_eos(false);
@@ -102,7 +107,9 @@ TEST_P(ChatModelsTest, AChatIsThePromptOfItsExpandedIds) {
 // c.png, of 9 x 11 pixels, becomes 16 x 24 in Qwen2-VL: 2 x 3 merged patches.
 INSTANTIATE_TEST_SUITE_P(Models, ChatModelsTest,
                          ::testing::Values(ChatModel{"qwen2-vl", 24, 6}, ChatModel{"llava", 16, 16},
-                                           ChatModel{"internvl", 28, 4}),
+                                           ChatModel{"internvl", 28, 4},
+                                           ChatModel{"gemma3", 4, 4, 1},
+                                           ChatModel{"llava-onevision", 17, 17}),
                          [](const auto& info) {
                            return testing::VisionGoldenName(info.param.name);
                          });

@@ -39,6 +39,52 @@ TEST_F(SchedulerTest, APromptWaitsForItsImagesAndNobodyElseDoes) {
   EXPECT_EQ(scheduler_->stats().num_preemptions, 0);
 }
 
+TEST_F(SchedulerTest, AStepComputesAnImageWhole) {
+  Start(40, {.max_num_seqs = 4, .max_num_batched_tokens = 8, .whole_images = true});
+  // Tokens 3 to 9, and 11 and 12.
+  const model::ImagePlaces places{.tokens = {3, 4, 5, 6, 7, 8, 9, 11, 12}};
+  Sequence* const text = Add(2);
+  EXPECT_THAT(Step(), ElementsAre(std::pair(text, 2)));
+  Sequence* const with_images = Make(14);
+  with_images->places = &places;
+  scheduler_->Add(with_images);
+
+  EXPECT_THAT(Step(), ElementsAre(std::pair(text, 1), std::pair(with_images, 3)));
+  // The image takes what fairness would leave to the prompt that waits.
+  Sequence* const other = Add(6);
+  EXPECT_THAT(Step(), ElementsAre(std::pair(text, 1), std::pair(with_images, 7)));
+  EXPECT_THAT(Step(),
+              ElementsAre(std::pair(text, 1), std::pair(with_images, 4), std::pair(other, 3)));
+}
+
+TEST_F(SchedulerTest, AnImageWithoutRoomInAStepWaitsForTheNext) {
+  Start(40, {.max_num_seqs = 4, .max_num_batched_tokens = 8, .whole_images = true});
+  const model::ImagePlaces places{.tokens = {0, 1, 2, 3, 4, 5}};
+  Sequence* const text = Add(12);
+  Sequence* const with_image = Make(8);
+  with_image->places = &places;
+  scheduler_->Add(with_image);
+
+  EXPECT_THAT(Step(), ElementsAre(std::pair(text, 8)));
+  EXPECT_THAT(Step(), ElementsAre(std::pair(text, 4)));  // 4 tokens are left
+  EXPECT_THAT(Step(), ElementsAre(std::pair(text, 1), std::pair(with_image, 7)));
+}
+
+// A hit in the prefix cache may end within an image: what is left of it is computed at once.
+TEST_F(SchedulerTest, AnImageWhoseFirstBlockIsKnownIsComputedFromThere) {
+  Start(40, {.max_num_seqs = 4, .max_num_batched_tokens = 8, .whole_images = true});
+  const model::ImagePlaces places{.tokens = {2, 3, 4, 5, 6, 7, 8, 9, 10}};
+  Sequence* const first = Make(5, 100);
+  scheduler_->Add(first);
+  EXPECT_THAT(Step(), ElementsAre(std::pair(first, 5)));
+  Sequence* const second = Make(14, 100);
+  second->places = &places;
+  scheduler_->Add(second);
+
+  EXPECT_THAT(Step(), ElementsAre(std::pair(first, 1), std::pair(second, 7)));
+  EXPECT_EQ(second->num_cached, 4);
+}
+
 TEST_F(SchedulerTest, DecodesFirstThenAdmitsInOrderOfArrival) {
   Start(100, {.max_num_seqs = 8, .max_num_batched_tokens = 10});
   Sequence* a = Add(6);

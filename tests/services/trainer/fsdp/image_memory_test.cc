@@ -60,14 +60,32 @@ class ImageMemory : public ::testing::TestWithParam<Case> {
     ASSERT_OK_AND_ASSIGN(json processor, io::ReadJsonFile(golden + "/preprocessor_config.json"));
     const bool is_pixtral = tower["model_type"] == "pixtral";
     if (tower.contains("num_hidden_layers") && !is_pixtral) {
+      if (config.contains("image_grid_pinpoints")) return TakeCanvas(config, processor);
       // A tile of as many rows as the others make of the picture.
-      const bool merges = config["model_type"] == "internvl";
+      const bool is_gemma = config["model_type"] == "gemma3";
+      const bool has_texts = config.contains("scale_factor");
+      const bool merges = config["model_type"] == "internvl" || is_gemma || has_texts;
       tower.update({{"num_hidden_layers", 5}, {"num_attention_heads", 4}, {"hidden_size", 96}});
       tower.update(
           {{"intermediate_size", 272}, {"image_size", 48}, {"patch_size", merges ? 2 : 4}});
+      if (has_texts) {
+        config["scale_factor"] = 2;
+        processor.update({{"do_image_splitting", false}, {"size", {{"longest_edge", 48}}}});
+        processor["max_image_size"] = processor["size"];
+        Take(config, processor);
+        return;
+      }
       const json size = {{"height", 48}, {"width", 48}};
       processor["size"] = size;
-      processor[merges ? "crop_to_patches" : "crop_size"] = merges ? json(false) : size;
+      if (is_gemma) {
+        config["mm_tokens_per_image"] = kRows;
+        text.update({{"head_dim", 16}, {"layer_types", json::array()}});
+        for (int i = 0; i < 4; ++i) {
+          text["layer_types"].push_back(i == 1 ? "full_attention" : "sliding_attention");
+        }
+      } else {
+        processor[merges ? "crop_to_patches" : "crop_size"] = merges ? json(false) : size;
+      }
       Take(config, processor);
       return;
     }
@@ -101,6 +119,22 @@ class ImageMemory : public ::testing::TestWithParam<Case> {
     Take(config, processor);
   }
 
+  // The picture fills a canvas of 2 x 2 tiles of 6 x 6 patches; with "anyres_max_2" its 12 lines of 12 rows
+  // become 8 of 8.
+  void TakeCanvas(json config, json processor) {
+    const json pinpoints = {{48, 48}};
+    config["vision_config"].update({{"num_hidden_layers", 5},
+                                    {"num_attention_heads", 4},
+                                    {"hidden_size", 96},
+                                    {"intermediate_size", 272},
+                                    {"image_size", 24},
+                                    {"patch_size", 4}});
+    config["image_grid_pinpoints"] = processor["image_grid_pinpoints"] = pinpoints;
+    processor["size"] = {{"height", 24}, {"width", 24}};
+    rows_ = config["vision_aspect_ratio"] == "anyres_max_2" ? 36 + 8 * 9 : 36 + 12 * 13;
+    Take(config, processor);
+  }
+
   void Take(const json& config, const json& processor) {
     const std::string golden = testing::VisionGolden(GetParam().golden);
     ASSERT_OK_AND_ASSIGN(spec_, model::ParseModelSpec(config, golden));
@@ -120,7 +154,7 @@ class ImageMemory : public ::testing::TestWithParam<Case> {
     std::vector<int64_t> indices;
     for (int64_t s = 0; s < kSequences; ++s) {
       std::vector<int64_t> ids = {1};
-      for (int64_t row = 0; row < kRows; ++row) {
+      for (int64_t row = 0; row < rows_; ++row) {
         if (spec_.vision->has_line_breaks && row > 0 && row % kColumns == 0) ids.push_back(2);
         ids.push_back(spec_.vision->image_token_id);
       }
@@ -178,12 +212,13 @@ class ImageMemory : public ::testing::TestWithParam<Case> {
     if (c.checkpoints) setup.checkpointing = config::v1::ACTIVATION_CHECKPOINTING_FULL;
     plan::RankWorkload work = plan::SupervisedWorkload(kSequences, kLength, kSequences * kLength);
     work.image_prompts = work.step_image_prompts = kSequences;
-    work.rows_per_prompt = kRows;
+    work.rows_per_prompt = rows_;
     return plan::PredictRankMemory(spec_, setup, work).peak;
   }
 
   testing::TempFolder folder_;
   model::ModelSpec spec_;
+  int64_t rows_ = kRows;
   std::unique_ptr<model::PixelCache> pixels_;
 };
 
@@ -212,6 +247,19 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"TrainedTilesThatMerge", "internvl", at::kFloat, true},
         Case{"TrainedTilesInBfloat16", "internvl-norms", at::kBFloat16, true},
         Case{"CheckpointedTiles", "llava", at::kBFloat16, true, true},
+        Case{"FrozenMeans", "gemma3"}, Case{"TrainedMeans", "gemma3", at::kFloat, true},
+        Case{"TrainedMeansInBfloat16", "gemma3", at::kBFloat16, true},
+        Case{"CheckpointedMeans", "gemma3", at::kFloat, true, true},
+        Case{"FrozenCanvas", "llava-onevision"},
+        Case{"TrainedCanvas", "llava-onevision", at::kFloat, true},
+        Case{"TrainedCanvasInBfloat16", "llava-onevision", at::kBFloat16, true},
+        Case{"FrozenCanvasThatShrinks", "llava-onevision-shrunk"},
+        Case{"TrainedCanvasThatShrinks", "llava-onevision-shrunk", at::kFloat, true},
+        Case{"TrainedCanvasThatShrinksInBfloat16", "llava-onevision-shrunk", at::kBFloat16, true},
+        Case{"FrozenTilesWithOneMatrix", "idefics3"},
+        Case{"TrainedTilesWithOneMatrix", "idefics3", at::kFloat, true},
+        Case{"TrainedTilesWithOneMatrixInBfloat16", "smolvlm", at::kBFloat16, true},
+        Case{"CheckpointedTilesWithOneMatrix", "idefics3", at::kBFloat16, true, true},
         Case{"Checkpointed", "qwen2-vl", at::kFloat, true, true},
         Case{"CheckpointedWithWindows", "qwen2-5-vl", at::kBFloat16, true, true},
         Case{"FrozenPixtral", "mistral3"},

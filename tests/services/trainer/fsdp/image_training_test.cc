@@ -14,14 +14,15 @@
 #include "common/io/model_folder.h"
 #include "common/io/read_file.h"
 #include "common/model/arena.h"
+#include "common/model/image_forms.h"
 #include "common/model/images/prompt_images.h"
 #include "common/model/load_parameters.h"
-#include "common/model/packed_attention.h"
 #include "services/trainer/data/micro_batch.h"
 #include "services/trainer/fsdp/sequence_slice.h"
 #include "services/trainer/optim/adamw.h"
 #include "tests/fakes/local_mesh.h"
 #include "tests/services/trainer/fsdp/sharded_test_support.h"
+#include "tests/support/seen_ends.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/vision_golden.h"
@@ -181,9 +182,12 @@ class ImageTraining : public ::testing::TestWithParam<std::string> {
       const std::vector<int64_t> ids = row["ids"];
       std::vector<model::PreparedImage> images;
       std::vector<model::ImageGrid> grids;
+      const std::vector<images::ImageForm> forms =
+          model::FormsOf(*spec_.vision, ids, row["images"].size());
       for (const std::string name : row["images"]) {
+        const images::ImageForm form = forms[images.size()];
         images.push_back(
-            preparer_->Prepare(io::ReadFile(path_ + "/" + name).value(), name).value());
+            preparer_->Prepare(io::ReadFile(path_ + "/" + name).value(), name, form).value());
         grids.push_back(images.back().grid);
       }
       const model::ImagePlaces places = model::PlaceImages(*spec_.vision, ids, grids).value();
@@ -198,7 +202,7 @@ class ImageTraining : public ::testing::TestWithParam<std::string> {
         x = model::PutImages(x, tokens, rows);
       }
       const auto count = static_cast<int64_t>(ids.size());
-      model::PackedAttention attention(at::tensor({int64_t{0}, count}));
+      model::PackedAttention attention = testing::AttentionOf(*spec_.vision, places, count);
       const model::Rotary rotary = model.MakeRotary(positions);
       for (int64_t i = 0; i < spec_.num_layers(); ++i) {
         x = model::AddImages(model.Block(arena, i, x, rotary, attention), tokens, rows, i);

@@ -123,15 +123,19 @@ void ExpectChatIsPrompt(const testing::TempFolder& folder, const std::string& mo
 class ChatModelsTest : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(ChatModelsTest, AChatIsThePromptOfItsExpandedIds) {
-  const std::map<std::string, int> rows = {
-      {"qwen2-vl", 24}, {"qwen3-vl-moe", 24}, {"llava", 16}, {"internvl", 28}};
+  const std::map<std::string, int> rows = {{"qwen2-vl", 24},        {"qwen3-vl-moe", 24},
+                                           {"llava", 16},           {"internvl", 28},
+                                           {"llava-onevision", 70}, {"gemma3", 4}};
   const testing::TempFolder folder;
   const std::string model = testing::WriteVisionChatModel(folder, GetParam());
   json ids = json::array();
   AddText("what is this?", ids);
+  const int ends_of_line = GetParam() == "gemma3" ? 1 : 0;  // two ends are one <unk>
+  for (int i = 0; i < ends_of_line; ++i) ids.push_back(40);
   ids.push_back(38);
   for (int i = 0; i < rows.at(GetParam()); ++i) ids.push_back(36);
   ids.push_back(39);
+  for (int i = 0; i < ends_of_line; ++i) ids.push_back(40);
   AddText("=", ids);
   ExpectChatIsPrompt(folder, model,
                      {{{"type", "text"}, {"text", "what is this?"}},
@@ -140,12 +144,15 @@ TEST_P(ChatModelsTest, AChatIsThePromptOfItsExpandedIds) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, ChatModelsTest,
-                         ::testing::Values("qwen2-vl", "qwen3-vl-moe", "llava", "internvl"),
+                         ::testing::Values("qwen2-vl", "qwen3-vl-moe", "llava", "internvl",
+                                           "gemma3", "llava-onevision"),
                          [](const auto& info) { return testing::VisionGoldenName(info.param); });
 
 INSTANTIATE_TEST_SUITE_P(Models, ScoredModelsTest,
                          ::testing::Values("qwen3-vl-moe", "mistral3", "mistral3-ministral",
-                                           "llava", "internvl"),
+                                           "llava", "internvl", "gemma3", "gemma3-long",
+                                           "llava-onevision", "llava-onevision-shrunk", "idefics3",
+                                           "smolvlm"),
                          [](const auto& info) { return testing::VisionGoldenName(info.param); });
 
 // Text stands between the lines of Mistral 3's placeholders, and behind the last.
@@ -164,6 +171,38 @@ TEST(ImageLinesTest, AChatIsThePromptOfItsExpandedIds) {
   AddText("?=", ids);
   ExpectChatIsPrompt(folder, model,
                      {{{"type", "image"}, {"image", "model/a.png"}},
+                      {{"type", "image"}, {"image", "model/c.png"}},
+                      {{"type", "text"}, {"text", "?"}}},
+                     ids, json::array({"model/a.png", "model/c.png"}));
+}
+
+// Idefics 3's tiles have their names between them.
+TEST(NamedTilesTest, AChatIsThePromptOfItsExpandedIds) {
+  const testing::TempFolder folder;
+  const std::string model = testing::WriteVisionChatModel(folder, "idefics3");
+  json ids = json::array();
+  const auto add_tile = [&](int name) {
+    for (const int id : {38, name, 36, 36, 36, 36}) ids.push_back(id);
+  };
+  const auto add_whole = [&] {
+    add_tile(39);
+    ids.push_back(38);
+  };
+  AddText("ab", ids);
+  for (int row = 0; row < 3; ++row) {
+    for (int column = 0; column < 3; ++column) add_tile(43 + 3 * row + column);
+    ids.push_back(row < 2 ? 41 : 42);
+  }
+  add_whole();
+  for (int row = 0; row < 3; ++row) {
+    add_tile(43 + 3 * row);
+    ids.push_back(row < 2 ? 41 : 42);
+  }
+  add_whole();
+  AddText("?=", ids);
+  ExpectChatIsPrompt(folder, model,
+                     {{{"type", "text"}, {"text", "ab"}},
+                      {{"type", "image"}, {"image", "model/a.png"}},
                       {{"type", "image"}, {"image", "model/c.png"}},
                       {{"type", "text"}, {"text", "?"}}},
                      ids, json::array({"model/a.png", "model/c.png"}));

@@ -69,6 +69,22 @@ TEST_F(RunChecks, FindNothingInAnOrdinaryRun) {
   EXPECT_THAT(warnings, IsEmpty());
 }
 
+TEST_F(RunChecks, NameAStepWithoutRoomForAnImageThatIsComputedWhole) {
+  model::VisionSpec& vision = spec_.vision.emplace();
+  vision.merge_size = 1;
+  vision.tiles.emplace().side = 16;
+  config_.mutable_rollout()->set_max_num_seqs(8);
+  config_.mutable_rollout()->set_max_num_batched_tokens(263);
+  EXPECT_OK(Check().status());
+  vision.images_see_ahead = true;
+  EXPECT_THAT(Check(), StatusIs(absl::StatusCode::kInvalidArgument,
+                                AllOf(HasSubstr("rollout.max_num_batched_tokens: "),
+                                      HasSubstr("expected 264"), HasSubstr("found 263"))));
+  EXPECT_OK(Check(/*reinforcement=*/false).status());
+  config_.mutable_rollout()->set_max_num_batched_tokens(264);
+  EXPECT_OK(Check().status());
+}
+
 TEST_F(RunChecks, NameABatchThatRepeatsItsRows) {
   config_.mutable_data()->set_train_batch_size(16);
   train_ = "{\"prompt\": [1, 2], \"answer\": \"5\"}\n";

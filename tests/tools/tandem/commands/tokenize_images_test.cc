@@ -1,4 +1,5 @@
-// tandem tokenize --chat with images, against transformers' Qwen2VLProcessor (tests/parity/image_golden.py).
+// tandem tokenize --chat with images, against transformers' Qwen2VLProcessor and Gemma3Processor
+// (tests/parity/image_golden.py).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,9 +12,11 @@
 #include <vector>
 
 #include "tests/support/addition_data.h"
+#include "tests/support/character_tokenizer.h"
 #include "tests/support/program.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/test_data.h"
+#include "tests/support/vision_golden.h"
 
 namespace tandem {
 namespace {
@@ -56,6 +59,17 @@ class ImageChat {
   }
   const TempFolder& folder() const { return folder_; }
 
+  // The ids of all rows are those that transformers made of them.
+  void ExpectGolden(const char* name) const {
+    const std::string rows = ReadText(Golden() / name);
+    const ProgramResult result = Tokenize(rows);
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    const std::vector<json> found = testing::JsonLines(result.out);
+    const std::vector<json> expected = testing::JsonLines(rows);
+    ASSERT_EQ(found.size(), expected.size());
+    for (size_t i = 0; i < found.size(); ++i) EXPECT_EQ(found[i]["ids"], expected[i]["ids"]) << i;
+  }
+
  private:
   TempFolder folder_;
 };
@@ -63,15 +77,68 @@ class ImageChat {
 TEST(TokenizeImages, IdsEqualTransformers) {
   SKIP_WITHOUT_DATA(kTokenizer);
   const ImageChat chat;
-  const std::string rows = ReadText(Golden() / "chats.jsonl");
+  chat.ExpectGolden("chats.jsonl");
+}
 
-  const ProgramResult result = chat.Tokenize(rows);
+// Gemma 3's processor puts ends of line around an image before anything becomes tokens: they join those of
+// the chat.
+TEST(TokenizeImages, IdsOfGemmaEqualTransformers) {
+  SKIP_WITHOUT_DATA(kTokenizer);
+  const ImageChat chat;
+  json tokenizer = json::parse(ReadText(chat.folder() / "model/tokenizer.json"));
+  int id = 151665;
+  for (const char* token : {"<start_of_image>", "<image_soft_token>", "<end_of_image>"}) {
+    tokenizer["added_tokens"].push_back(testing::AddedToken(id++, token, /*special=*/true));
+  }
+  chat.folder().Write("model/tokenizer.json", tokenizer.dump());
+  const fs::path model = testing::VisionGolden("gemma3");
+  json config = json::parse(ReadText(model / "config.json"));
+  config["image_token_index"] = 151666;
+  config["text_config"]["vocab_size"] = id;
+  chat.folder().Write("model/config.json", config.dump());
+  chat.folder().Write("model/preprocessor_config.json",
+                      ReadText(model / "preprocessor_config.json"));
+  std::string text = ReadText(Golden() / "chat_template.jinja");
+  const std::string image = "<|vision_start|><|image_pad|><|vision_end|>";
+  text.replace(text.find(image), image.size(), "<start_of_image>");
+  chat.folder().Write("model/chat_template.jinja", text);
 
-  ASSERT_EQ(result.exit_code, 0) << result.err;
-  const std::vector<json> found = testing::JsonLines(result.out);
-  const std::vector<json> expected = testing::JsonLines(rows);
-  ASSERT_EQ(found.size(), expected.size());
-  for (size_t i = 0; i < found.size(); ++i) EXPECT_EQ(found[i]["ids"], expected[i]["ids"]) << i;
+  chat.ExpectGolden("gemma_chats.jsonl");
+}
+
+// Idefics 3's tiles have names that are tokens, or text.
+TEST(TokenizeImages, IdsOfTilesEqualTransformers) {
+  for (const json& row : testing::JsonLines(ReadText(Golden() / "tile_chats.jsonl"))) {
+    const std::string name = row["tokenizer"];
+    SKIP_WITHOUT_DATA(name.c_str());
+    SCOPED_TRACE(row["messages"].dump() + row["preprocessor"].dump());
+    const TempFolder folder;
+    fs::copy(testing::TestData(name.c_str()), folder / "model", fs::copy_options::recursive);
+    fs::copy(Golden() / "files", folder / "files", fs::copy_options::recursive);
+    json tokenizer = json::parse(ReadText(folder / "model/tokenizer.json"));
+    int64_t placeholder = -1;
+    for (const json& token : row["added_tokens"]) {
+      tokenizer["added_tokens"].push_back(token);
+      if (token["content"] == "<image>") placeholder = token["id"];
+    }
+    folder.Write("model/tokenizer.json", tokenizer.dump());
+    folder.Write("model/chat_template.jinja", row["chat_template"].get<std::string>());
+    folder.Write("model/preprocessor_config.json", row["preprocessor"].dump());
+    folder.Write("model/processor_config.json",
+                 json{{"image_seq_len", row["image_seq_len"]}}.dump());
+    json config = json::parse(ReadText(Golden().parent_path().parent_path() /
+                                       "model/vision_golden/idefics3/config.json"));
+    config["image_token_id"] = placeholder;
+    config["text_config"]["vocab_size"] = placeholder + 100;
+    folder.Write("model/config.json", config.dump());
+    const std::string input = folder.Write("in.jsonl", row.dump() + "\n");
+
+    const ProgramResult result =
+        RunProgram("tandem", {"tokenize", "--chat", "--model", folder / "model", "--input", input});
+
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(testing::JsonLines(result.out).at(0)["ids"], row["ids"]);
+  }
 }
 
 TEST(TokenizeImages, AnErrorNamesRowAndPart) {
