@@ -98,7 +98,9 @@ void Engine::Enqueue(std::unique_ptr<ActiveRequest> request, bool hold) {
   }
   MakeSamples(active, tokenizer_);
   if (active.spec.begun.empty()) {
-    scheduler_.Add(active.samples.front().get());
+    SampleState* const first = active.samples.front().get();
+    scheduler_.GiveHeadStart(first);
+    scheduler_.Add(first);
   } else {
     ResumeRequest(active);
   }

@@ -65,12 +65,11 @@ BlockManager::BlockManager(int64_t num_blocks, int64_t block_size,
   for (int64_t i = num_blocks - 1; i >= 0; --i) free_.push_back(static_cast<int32_t>(i));
 }
 
-PrefixMatch BlockManager::MatchPrefix(absl::Span<const int32_t> tokens, int64_t max_tokens,
-                                      BlockHashes& hashes) {
+PrefixMatch BlockManager::FindPrefix(absl::Span<const int32_t> tokens, int64_t max_tokens,
+                                     BlockHashes& hashes) const {
   const int64_t groups = num_groups();
   const int64_t limit = std::min<int64_t>(max_tokens, static_cast<int64_t>(tokens.size()));
   PrefixMatch match;
-  std::vector<int32_t> table;  // of the positions so far; kNoBlock if a block is not cached
   // By group: the position from which on every block is cached.
   std::vector<int64_t> cached_since(groups, 0);
   bool may_grow = true;
@@ -80,7 +79,7 @@ PrefixMatch BlockManager::MatchPrefix(absl::Span<const int32_t> tokens, int64_t 
     bool suffices = true;
     for (int64_t group = 0; group < groups; ++group) {
       const auto found = published_.find(Key{hash, group});
-      table.push_back(found == published_.end() ? model::kNoBlock : found->second);
+      match.blocks.push_back(found == published_.end() ? model::kNoBlock : found->second);
       if (found == published_.end()) cached_since[group] = i + 1;
       suffices = suffices && cached_since[group] <= FirstBlockInUse(group, end);
       // A group without a window needs this block for every longer prefix, too.
@@ -89,12 +88,19 @@ PrefixMatch BlockManager::MatchPrefix(absl::Span<const int32_t> tokens, int64_t 
     if (!suffices) continue;
     match.num_tokens = end;
   }
+  match.blocks.resize(match.num_tokens / block_size_ * groups);
+  return match;
+}
+
+PrefixMatch BlockManager::MatchPrefix(absl::Span<const int32_t> tokens, int64_t max_tokens,
+                                      BlockHashes& hashes) {
+  const int64_t groups = num_groups();
+  PrefixMatch match = FindPrefix(tokens, max_tokens, hashes);
   const int64_t positions = match.num_tokens / block_size_;
-  table.resize(positions * groups);
   for (int64_t group = 0; group < groups; ++group) {
     const int64_t first = FirstBlockInUse(group, match.num_tokens);
     for (int64_t i = 0; i < positions; ++i) {
-      int32_t& block = table[i * groups + group];
+      int32_t& block = match.blocks[i * groups + group];
       if (i < first) {
         block = model::kNoBlock;
       } else {
@@ -102,7 +108,6 @@ PrefixMatch BlockManager::MatchPrefix(absl::Span<const int32_t> tokens, int64_t 
       }
     }
   }
-  match.blocks = std::move(table);
   return match;
 }
 

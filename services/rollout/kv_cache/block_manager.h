@@ -123,6 +123,12 @@ class BlockManager {
     return MatchPrefix(tokens, max_tokens, hashes);
   }
 
+  // The length of what MatchPrefix() would return.
+  int64_t NumCached(absl::Span<const int32_t> tokens, int64_t max_tokens,
+                    BlockHashes& hashes) const {
+    return FindPrefix(tokens, max_tokens, hashes).num_tokens;
+  }
+
   // Returns a block of undefined contents with one reference, or nullopt if all are referenced.
   std::optional<int32_t> Allocate();
 
@@ -154,6 +160,9 @@ class BlockManager {
     std::list<int32_t>::iterator unused;  // in unused_; valid if published and unreferenced
   };
 
+  // MatchPrefix() without retaining, and with the blocks that have left a window.
+  PrefixMatch FindPrefix(absl::Span<const int32_t> tokens, int64_t max_tokens,
+                         BlockHashes& hashes) const;
   void Take(int32_t block);
   // Forgets the contents of a published block.
   void Unpublish(Block& block);

@@ -34,6 +34,13 @@ void Scheduler::Add(Sequence* sequence) {
   Enqueue(sequence);
 }
 
+void Scheduler::GiveHeadStart(Sequence* sequence) const {
+  if (sequence->max_cached == 0 || HasStates()) return;
+  const int64_t num_tokens = sequence->num_tokens();
+  const int64_t cached = blocks_.NumCached(sequence->tokens, num_tokens, sequence->hashes);
+  if (2 * cached > num_tokens) sequence->head_start = kHeadStart * options_.max_num_seqs;
+}
+
 void Scheduler::Enqueue(Sequence* sequence) {
   waiting_.insert(sequence);
   queues_[sequence->priority][sequence->client].insert(sequence);
@@ -302,6 +309,7 @@ void Scheduler::ReleaseUnseenBlocks(Sequence& sequence) {
 
 void Scheduler::Fork(const Sequence& original, Sequence* copy) {
   AddToClient(*copy);
+  copy->head_start = original.head_start;
   if (NumRunning(copy->arrival) >= MaxSequences(copy->arrival) || !TakeState(*copy)) {
     copy->num_cached = original.num_cached;
     Enqueue(copy);

@@ -54,10 +54,10 @@ struct SchedulerStats {
 };
 
 // Waiting sequences are ordered by priority; clients of equal priority by the tokens computed for
-// them so far (least first); those of one client by arrival. An admitted sequence runs until it is
-// removed or preempted. A step serves decodes first, then running prefills, then admits from the
-// queue, within the token budget; long prompts are prefilled in chunks. A group is admitted when
-// all its samples have room. When blocks run out, a sequence of the lowest priority is preempted
+// them so far (least first); those of one client by arrival, less the head start. An admitted sequence
+// runs until it is removed or preempted. A step serves decodes first, then running prefills, then
+// admits from the queue, within the token budget; long prompts are prefilled in chunks. A group is
+// admitted when all its samples have room. When blocks run out, a sequence of the lowest priority is preempted
 // and recomputed later: one of the request that has more than half of all running sequences, else
 // the latest arrival. As long as each sequence alone fits the cache, the first one always advances.
 //
@@ -86,6 +86,11 @@ class Scheduler {
   // Without it none may.
   void SetNumUsable(NumUsable num_usable) { num_usable_ = std::move(num_usable); }
 
+  // Lets a sequence whose prompt is for the most part in the prefix cache, as of an episode's next turn,
+  // go ahead of earlier ones, such as episodes that have not begun: if turns waited their time, more
+  // episodes than the cache holds would each come back to find their blocks evicted. Those are passed
+  // over for a bounded number of arrivals. Of a request all sequences or none; before Add().
+  void GiveHeadStart(Sequence* sequence) const;
   void Add(Sequence* sequence);
 
   // Returns an empty plan if nothing can run. Valid until the next call.
@@ -116,6 +121,8 @@ class Scheduler {
   const SchedulerStats& stats() const { return stats_; }
 
  private:
+  // Arrivals, for each sequence that may run.
+  static constexpr int64_t kHeadStart = 32;
   static constexpr int64_t kRoomForOthers = 8;    // reserves 1/8 of the sequences
   static constexpr int64_t kTokensForOthers = 4;  // and 1/4 of the tokens left for prompts
 

@@ -15,7 +15,7 @@ namespace tandem::rollout {
 
 struct Sequence {
   // Higher is served first. At equal priority clients take turns, and a client's sequences run by
-  // arrival, then index.
+  // arrival, less the head start, then index.
   int32_t priority = 0;
   uint64_t client = 0;
   int64_t arrival = 0;  // of the request
@@ -39,6 +39,7 @@ struct Sequence {
   bool may_publish = true;
 
   // Written by the scheduler.
+  int64_t head_start = 0;    // in arrivals
   int64_t num_computed = 0;  // leading tokens whose keys and values are in the cache
   int64_t num_cached = 0;    // prompt tokens found in the cache at first admission
   // The block table (common/model/cache_groups.h) of tokens 0 .. num_computed - 1, and of those
@@ -66,8 +67,8 @@ struct Sequence {
 
 struct ByPriority {
   bool operator()(const Sequence* a, const Sequence* b) const {
-    return std::tie(b->priority, a->arrival, a->index) <
-           std::tie(a->priority, b->arrival, b->index);
+    return std::tuple(b->priority, a->arrival - a->head_start, a->arrival, a->index) <
+           std::tuple(a->priority, b->arrival - b->head_start, b->arrival, b->index);
   }
 };
 using SequenceQueue = std::set<Sequence*, ByPriority>;
