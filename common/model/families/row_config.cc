@@ -10,7 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "common/model/families/family_table.h"
 #include "common/model/families/row_experts.h"
-#include "common/model/families/row_latent.h"
+#include "common/model/families/row_heads.h"
 #include "common/model/families/row_layers.h"
 #include "common/model/families/row_linear.h"
 #include "common/model/families/row_value.h"
@@ -60,62 +60,6 @@ absl::Status CheckRequirements(const v1::FamilyRow& row, const RowValues& values
   return absl::OkStatus();
 }
 
-// Elements of a head of values.
-absl::Status ParseValueDim(const v1::FamilyRow& row, const RowValues& values, AttentionSpec& spec) {
-  if (row.v_head_dim().empty()) return absl::OkStatus();
-  int64_t dim = values.sizes.hidden / spec.num_heads;
-  if (!values.IsNull(row.v_head_dim())) {
-    ASSIGN_OR_RETURN(dim, values.Size(row.v_head_dim(), kMaxHeadDim));
-  }
-  if (dim < 1 || dim > kMaxHeadDim) {
-    return values.SourceOf(row.v_head_dim())
-        .Invalid(absl::StrCat("an integer from 1 to ", kMaxHeadDim));
-  }
-  spec.v_head_dim = dim == spec.head_dim ? 0 : dim;
-  return absl::OkStatus();
-}
-
-absl::Status ParseHeads(const v1::FamilyRow& row, RowValues& values, AttentionSpec& spec) {
-  ASSIGN_OR_RETURN(spec.num_heads, values.Size(row.num_heads(), kMaxHeads));
-  values.sizes.num_heads = spec.num_heads;
-  const RowValue& kv_heads = row.num_kv_heads();
-  ASSIGN_OR_RETURN(spec.num_kv_heads, values.Size(kv_heads, kMaxHeads));
-  if (values.IsNull(kv_heads)) spec.num_kv_heads = spec.num_heads;
-  if (spec.num_heads % spec.num_kv_heads != 0) {
-    return values.SourceOf(kv_heads).Invalid(absl::StrCat(
-        "a divisor of \"", values.SourceOf(row.num_heads()).key, "\", ", spec.num_heads));
-  }
-  if (row.has_latent()) {
-    RETURN_IF_ERROR(ParseLatent(row, values, spec));
-    values.sizes.head_dim = spec.head_dim;
-    return ParseValueDim(row, values, spec);
-  }
-  const int64_t hidden = values.sizes.hidden;
-  const bool quotient =
-      values.IsNull(row.head_dim()) || values.IsConstant(row.head_dim(), "hidden / num_heads");
-  if (quotient && hidden % spec.num_heads != 0) {
-    return values.SourceOf(row.num_heads())
-        .Invalid(absl::StrCat("a divisor of \"hidden_size\", ", hidden,
-                              ", where \"head_dim\" is absent"));
-  }
-  if (quotient) {
-    spec.head_dim = hidden / spec.num_heads;
-    if (spec.head_dim > kMaxHeadDim) {
-      return values.SourceOf(row.num_heads())
-          .Invalid(absl::StrCat("heads of at most ", kMaxHeadDim, " elements"));
-    }
-  } else {
-    ASSIGN_OR_RETURN(spec.head_dim, values.Size(row.head_dim(), kMaxHeadDim));
-  }
-  if (row.rope_layers() != v1::ROPE_LAYERS_NONE && spec.head_dim % 2 != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(values.config().place(),
-                     ": \"head_dim\" must be even, for rotary embeddings; found ", spec.head_dim));
-  }
-  values.sizes.head_dim = spec.head_dim;
-  return ParseValueDim(row, values, spec);
-}
-
 absl::StatusOr<NormSpec> ParseNorm(const v1::FamilyRow& row, const RowValues& values) {
   NormSpec norm;
   norm.kind = row.norm() == v1::NORM_KIND_LAYER ? NormKind::kLayer : NormKind::kRms;
@@ -153,6 +97,9 @@ absl::Status ParseAttention(const v1::FamilyRow& row, const RowValues& values,
   ASSIGN_OR_RETURN(spec.softcap, values.Limit(row.attention_softcap()));
   ASSIGN_OR_RETURN(spec.alibi_scale, values.Positive(row.alibi_scale(), 0.0));
   ASSIGN_OR_RETURN(spec.sinks, values.Flag(row.sinks(), false));
+  if (!values.IsNull(row.attention_value_scale())) {
+    ASSIGN_OR_RETURN(spec.value_scale, values.Positive(row.attention_value_scale(), 1.0));
+  }
   ASSIGN_OR_RETURN(spec.output_gate, values.Flag(row.output_gate(), false));
   return absl::OkStatus();
 }
@@ -251,6 +198,7 @@ absl::StatusOr<ModelSpec> ParseRow(const v1::FamilyRow& of_table, const ConfigRe
   RETURN_IF_ERROR(ParseEnds(row, values, spec));
   RETURN_IF_ERROR(ParseLinearAttention(row, values, spec));
   RETURN_IF_ERROR(ParseWindows(row, values, spec));
+  RETURN_IF_ERROR(ParseWindowedHeads(row, values, spec));
   RETURN_IF_ERROR(ParseRopes(row, values, spec));
   ASSIGN_OR_RETURN(const bool scale_by_layer, values.Flag(row.scale_by_layer(), false));
   for (size_t i = 0; i < spec.layers.size() && scale_by_layer; ++i) {

@@ -34,7 +34,7 @@ absl::StatusOr<std::vector<bool>> LayerList(const ConfigReader& config, const st
   return layers;
 }
 
-// Reads a list of "dense" and "sparse", or of false and true, for each layer.
+// Reads a list of "dense" and "sparse", of false and true, or of 0 and 1, for each layer.
 absl::StatusOr<std::vector<bool>> ListedKinds(const ConfigReader& config, const char* key,
                                               int64_t num_layers) {
   const json& list = config.At(key);
@@ -43,8 +43,8 @@ absl::StatusOr<std::vector<bool>> ListedKinds(const ConfigReader& config, const 
   }
   std::vector<bool> has_experts;
   for (const json& kind : list) {
-    const bool is_sparse = kind == "sparse" || kind == true;
-    if (!is_sparse && kind != "dense" && kind != false) {
+    const bool is_sparse = kind == "sparse" || kind == true || kind == 1;
+    if (!is_sparse && kind != "dense" && kind != false && kind != 0) {
       return config.Unsupported(key, "dense, sparse");
     }
     has_experts.push_back(is_sparse);
@@ -64,8 +64,8 @@ absl::StatusOr<int64_t> LastLayer(const RowValue& value, const RowValues& values
 absl::StatusOr<std::vector<bool>> LayersWithExperts(const v1::Experts& row, const RowValues& values,
                                                     int64_t num_layers) {
   const ConfigReader& config = values.config();
-  if (!row.layer_kinds().empty() && config.Has(row.layer_kinds().c_str())) {
-    return ListedKinds(config, row.layer_kinds().c_str(), num_layers);
+  for (const std::string& key : row.layer_kinds()) {
+    if (config.Has(key.c_str())) return ListedKinds(config, key.c_str(), num_layers);
   }
   if (!row.expert_layers().empty() && config.Has(row.expert_layers().c_str())) {
     return LayerList(config, row.expert_layers(), num_layers);

@@ -19,14 +19,15 @@ absl::Status CheckRow(const v1::FamilyRow& row, const RowValues& values) {
   ASSIGN_OR_RETURN(const bool scales_queries, values.Flag(row.query_position_scale(), false));
   ASSIGN_OR_RETURN(const bool sinks, values.Flag(row.sinks(), false));
   ASSIGN_OR_RETURN(const bool gate, values.Flag(row.output_gate(), false));
-  const char* const extra = has_qk_norm             ? "qk_norm"
-                            : sinks                 ? "sinks"
-                            : gate                  ? "output_gate"
-                            : clip > 0              ? "clip_qkv"
-                            : alibi > 0             ? "alibi_scale"
-                            : scales_queries        ? "query_position_scale"
-                            : row.has_query_scale() ? "query_scale"
-                                                    : nullptr;
+  const char* const extra = has_qk_norm                            ? "qk_norm"
+                            : sinks                                ? "sinks"
+                            : gate                                 ? "output_gate"
+                            : clip > 0                             ? "clip_qkv"
+                            : alibi > 0                            ? "alibi_scale"
+                            : scales_queries                       ? "query_position_scale"
+                            : row.has_query_scale()                ? "query_scale"
+                            : !row.attention_value_scale().empty() ? "attention_value_scale"
+                                                                   : nullptr;
   if (extra == nullptr) return absl::OkStatus();
   return absl::UnimplementedError(absl::StrCat(
       values.config().place(), ": the row of ", row.architecture(), " has \"latent\" and \"", extra,

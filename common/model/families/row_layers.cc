@@ -43,6 +43,25 @@ absl::StatusOr<std::optional<std::vector<int64_t>>> ListedWindows(const ConfigRe
   return std::optional(std::move(windowed));
 }
 
+// Returns the layers that the list of 0 and 1 at `key` gives a window; nullopt without it.
+absl::StatusOr<std::optional<std::vector<int64_t>>> FlaggedWindows(const ConfigReader& config,
+                                                                   int64_t num_layers,
+                                                                   const std::string& key) {
+  if (key.empty() || !config.Has(key.c_str())) return std::optional<std::vector<int64_t>>();
+  const json& flags = config.At(key.c_str());
+  const auto invalid = [&] {
+    return config.Invalid(key.c_str(),
+                          absl::StrCat("a list of ", num_layers, " numbers, each 0 or 1"));
+  };
+  if (!flags.is_array() || static_cast<int64_t>(flags.size()) != num_layers) return invalid();
+  std::vector<int64_t> windowed;
+  for (size_t i = 0; i < flags.size(); ++i) {
+    if (flags[i] != 0 && flags[i] != 1) return invalid();
+    if (flags[i] == 1) windowed.push_back(static_cast<int64_t>(i));
+  }
+  return std::optional(std::move(windowed));
+}
+
 // Refuses the windows of a config.json whose family has none.
 absl::Status RefuseWindows(const ConfigReader& config, int64_t num_layers) {
   ASSIGN_OR_RETURN(const auto listed, ListedWindows(config, num_layers, kSliding));
@@ -211,7 +230,11 @@ absl::Status ParseRopesOf(const v1::FamilyRow& row, const RowValues& values,
     const std::string_view type = !by_type                       ? ""
                                   : attention.window.IsLimited() ? "sliding_attention"
                                                                  : "full_attention";
+    if (!latent.has_value()) defaults.head_dim = attention.head_dim;
     ASSIGN_OR_RETURN(RopeSpec rope, ParseRotary(config, defaults, type));
+    if (attention.head_dim != spec.layers.front().attention.head_dim && rope.rotary_dim == 0) {
+      rope.rotary_dim = attention.head_dim;
+    }
     if (latent.has_value()) {
       if (rope.rotary_dim != 0) {
         return absl::UnimplementedError(
@@ -251,7 +274,10 @@ absl::Status ParseWindows(const v1::FamilyRow& row, const RowValues& values, Mod
   ASSIGN_OR_RETURN(const int64_t window, values.Count(windows.size(), kMaxPositions, 0));
   ASSIGN_OR_RETURN(const bool chunked, values.Flag(windows.chunked(), false));
   const char* const type = chunked ? kChunked : kSliding;
-  ASSIGN_OR_RETURN(const auto listed, ListedWindows(config, spec.num_layers(), type));
+  ASSIGN_OR_RETURN(auto listed, ListedWindows(config, spec.num_layers(), type));
+  if (!listed.has_value()) {
+    ASSIGN_OR_RETURN(listed, FlaggedWindows(config, spec.num_layers(), windows.layer_list()));
+  }
   ASSIGN_OR_RETURN(const bool may_differ, values.Flag(windows.listed(), true));
   std::vector<int64_t> pattern;  // not read where a list may take its place
   if (in_use && window > 0 && !(listed.has_value() && may_differ)) {

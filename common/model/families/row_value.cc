@@ -19,6 +19,7 @@ using nlohmann::json;
 constexpr absl::string_view kInverse = "1 / ";
 constexpr absl::string_view kInverseRoot = " ^ -0.5";
 constexpr absl::string_view kOfHead = " / head_dim";
+constexpr absl::string_view kPlusOne = " + 1";
 constexpr char kActivations[] =
     "silu, gelu, gelu_pytorch_tanh, quick_gelu, relu, relu2, xielu, "
     "clamped_swiglu";
@@ -46,6 +47,7 @@ std::optional<double> Named(absl::string_view text, const RowValues::Sizes& size
   if (text == "4 * hidden") return 4 * hidden;
   if (text == "hidden ^ 0.5") return std::sqrt(hidden);
   if (text == "num_heads") return static_cast<double>(sizes.num_heads);
+  if (text == "2 * num_kv_heads") return 2 * static_cast<double>(sizes.num_kv_heads);
   if (text == "hidden / num_heads") {
     return sizes.num_heads == 0 ? 0.0 : static_cast<double>(sizes.hidden / sizes.num_heads);
   }
@@ -58,7 +60,9 @@ std::optional<double> Named(absl::string_view text, const RowValues::Sizes& size
 // A key without its operation.
 absl::string_view KeyOf(absl::string_view text) {
   absl::ConsumePrefix(&text, kInverse);
-  if (!absl::ConsumeSuffix(&text, kInverseRoot)) absl::ConsumeSuffix(&text, kOfHead);
+  for (const absl::string_view suffix : {kInverseRoot, kOfHead, kPlusOne}) {
+    if (absl::ConsumeSuffix(&text, suffix)) break;
+  }
   return text;
 }
 
@@ -120,6 +124,7 @@ RowValues::Found RowValues::Find(const RowValue& value) const {
     found.operation = absl::StartsWith(text, kInverse)     ? Operation::kInverse
                       : absl::EndsWith(text, kInverseRoot) ? Operation::kInverseRoot
                       : absl::EndsWith(text, kOfHead)      ? Operation::kOfHead
+                      : absl::EndsWith(text, kPlusOne)     ? Operation::kPlusOne
                                                            : Operation::kNone;
     if (has) break;
   }
@@ -151,7 +156,8 @@ absl::StatusOr<int64_t> RowValues::Size(const RowValue& value, int64_t most) con
     if (size >= 1 && size <= static_cast<double>(most)) return static_cast<int64_t>(size);
     return InvalidConstant(value, found.constant, absl::StrCat("an integer from 1 to ", most));
   }
-  return found.source->object.Size(found.source->key.c_str(), most);
+  ASSIGN_OR_RETURN(const int64_t size, found.source->object.Size(found.source->key.c_str(), most));
+  return size + (found.operation == Operation::kPlusOne ? 1 : 0);
 }
 
 absl::StatusOr<int64_t> RowValues::Count(const RowValue& value, int64_t most, int64_t unset) const {
@@ -163,7 +169,9 @@ absl::StatusOr<int64_t> RowValues::Count(const RowValue& value, int64_t most, in
     if (count >= 0 && count <= static_cast<double>(most)) return static_cast<int64_t>(count);
     return InvalidConstant(value, found.constant, absl::StrCat("an integer from 0 to ", most));
   }
-  return found.source->object.Count(found.source->key.c_str(), most, unset);
+  ASSIGN_OR_RETURN(const int64_t count,
+                   found.source->object.Count(found.source->key.c_str(), most, unset));
+  return count + (found.operation == Operation::kPlusOne && found.source->Has() ? 1 : 0);
 }
 
 absl::StatusOr<double> RowValues::Positive(const RowValue& value, double unset) const {
@@ -184,6 +192,8 @@ absl::StatusOr<double> RowValues::Positive(const RowValue& value, double unset) 
       return number / static_cast<double>(sizes.head_dim);
     case Operation::kInverseRoot:
       return std::pow(number, -0.5);
+    case Operation::kPlusOne:
+      return number + 1.0;
     case Operation::kNone:
       break;
   }

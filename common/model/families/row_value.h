@@ -36,6 +36,7 @@ class RowValues {
   struct Sizes {
     int64_t hidden = 0;
     int64_t num_heads = 0;
+    int64_t num_kv_heads = 0;
     int64_t head_dim = 0;
   };
   Sizes sizes;
@@ -78,7 +79,7 @@ class RowValues {
   }
 
  private:
-  enum class Operation { kNone, kInverse, kInverseRoot, kOfHead };
+  enum class Operation { kNone, kInverse, kInverseRoot, kOfHead, kPlusOne };
   struct Found {
     std::optional<Source> source;  // as for SourceOf()
     Operation operation = Operation::kNone;

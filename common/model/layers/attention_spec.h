@@ -56,9 +56,10 @@ struct AttentionSpec {
   double clip_qkv = 0.0;  // limits elements of q, k and v to [-clip_qkv, clip_qkv]; 0: no limit
   int rope = 0;           // index into ModelSpec::ropes; -1: no rotation
   std::optional<QueryPositionScale> query_position_scale;
-  double scale = 0.0;    // of scores; 0: head_dim^-0.5
-  double softcap = 0.0;  // c: scores become c tanh(score / c); 0: none
-  bool sinks = false;    // a learned score for each head that takes its share of the softmax
+  double scale = 0.0;        // of scores; 0: head_dim^-0.5
+  double softcap = 0.0;      // c: scores become c tanh(score / c); 0: none
+  bool sinks = false;        // a learned score for each head that takes its share of the softmax
+  double value_scale = 1.0;  // of values
   // ALiBi (2108.12409): adds slope(head) * alibi_scale * (key - query position); 0: none.
   double alibi_scale = 0.0;
   Window window;  // tokens that each token sees

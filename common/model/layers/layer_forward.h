@@ -67,7 +67,8 @@ typename Ops::Tensor AttentionForward(Ops& ops, const AttentionSpec& spec,
     return ops.RowParallel(attended, at.o_weight, at.o_bias, "attention");
   }
   const auto qkv = ops.ColumnParallel(normed, at.qkv_weight, at.qkv_bias, "attention, backward");
-  const auto attended = ops.Attend(qkv, at);
+  // Attention is linear in the values, so a factor of theirs is one of its result.
+  const auto attended = ops.Scale(ops.Attend(qkv, at), spec.value_scale);
   if (!spec.output_gate) return ops.RowParallel(attended, at.o_weight, at.o_bias, "attention");
   const auto gate =
       ops.ColumnParallel(normed, at.gate_weight, at.gate_bias, "attention's gate, backward");

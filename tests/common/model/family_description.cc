@@ -110,6 +110,17 @@ std::string Describe(const ModelSpec& spec) {
   Say(text, "cap", attention.softcap, 0.0);
   Say(text, "alibi", attention.alibi_scale, 0.0);
   Say(text, "sinks", attention.sinks);
+  Say<double>(text, "times", attention.value_scale, 1.0);
+  // The first layer with a window, where it has other heads than the first.
+  for (const LayerSpec& other : spec.layers) {
+    const AttentionSpec& heads = other.attention;
+    if (!heads.window.IsLimited()) continue;
+    if (heads.num_kv_heads == attention.num_kv_heads && heads.head_dim == attention.head_dim) break;
+    absl::StrAppend(&text, " windowed ", heads.num_heads, "/", heads.num_kv_heads, "x",
+                    heads.head_dim, "+", heads.value_dim());
+    Say(text, "sinks", heads.sinks);
+    break;
+  }
   Say(text, "output_gate", attention.output_gate);
   if (attention.delta) {
     const DeltaSpec& delta = *attention.delta;

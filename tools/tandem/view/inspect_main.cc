@@ -100,6 +100,12 @@ absl::Status Run(const Options& options) {
   ASSIGN_OR_RETURN(std::vector<int64_t> ids, ReadIds(options.input, transformer.spec().vocab_size));
   const auto length = static_cast<int64_t>(ids.size());
   const int64_t num_heads = transformer.spec().layers.front().attention.num_heads;
+  for (const model::LayerSpec& layer : transformer.spec().layers) {
+    if (layer.attention.num_heads == num_heads) continue;
+    return absl::UnimplementedError(absl::StrCat(
+        "the attention of a model is shown whose layers all have as many heads; found layers with ",
+        num_heads, " and ", layer.attention.num_heads));
+  }
   const int64_t bytes = transformer.spec().num_layers() * num_heads * length * length;
   if (bytes > kMaxAttentionBytes) {
     return absl::ResourceExhaustedError(absl::StrCat("the attention of ", length, " tokens takes ",
