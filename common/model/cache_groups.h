@@ -7,6 +7,13 @@
 //   CacheGroups groups = GroupLayers({0, 512, 512, 512});   // windows of the layers
 //   groups.windows;                                         // {0, 512, 512, 512}
 //   groups.layers_per_block;                                // 1
+//
+// Where layers cache keys and values of different sizes, those of a group have one size too, and a
+// block holds more layers of a group with small ones:
+//
+//   groups = GroupLayers({0, 0, 512, 512}, {1, 1, 2, 2});   // and their sizes
+//   groups.windows;                                         // {0, 512, 512}
+//   groups.size;                                            // 2
 #ifndef TANDEM_COMMON_MODEL_CACHE_GROUPS_H_
 #define TANDEM_COMMON_MODEL_CACHE_GROUPS_H_
 
@@ -32,16 +39,19 @@ struct LayerCachePlace {
 };
 
 struct CacheGroups {
-  int64_t layers_per_block = 0;
+  int64_t layers_per_block = 0;  // at most
+  // Of a block: the sizes of the layers of the largest group, added up.
+  int64_t size = 0;
   std::vector<Window> windows;          // of each group
   std::vector<LayerCachePlace> layers;  // of each layer; without meaning for one that has no cache
 
   int64_t num_groups() const { return static_cast<int64_t>(windows.size()); }
 };
 
-// `windows`: of each layer; kNoCache: none, but not of all layers. Layers with one window may form
-// several groups, so that few places in a block stay unused.
-CacheGroups GroupLayers(absl::Span<const Window> windows);
+// `windows`: of each layer; kNoCache: none, but not of all layers. `sizes`: of what each layer caches of
+// a token, in any unit; empty: alike, 1. Layers with one window may form several groups, so that little
+// of a block stays unused.
+CacheGroups GroupLayers(absl::Span<const Window> windows, absl::Span<const int64_t> sizes = {});
 
 // Windows of the model's layers, or kNoCache.
 std::vector<Window> LayerWindows(const ModelSpec& spec);
@@ -49,6 +59,15 @@ std::vector<Window> LayerWindows(const ModelSpec& spec);
 // The windows by which a cache frees the layers' blocks. On a GPU none does: attention masks what a
 // window hides, and keeps it.
 std::vector<Window> CacheWindows(const ModelSpec& spec, bool on_gpu);
+
+// Elements that each layer caches of a token on the rank of `tensor_ranks` with the most heads; 0 for one
+// without a cache.
+std::vector<int64_t> CacheSizes(const ModelSpec& spec, int tensor_ranks, bool on_gpu,
+                                LatentCache latents = LatentCache::kExpanded);
+
+// The groups of the model's layers by CacheWindows() and CacheSizes(), the same on all ranks.
+CacheGroups GroupsOfModel(const ModelSpec& spec, int tensor_ranks, bool on_gpu,
+                          LatentCache latents = LatentCache::kExpanded);
 
 // Returns the first block position that tokens from `position` on see.
 int64_t FirstBlockInUse(const Window& window, int64_t position, int64_t block_size);

@@ -83,15 +83,8 @@ int64_t ModelSpec::num_active_parameters() const {
 
 int64_t ModelCacheElementsPerToken(const ModelSpec& spec, int tensor_ranks, bool on_gpu,
                                    LatentCache latents) {
-  int64_t of_layer = 0;
-  for (const LayerSpec& layer : spec.layers) {
-    CacheSpec cache = CacheOf(layer.attention, {}, latents);
-    if (cache.window == kNoCache) continue;
-    if (!cache.shared) cache.num_kv_heads = MostKvHeads(layer.attention, tensor_ranks);
-    of_layer = std::max(of_layer, CacheElementsPerToken(cache, on_gpu));
-  }
-  const CacheGroups groups = GroupLayers(CacheWindows(spec, on_gpu));
-  return groups.num_groups() * groups.layers_per_block * of_layer;
+  const CacheGroups groups = GroupsOfModel(spec, tensor_ranks, on_gpu, latents);
+  return groups.num_groups() * groups.size;
 }
 
 ModelSpec ValueModelSpec(ModelSpec policy) {

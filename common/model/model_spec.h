@@ -188,7 +188,8 @@ struct ModelSpec {
   int64_t hidden_size = 0;
   int64_t max_position_embeddings = 0;
   double initializer_range = 0.02;
-  // What AttentionSpec::rope counts; a layer's default is the first. All layers have one head_dim.
+  // What AttentionSpec::rope counts; a layer's default is the first. One that turns whole heads is for
+  // layers with the first layer's head_dim.
   std::vector<RopeSpec> ropes = std::vector<RopeSpec>(1);
   double embedding_multiplier = 1.0;         // of the token's embedding
   bool embedding_multiplier_rounds = false;  // to the type of the embedding, before the product

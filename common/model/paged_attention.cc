@@ -6,6 +6,7 @@
 
 #include "common/model/cpu_dispatch.h"
 #include "common/model/kernels/in_turns.h"
+#include "common/model/kernels/round_up.h"
 #include "common/model/kernels/row_ops.h"
 #include "common/model/paged_attention_kernel.h"
 #include "common/model/step_memory.h"
@@ -127,17 +128,18 @@ template <typename T>
 struct LayerCache {
   LayerCache(const PagedKvCache& cache, int64_t layer)
       : block_size(cache.options().block_size),
-        head_dim(cache.options().head_dim),
-        value_dim(cache.options().value_dim()),
-        padded_value_dim(cache.padded_value_dim()),
-        shared(cache.options().shared),
+        num_kv_heads(cache.layer(layer).num_kv_heads),
+        head_dim(cache.layer(layer).head_dim),
+        value_dim(cache.layer(layer).v_head_dim),
+        padded_value_dim(kernels::RoundUp(value_dim, kKvTile)),
+        shared(cache.layer(layer).shared),
         value_stride(shared ? head_dim : padded_value_dim),
         num_groups(cache.groups().num_groups()),
         group(cache.groups().layers[layer].group),
         keys(static_cast<T*>(cache.keys(layer).mutable_data_ptr())),
         values(static_cast<T*>(cache.values(layer).mutable_data_ptr())),
-        key_block_stride(cache.options().num_kv_heads * block_size * head_dim),
-        value_block_stride(cache.options().num_kv_heads * block_size * value_stride) {}
+        key_block_stride(cache.keys(layer).stride(0)),
+        value_block_stride(cache.values(layer).stride(0)) {}
 
   // Returns the block that holds a position.
   int64_t BlockOf(const PagedSequence& sequence, int64_t position) const {
@@ -175,6 +177,7 @@ struct LayerCache {
   }
 
   int64_t block_size;
+  int64_t num_kv_heads;
   int64_t head_dim;
   int64_t value_dim;
   int64_t padded_value_dim;
@@ -222,7 +225,7 @@ PagedAttention::PagedAttention(const PagedKvCache& cache, absl::Span<const Paged
 
 void PagedAttention::Begin(absl::Span<const PagedSequence> sequences) {
   sequences_.assign(sequences.begin(), sequences.end());
-  tiles_.clear();
+  for (Tiling& tiling : tilings_) tiling.tiles.clear();
   num_scores_ = 0;
   decode_only_ = true;
   for (const PagedSequence& s : sequences_) {
@@ -231,43 +234,53 @@ void PagedAttention::Begin(absl::Span<const PagedSequence> sequences) {
   }
 }
 
-void PagedAttention::MakeTiles(int64_t heads_per_kv_head) {
+const std::vector<PagedAttention::Tile>& PagedAttention::TilesFor(int64_t heads_per_kv_head) {
+  auto tiling = std::find_if(tilings_.begin(), tilings_.end(), [&](const Tiling& other) {
+    return other.heads_per_kv_head == heads_per_kv_head;
+  });
+  if (tiling == tilings_.end()) {
+    tiling = tilings_.insert(tiling, Tiling{heads_per_kv_head, {}});
+  }
+  std::vector<Tile>& tiles = tiling->tiles;
+  if (!tiles.empty()) return tiles;
   const int64_t tokens = std::max<int64_t>(1, kRowsPerTile / heads_per_kv_head);
   for (int64_t s = 0; s < static_cast<int64_t>(sequences_.size()); ++s) {
     for (int64_t t = 0; t < sequences_[s].num_tokens; t += tokens) {
-      tiles_.push_back({static_cast<int32_t>(s), static_cast<int32_t>(t),
-                        static_cast<int32_t>(std::min(tokens, sequences_[s].num_tokens - t))});
+      tiles.push_back({static_cast<int32_t>(s), static_cast<int32_t>(t),
+                       static_cast<int32_t>(std::min(tokens, sequences_[s].num_tokens - t))});
     }
   }
+  return tiles;
 }
 
 template <typename T>
-void PagedAttention::Run(int64_t layer, const auto& heads, const AttentionParams& params,
-                         const at::Tensor& sinks, bool parallel, at::Tensor& out) const {
+void PagedAttention::Run(int64_t layer, const std::vector<Tile>& tiles, const auto& heads,
+                         const AttentionParams& params, const at::Tensor& sinks, bool parallel,
+                         at::Tensor& out) const {
   const LayerCache<T> cache(cache_, layer);
-  const int64_t kv_heads = cache_.options().num_kv_heads;
+  const int64_t kv_heads = cache.num_kv_heads;
   const int64_t width = out.size(1);
   const int64_t num_heads = width / cache.value_dim;
   // Query heads of one task: those of a key-value head, or some of the many that share a latent.
   const int64_t group = cache.shared ? std::min(kHeadsOfLatent, num_heads) : num_heads / kv_heads;
   const int64_t num_groups = (num_heads + group - 1) / group;
   const bool writes_alone = decode_only_ && !cache.shared;
-  const auto num_tasks = static_cast<int64_t>(tiles_.size()) * num_groups;
+  const auto num_tasks = static_cast<int64_t>(tiles.size()) * num_groups;
 
   // Writes all tokens first: a tile of a prompt reads keys that other tiles write. A decoding
   // sequence has one tile per head, which writes its own keys below.
   if (!writes_alone) {
-    const auto num_writes = static_cast<int64_t>(tiles_.size()) * kv_heads;
+    const auto num_writes = static_cast<int64_t>(tiles.size()) * kv_heads;
     ForSome(num_writes, parallel, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
-        const Tile& tile = tiles_[i / kv_heads];
+        const Tile& tile = tiles[i / kv_heads];
         WriteTokens(cache, sequences_[tile.sequence], tile.first_token, tile.num_tokens,
                     i % kv_heads, heads);
       }
     });
   }
   const auto attend = [&](int64_t i) {
-    const Tile& tile = tiles_[i / num_groups];
+    const Tile& tile = tiles[i / num_groups];
     const PagedSequence& sequence = sequences_[tile.sequence];
     const int64_t first_head = i % num_groups * group;
     const int64_t count = std::min(group, num_heads - first_head);
@@ -308,7 +321,7 @@ void PagedAttention::Run(int64_t layer, const auto& heads, const AttentionParams
   ForSome(num_tasks, parallel, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       if (i + 1 < end) {
-        const PagedSequence& next = sequences_[tiles_[(i + 1) / num_groups].sequence];
+        const PagedSequence& next = sequences_[tiles[(i + 1) / num_groups].sequence];
         cache.FetchSoon(next, cache.shared ? 0 : (i + 1) % num_groups, params.window);
       }
       attend(i);
@@ -319,19 +332,18 @@ void PagedAttention::Run(int64_t layer, const auto& heads, const AttentionParams
 template <template <typename> typename Heads>
 at::Tensor PagedAttention::Attended(int64_t layer, int64_t num_tokens, int64_t num_heads,
                                     const AttentionParams& params, const auto&... from) {
-  const PagedKvCacheOptions& options = cache_.options();
-  if (tiles_.empty()) {
-    MakeTiles(options.shared ? std::min(kHeadsOfLatent, num_heads)
-                             : num_heads / options.num_kv_heads);
-  }
-  at::Tensor out = EmptyTensor({num_tokens, num_heads * options.value_dim()}, options.dtype);
+  const CacheSpec& cached = cache_.layer(layer);
+  const std::vector<Tile>& tiles = TilesFor(cached.shared ? std::min(kHeadsOfLatent, num_heads)
+                                                          : num_heads / cached.num_kv_heads);
+  const at::ScalarType dtype = cache_.options().dtype;
+  at::Tensor out = EmptyTensor({num_tokens, num_heads * cached.v_head_dim}, dtype);
   at::Tensor sinks;
   if (params.sinks.has_value()) sinks = params.sinks->to(at::kFloat).contiguous();
   const bool parallel = num_scores_ * num_heads >= kMinParallelScores;
-  if (options.dtype == at::kBFloat16) {
-    Run<uint16_t>(layer, Heads<uint16_t>(from...), params, sinks, parallel, out);
+  if (dtype == at::kBFloat16) {
+    Run<uint16_t>(layer, tiles, Heads<uint16_t>(from...), params, sinks, parallel, out);
   } else {
-    Run<float>(layer, Heads<float>(from...), params, sinks, parallel, out);
+    Run<float>(layer, tiles, Heads<float>(from...), params, sinks, parallel, out);
   }
   return out;
 }

@@ -67,19 +67,26 @@ class PagedAttention : public Attention {
     int32_t num_tokens;
   };
 
-  void MakeTiles(int64_t heads_per_kv_head);
+  // Tiles for layers of which so many query heads share a key-value head.
+  struct Tiling {
+    int64_t heads_per_kv_head;
+    std::vector<Tile> tiles;
+  };
+
+  const std::vector<Tile>& TilesFor(int64_t heads_per_kv_head);
   template <template <typename> typename Heads>
   at::Tensor Attended(int64_t layer, int64_t num_tokens, int64_t num_heads,
                       const AttentionParams& params, const auto&... from);
   template <typename T>
-  void Run(int64_t layer, const auto& heads, const AttentionParams& params, const at::Tensor& sinks,
-           bool parallel, at::Tensor& out) const;
+  void Run(int64_t layer, const std::vector<Tile>& tiles, const auto& heads,
+           const AttentionParams& params, const at::Tensor& sinks, bool parallel,
+           at::Tensor& out) const;
 
   const PagedKvCache& cache_;
   std::vector<PagedSequence> sequences_;
-  std::vector<Tile> tiles_;
-  int64_t num_scores_ = 0;   // pairs of a new token and a key: the amount of work
-  bool decode_only_ = true;  // every sequence has one new token
+  std::vector<Tiling> tilings_;  // those that layers of the batch have asked for
+  int64_t num_scores_ = 0;       // pairs of a new token and a key: the amount of work
+  bool decode_only_ = true;      // every sequence has one new token
 };
 
 }  // namespace tandem::model

@@ -31,6 +31,10 @@ struct PagedKvCacheOptions {
   at::Device device = at::kCPU;       // like the model's activations
   // Of each layer (LayerWindows()); empty: every layer sees all tokens.
   std::vector<Window> windows;
+  // Where layers differ, on the CPU alone: what this rank caches of each, in place of the numbers above;
+  // and by what size each counts in a block, the same on all ranks (CacheSizes()). Empty: all alike.
+  std::vector<CacheSpec> layers;
+  std::vector<int64_t> sizes;
   RecurrentStateOptions states;  // on the CPU alone
 
   int64_t value_dim() const { return v_head_dim > 0 ? v_head_dim : head_dim; }
@@ -41,8 +45,8 @@ struct PagedKvCacheOptions {
 // plus padding_block(), an extra block that takes the writes of tokens that pad a batch.
 class PagedKvCache {
  public:
-  // INVALID_ARGUMENT for invalid sizes; UNIMPLEMENTED for values of another size than keys on a GPU;
-  // RESOURCE_EXHAUSTED if the allocation fails.
+  // INVALID_ARGUMENT for invalid sizes; UNIMPLEMENTED for values of another size than keys or layers that
+  // differ on a GPU; RESOURCE_EXHAUSTED if the allocation fails.
   static absl::StatusOr<PagedKvCache> Create(const PagedKvCacheOptions& options);
 
   // Bytes of one block, in all layers that share it.
@@ -50,7 +54,8 @@ class PagedKvCache {
 
   const PagedKvCacheOptions& options() const { return options_; }
   const CacheGroups& groups() const { return groups_; }
-  int64_t padded_value_dim() const { return padded_value_dim_; }
+  // What the layer caches of a token; its window has no meaning here.
+  const CacheSpec& layer(int64_t layer) const { return layers_[layer]; }
 
   // Layers of different groups may get one tensor: they use different blocks of it.
   // [num_blocks, num_kv_heads, block_size / kKvTile, head_dim, kKvTile]; on a GPU
@@ -58,10 +63,11 @@ class PagedKvCache {
   // On the CPU dimensions come before the tokens of a tile: a register holds one dimension of
   // several keys, so their scores need no sum over lanes. With shared values, which are read as rows:
   // [num_blocks, 1, block_size, head_dim], keys and values in one.
-  const at::Tensor& keys(int64_t layer) const { return keys_[groups_.layers[layer].index]; }
-  // [num_blocks, num_kv_heads, block_size, padded_value_dim]; on a GPU like the keys
+  // Blocks lie side by side, but for those of layers that differ: these are views of whole blocks.
+  const at::Tensor& keys(int64_t layer) const { return keys_[layer]; }
+  // [num_blocks, num_kv_heads, block_size, v_head_dim rounded up to kKvTile]; on a GPU like the keys
   // The padding fills whole registers, so that rows are read without tails.
-  const at::Tensor& values(int64_t layer) const { return values_[groups_.layers[layer].index]; }
+  const at::Tensor& values(int64_t layer) const { return values_[layer]; }
 
   // Empty for a model without linear attention.
   const RecurrentStates& states() const { return states_; }
@@ -85,16 +91,22 @@ class PagedKvCache {
  private:
   PagedKvCache() = default;
   absl::Status Allocate();
+  void AllocateOnDevice(const at::TensorOptions& type);
+  // Of layers that are alike, and of others.
+  void AllocatePlaces(const at::TensorOptions& type);
+  void AllocateBlocks(const at::TensorOptions& type);
   void FreeTensors();
 
   PagedKvCacheOptions options_;
   CacheGroups groups_;
-  int64_t padded_value_dim_ = 0;
-  // One tensor for each layer's place in a block.
+  std::vector<CacheSpec> layers_;
+  // Of each layer; layers at the same place of a block share a tensor.
   std::vector<at::Tensor> keys_;
   std::vector<at::Tensor> values_;
   RecurrentStates states_;
-  at::Tensor on_device_;  // GPU only: the tensors above, [2 * layers, num_blocks + 1, ...]
+  // CPU only: the memory of these, the first dimension the blocks.
+  std::vector<at::Tensor> memory_;
+  at::Tensor on_device_;  // GPU only: likewise, [2 * layers, num_blocks + 1, ...]
 };
 
 }  // namespace tandem::model

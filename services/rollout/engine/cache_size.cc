@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "common/model/cache_groups.h"
+#include "common/model/model_cache.h"
 #include "common/model/numerics.h"
 #include "common/model/rotary_frequencies.h"
 
@@ -63,31 +64,13 @@ absl::StatusOr<CacheSize> SizeCache(const EngineOptions& options, const model::T
   CacheSize size;
   size.max_model_len = options.max_model_len == 0 ? longest_generation : options.max_model_len;
   const model::TensorParallel parallel = model.table().tensor_parallel();
-  const model::AttentionSpec& attention = spec.full_attention();
-  for (const model::LayerSpec& layer : spec.layers) {
-    if (layer.attention.delta.has_value()) continue;
-    if (layer.attention.num_kv_heads == attention.num_kv_heads &&
-        layer.attention.head_dim == attention.head_dim &&
-        layer.attention.value_dim() == attention.value_dim() &&
-        layer.attention.latent == attention.latent) {
-      continue;
-    }
-    return absl::UnimplementedError("the model's layers have caches of different sizes");
-  }
   // Latents give other bits than the trainer's keys and values.
   const bool exact = model::CurrentNumerics() == model::Numerics::kExact;
-  const model::CacheSpec of_layer = model::CacheOf(
-      attention, parallel, exact ? model::LatentCache::kExpanded : model::LatentCache::kLatents);
-  size.cache = {.num_layers = spec.num_layers(),
-                .num_blocks = 1,
-                .block_size = options.block_size,
-                .num_kv_heads = of_layer.num_kv_heads,
-                .head_dim = of_layer.head_dim,
-                .v_head_dim = of_layer.v_head_dim,
-                .shared = of_layer.shared,
-                .dtype = options.dtype,
-                .device = options.device,
-                .windows = model::CacheWindows(spec, !options.device.is_cpu())};
+  const model::LatentCache latents =
+      exact ? model::LatentCache::kExpanded : model::LatentCache::kLatents;
+  ASSIGN_OR_RETURN(size.cache, model::CacheOfModel(spec, parallel, latents, options.device));
+  size.cache.block_size = options.block_size;
+  size.cache.dtype = options.dtype;
   if (spec.HasLinearAttention()) {
     size.cache.states = {.count = options.scheduler.max_num_seqs, .dtype = options.dtype};
     for (const model::LayerSpec& layer : spec.layers) {
@@ -98,10 +81,11 @@ absl::StatusOr<CacheSize> SizeCache(const EngineOptions& options, const model::T
     }
   }
   // The rank with the most heads decides.
-  model::PagedKvCacheOptions largest = size.cache;
-  if (!largest.shared) largest.num_kv_heads = model::MostKvHeads(attention, parallel.size);
-  const int64_t block_bytes = model::PagedKvCache::BytesPerBlock(largest);
-  const std::vector<model::Window> windows = model::GroupLayers(size.cache.windows).windows;
+  const model::CacheGroups cache_groups =
+      model::GroupsOfModel(spec, parallel.size, !options.device.is_cpu(), latents);
+  const int64_t block_bytes = cache_groups.size * options.block_size *
+                              static_cast<int64_t>(c10::elementSize(options.dtype));
+  const std::vector<model::Window>& windows = cache_groups.windows;
   const auto groups = static_cast<int64_t>(windows.size());
   const int64_t longest = model::MaxBlocksAtOnce(
       windows, size.max_model_len, options.scheduler.max_num_batched_tokens, options.block_size);

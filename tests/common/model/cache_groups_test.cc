@@ -40,6 +40,46 @@ TEST(CacheGroups, OfUnequalSizesAreSplitSoThatBlocksHaveFewUnusedPlaces) {
   EXPECT_EQ(GroupLayers(windows).layers_per_block, 4);
 }
 
+TEST(CacheGroups, ABlockHoldsMoreLayersOfAGroupWithSmallOnes) {
+  const CacheGroups groups = GroupLayers({0, 8, 8, 8, 0, 0}, {1, 2, 2, 2, 1, 1});
+  EXPECT_EQ(groups.size, 2);
+  EXPECT_EQ(groups.layers_per_block, 2);
+  EXPECT_THAT(groups.windows, ElementsAre(0, 0, 8, 8, 8));
+  EXPECT_THAT(groups.layers,
+              ElementsAre(LayerCachePlace{0, 0}, LayerCachePlace{2, 0}, LayerCachePlace{3, 0},
+                          LayerCachePlace{4, 0}, LayerCachePlace{0, 1}, LayerCachePlace{1, 0}));
+  // MiMo-V2-Flash's layers: a block of nine or ten small ones leaves the least unused.
+  std::vector<Window> windows;
+  std::vector<int64_t> sizes;
+  for (int i = 0; i < 48; ++i) {
+    const bool full = i == 0 || (i + 1) % 6 == 0;
+    windows.push_back(full ? 0 : 129);
+    sizes.push_back(full ? 4 : 8);
+  }
+  const CacheGroups mimo = GroupLayers(windows, sizes);
+  EXPECT_EQ(mimo.size, 40);
+  EXPECT_EQ(std::count(mimo.windows.begin(), mimo.windows.end(), Window(0)), 1);
+  EXPECT_EQ(mimo.num_groups(), 9);
+}
+
+TEST(CacheGroups, LayersOfOneSizeAreGroupedAsThoseWithout) {
+  const std::vector<Window> windows = {0, 8, kNoCache, 8, {8, true}, 8};
+  const CacheGroups plain = GroupLayers(windows);
+  const CacheGroups sized = GroupLayers(windows, {6, 6, 0, 6, 6, 6});
+  EXPECT_EQ(sized.layers, plain.layers);
+  EXPECT_EQ(sized.windows, plain.windows);
+  EXPECT_EQ(sized.layers_per_block, plain.layers_per_block);
+  EXPECT_EQ(sized.size, 6 * plain.size);
+}
+
+TEST(CacheGroups, LayersOfDifferentSizesWithOneWindowAreGroupsOfTheirOwn) {
+  const CacheGroups groups = GroupLayers({0, 0, 0, 0}, {4, 5, 4, 5});
+  EXPECT_THAT(groups.windows, ElementsAre(0, 0));
+  EXPECT_EQ(groups.size, 10);
+  EXPECT_EQ(groups.layers[1], (LayerCachePlace{1, 0}));
+  EXPECT_EQ(groups.layers[2], (LayerCachePlace{0, 1}));
+}
+
 TEST(CacheGroups, ABlockIsInUseWhileATokenOfItIsSeen) {
   EXPECT_EQ(FirstBlockInUse(/*window=*/0, /*position=*/1000, /*block_size=*/16), 0);
   EXPECT_EQ(FirstBlockInUse(8, 0, 16), 0);
@@ -95,6 +135,18 @@ TEST(CacheGroups, TheUnusedPlacesOfBlocksCountAsMemory) {
   EXPECT_EQ(full, 28 * 2 * (16 + 16));
   for (size_t i = 1; i < spec.layers.size(); ++i) spec.layers[i].attention.window = 8;
   EXPECT_EQ(ModelCacheElementsPerToken(spec, 1, /*on_gpu=*/false), full / 28 * 8 * 4);
+}
+
+TEST(CacheGroups, TheRankWithTheMostHeadsSaysWhatALayerTakes) {
+  ModelSpec spec;
+  LayerSpec layer;
+  layer.attention = {.num_heads = 12, .num_kv_heads = 3, .head_dim = 24, .v_head_dim = 8};
+  spec.layers.assign(2, layer);
+  spec.layers[1].attention.num_kv_heads = 6;
+  spec.layers[1].attention.window = 8;
+  EXPECT_THAT(CacheSizes(spec, 1, /*on_gpu=*/false), ElementsAre(3 * (24 + 16), 6 * (24 + 16)));
+  EXPECT_THAT(CacheSizes(spec, 2, /*on_gpu=*/false), ElementsAre(2 * (24 + 16), 3 * (24 + 16)));
+  EXPECT_EQ(ModelCacheElementsPerToken(spec, 2, /*on_gpu=*/false), 2 * 3 * (24 + 16));
 }
 
 TEST(CacheGroups, LayersWithLinearAttentionHaveNoBlocks) {

@@ -20,6 +20,7 @@
 
 #include "common/model/arena.h"
 #include "common/model/device_attention.h"
+#include "common/model/model_cache.h"
 #include "common/model/packed_arena.h"
 #include "common/model/packed_attention.h"
 #include "common/model/paged_attention.h"
@@ -279,31 +280,25 @@ class ExactNumerics {
 
   // Filled with what must not be read.
   PagedKvCache MakeCache(const std::vector<Tokens>& sequences, int64_t block_size) {
-    const std::vector<Window> windows = CacheWindows(model_.spec(), make_attention_ != nullptr);
+    auto options = CacheOfModel(model_.spec(), {}, latents_, device_);
+    EXPECT_OK(options.status());
+    options->windows = CacheWindows(model_.spec(), make_attention_ != nullptr);
     int64_t num_blocks = 0;
     for (const Tokens& tokens : sequences) {
-      num_blocks += 4 * GroupLayers(windows).num_groups() *
+      num_blocks += 4 * GroupLayers(options->windows, options->sizes).num_groups() *
                     (static_cast<int64_t>(tokens.size()) / block_size + 1);
     }
     free_blocks_.resize(num_blocks);
     std::iota(free_blocks_.begin(), free_blocks_.end(), 0);
     std::shuffle(free_blocks_.begin(), free_blocks_.end(), random_);
-    const CacheSpec of_layer = CacheOf(model_.spec().full_attention(), {}, latents_);
-    RecurrentStateOptions states{.count = static_cast<int64_t>(sequences.size()), .dtype = dtype_};
+    options->num_blocks = num_blocks;
+    options->block_size = block_size;
+    options->dtype = dtype_;
+    options->states = {.count = static_cast<int64_t>(sequences.size()), .dtype = dtype_};
     for (const LayerSpec& layer : model_.spec().layers) {
-      states.layers.push_back(layer.attention.delta);
+      options->states.layers.push_back(layer.attention.delta);
     }
-    auto cache = PagedKvCache::Create({.num_layers = model_.spec().num_layers(),
-                                       .num_blocks = num_blocks,
-                                       .block_size = block_size,
-                                       .num_kv_heads = of_layer.num_kv_heads,
-                                       .head_dim = of_layer.head_dim,
-                                       .v_head_dim = of_layer.v_head_dim,
-                                       .shared = of_layer.shared,
-                                       .dtype = dtype_,
-                                       .device = device_,
-                                       .windows = windows,
-                                       .states = states});
+    auto cache = PagedKvCache::Create(*options);
     EXPECT_OK(cache.status());
     for (int64_t layer = 0; layer < model_.spec().num_layers(); ++layer) {
       for (const at::Tensor& t : {cache->keys(layer), cache->values(layer)}) {

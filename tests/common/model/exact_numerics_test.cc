@@ -31,6 +31,8 @@ INSTANTIATE_TEST_SUITE_P(Experts, ExactNumericsTest,
                          ::testing::ValuesIn(ExactCases(ExpertShapes())), ExactCaseName);
 INSTANTIATE_TEST_SUITE_P(Latents, ExactNumericsTest,
                          ::testing::ValuesIn(ExactCases(LatentShapes())), ExactCaseName);
+INSTANTIATE_TEST_SUITE_P(Unlike, ExactNumericsTest, ::testing::ValuesIn(ExactCases(UnlikeShapes())),
+                         ExactCaseName);
 INSTANTIATE_TEST_SUITE_P(Linear, ExactNumericsTest, ::testing::ValuesIn(ExactCases(LinearShapes())),
                          ExactCaseName);
 INSTANTIATE_TEST_SUITE_P(Layers, ExactNumericsTest, ::testing::ValuesIn(ExactCases(VariedShapes())),

@@ -30,6 +30,8 @@ struct ExactShape {
   std::optional<LatentSpec> latent = std::nullopt;   // likewise
   // Of the first layer. The other one then has a gate on attention's results.
   std::optional<DeltaSpec> delta = std::nullopt;
+  // Of the last layer, which half of its heads' elements rotates in; there are two of both layers then.
+  std::optional<AttentionSpec> last = std::nullopt;
 
   ModelSpec Spec() const {
     ModelSpec spec;
@@ -55,6 +57,12 @@ struct ExactShape {
     spec.layers.back().experts = experts;
     spec.layers.front().attention.delta = delta;
     spec.layers.back().attention.output_gate = delta.has_value();
+    if (last.has_value()) {
+      spec.ropes.push_back({.theta = 100.0, .rotary_dim = last->head_dim / 2});
+      spec.layers.back().attention = *last;
+      spec.layers.back().attention.rope = 1;
+      for (const int i : {0, 1}) spec.layers.push_back(LayerSpec(spec.layers[i]));
+    }
     if (varied) tandem::testing::VaryLayers(spec);
     // Pairs rotate in one of the shapes.
     if (latent.has_value()) {
@@ -156,6 +164,29 @@ inline const std::vector<ExactShape>& LatentShapes() {
             LatentSpec{.q_rank = 20, .kv_rank = 24, .rope_dim = 8, .bias = true}),
       shape("latent40_rope12_of44_values48_no_q_rank", 3, 3, 44, 48,
             LatentSpec{.kv_rank = 40, .rope_dim = 12}),
+  };
+  return shapes;
+}
+
+// Layers whose caches differ, of a size that others' divides and of one that it does not. A rollout on a
+// GPU has none.
+inline const std::vector<ExactShape>& UnlikeShapes() {
+  const auto shape = [](const char* name, const AttentionSpec& last) {
+    ExactShape shape{name, 6, 1, 24, 48, 80, 131};
+    shape.v_head_dim = 12;
+    shape.last = last;
+    return shape;
+  };
+  static const std::vector<ExactShape> shapes = {
+      shape("twice_the_kv_heads_window37", {.num_heads = 6,
+                                            .num_kv_heads = 2,
+                                            .head_dim = 24,
+                                            .v_head_dim = 12,
+                                            .sinks = true,
+                                            .value_scale = 0.7,
+                                            .window = 37}),
+      shape("other_heads_window20",
+            {.num_heads = 3, .num_kv_heads = 3, .head_dim = 44, .v_head_dim = 20, .window = 20}),
   };
   return shapes;
 }

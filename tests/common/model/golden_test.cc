@@ -24,6 +24,7 @@
 #include "common/io/model_folder.h"
 #include "common/model/arena.h"
 #include "common/model/load_parameters.h"
+#include "common/model/model_cache.h"
 #include "common/model/packed_arena.h"
 #include "common/model/packed_attention.h"
 #include "common/model/paged_attention.h"
@@ -167,22 +168,18 @@ TEST_P(Golden, LogProbsAndEntropiesAreThoseOfTransformers) {
   ExpectNear(out.entropy, batch_.entropies, 2e-5);
 }
 
-// A rollout's cache in fast numerics: each sequence in chunks, with packed weights.
-TEST_P(Golden, ACacheOfLatentsGivesThem) {
-  const AttentionSpec& of_layer = model_->spec().layers.front().attention;
-  if (!of_layer.latent.has_value()) return;
+// A rollout's cache in fast numerics, of latents or of layers that differ: each sequence in chunks, with
+// packed weights.
+TEST_P(Golden, ACacheOfTheRolloutsOwnGivesThem) {
+  ASSERT_OK_AND_ASSIGN(PagedKvCacheOptions options,
+                       CacheOfModel(model_->spec(), {}, LatentCache::kLatents, at::kCPU));
+  if (!options.shared && options.layers.empty()) return;
   const at::NoGradGuard no_grad;
   PackedArena packed(model_->table(), arena_->dtype());
   packed.CopyFrom(*arena_);
-  const CacheSpec latents = CacheOf(of_layer, {}, LatentCache::kLatents);
-  ASSERT_OK_AND_ASSIGN(const PagedKvCache cache,
-                       PagedKvCache::Create({.num_layers = model_->spec().num_layers(),
-                                             .num_blocks = 4,
-                                             .num_kv_heads = latents.num_kv_heads,
-                                             .head_dim = latents.head_dim,
-                                             .v_head_dim = latents.v_head_dim,
-                                             .shared = latents.shared}));
-  const std::vector<int32_t> blocks = {2, 0, 3, 1};
+  options.num_blocks = 12;
+  ASSERT_OK_AND_ASSIGN(const PagedKvCache cache, PagedKvCache::Create(options));
+  const std::vector<int32_t> blocks = {2, 0, 9, 3, 1, 7, 4, 11, 5, 10, 6, 8};
   std::vector<at::Tensor> rows;
   for (size_t s = 0; s + 1 < batch_.cu_seqlens.size(); ++s) {
     const int64_t first = batch_.cu_seqlens[s];

@@ -292,6 +292,77 @@ TEST_F(PagedAttentionTest, LayersOfDifferentWindowsHaveBlocksOfTheirOwn) {
       attention.Forward(1, windowed_in.q, windowed_in.k, windowed_in.v, windowed).equal(of_window));
 }
 
+// A block holds two layers with one key-value head or one with two.
+PagedKvCacheOptions LayersThatDiffer() {
+  const CacheSpec small{.num_kv_heads = 1, .head_dim = 20, .v_head_dim = 20};
+  const CacheSpec large{.num_kv_heads = 2, .head_dim = 24, .v_head_dim = 10};
+  return {.num_layers = 3,
+          .num_blocks = 20,
+          .windows = {0, 37, 0},
+          .layers = {small, large, small},
+          .sizes = {52, 80, 52}};
+}
+
+TEST_F(PagedAttentionTest, LayersOfDifferentSizesShareBlocksOfOneSize) {
+  const PagedKvCacheOptions options = LayersThatDiffer();
+  EXPECT_EQ(PagedKvCache::BytesPerBlock(options), 2 * 16 * 52 * 4) << "values are padded to 32";
+  ASSERT_OK_AND_ASSIGN(PagedKvCache cache, PagedKvCache::Create(options));
+  EXPECT_THAT(cache.groups().windows, ::testing::ElementsAre(0, 37));
+  const Shape small{4, 1, 20}, large{4, 2, 24, 10};
+  AttentionParams windowed = Params(24);
+  windowed.window = 37;
+  std::vector<Inputs> in;
+  std::vector<at::Tensor> expected;
+  for (int64_t layer = 0; layer < 3; ++layer) {
+    const Shape& shape = layer == 1 ? large : small;
+    in.push_back(RandomInputs(shape, 100, 60 + layer));
+    MakeCache(shape);
+    expected.push_back(InChunks(in[layer], 100, Blocks(7), layer == 1 ? windowed : Params(20)));
+  }
+  // At each position a block for the first group and one for the second. A token of each layer at a time:
+  // none writes over another's.
+  std::vector<int32_t> table = Blocks(14, 5);
+  for (int64_t begin = 0, count = 0; begin < 100; begin += count) {
+    count = std::min<int64_t>(begin % 3 == 0 ? 1 : 9, 100 - begin);
+    PagedAttention attention(cache, {{0, count, begin + count, table.data()}});
+    for (int64_t layer = 0; layer < 3; ++layer) {
+      const auto rows = [&](const at::Tensor& t) { return t.narrow(0, begin, count); };
+      const at::Tensor out =
+          attention.Forward(layer, rows(in[layer].q), rows(in[layer].k), rows(in[layer].v),
+                            layer == 1 ? windowed : Params(20));
+      ASSERT_TRUE(out.equal(rows(expected[layer]))) << "layer " << layer << ", token " << begin;
+    }
+  }
+  // A copy of a block has what all its layers have.
+  cache.CopyBlock(table[0], 0);
+  for (const int64_t layer : {0, 2}) {
+    EXPECT_TRUE(cache.keys(layer)[0].equal(cache.keys(layer)[table[0]]));
+    EXPECT_TRUE(cache.values(layer)[0].equal(cache.values(layer)[table[0]]));
+  }
+}
+
+TEST(PagedKvCacheTest, RefusesLayersThatItCannotHold) {
+  const auto refusal = [](const PagedKvCacheOptions& options) {
+    return PagedKvCache::Create(options).status();
+  };
+  PagedKvCacheOptions options = LayersThatDiffer();
+  options.layers.pop_back();
+  EXPECT_THAT(refusal(options), testing::StatusIs(absl::StatusCode::kInvalidArgument,
+                                                  ::testing::HasSubstr("3 layers")));
+  options = LayersThatDiffer();
+  options.layers[1].num_kv_heads = 0;
+  EXPECT_THAT(refusal(options), testing::StatusIs(absl::StatusCode::kInvalidArgument,
+                                                  ::testing::HasSubstr("layer 1")));
+  options = LayersThatDiffer();
+  options.layers[2].shared = true;
+  EXPECT_THAT(refusal(options), testing::StatusIs(absl::StatusCode::kInvalidArgument,
+                                                  ::testing::HasSubstr("layer 2")));
+  options = LayersThatDiffer();
+  options.device = at::Device(at::kCUDA, 0);
+  EXPECT_THAT(refusal(options), testing::StatusIs(absl::StatusCode::kUnimplemented,
+                                                  ::testing::HasSubstr("rollout.device=cpu")));
+}
+
 TEST(PagedKvCacheTest, RefusesSizesThatDoNotFit) {
   EXPECT_THAT(
       PagedKvCache::Create(

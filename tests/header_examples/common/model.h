@@ -160,6 +160,10 @@ extern int64_t first, count;
 extern float* shard;
 }  // namespace tandem::model::load_parameters_example
 
+namespace tandem::model::model_cache_example {
+extern ModelSpec spec;
+}  // namespace tandem::model::model_cache_example
+
 namespace tandem::model::norm_example {
 extern NormSpec spec;
 extern at::Tensor x, weight, bias;

@@ -21,16 +21,13 @@ int64_t SequencesInCache(const config::v1::RunConfig& config, const model::Model
                                          : model::LatentCache::kLatents;
   const config::v1::RolloutConfig& rollout = config.rollout();
   const int tp = std::max<int>(1, rollout.tensor_model_parallel_size());
-  const std::vector<model::Window> windows =
-      model::GroupLayers(model::CacheWindows(spec, on_gpu)).windows;
+  const model::CacheGroups groups = model::GroupsOfModel(spec, tp, on_gpu, latents);
   const int64_t block_size = rollout.block_size();
-  const int64_t block_bytes = element_bytes * block_size *
-                              model::ModelCacheElementsPerToken(spec, tp, on_gpu, latents) /
-                              static_cast<int64_t>(windows.size());
+  const int64_t block_bytes = element_bytes * block_size * groups.size;
   const int64_t num_blocks = cache_bytes / block_bytes;
   const int64_t longest = config.data().max_prompt_length() + config::LongestCompletion(config);
   const auto blocks_at_once = [&](int64_t step_tokens) {
-    return model::MaxBlocksAtOnce(windows, longest, step_tokens, block_size);
+    return model::MaxBlocksAtOnce(groups.windows, longest, step_tokens, block_size);
   };
   // One must fit alone while its prompt is computed; of many almost all decode.
   if (num_blocks < blocks_at_once(rollout.max_num_batched_tokens())) return 0;
@@ -43,7 +40,8 @@ int64_t AttentionRow(const model::AttentionSpec& spec, int64_t tp) {
   const int64_t of_heads =
       spec.q_size() + spec.attended_size() + spec.kv_size() + spec.v_size();  // on all ranks
   if (!spec.latent.has_value()) {
-    return (of_heads + (spec.output_gate ? 2 * spec.attended_size() : 0)) / tp;
+    const int64_t scaled = spec.value_scale != 1.0 ? spec.attended_size() : 0;
+    return (of_heads + scaled + (spec.output_gate ? 2 * spec.attended_size() : 0)) / tp;
   }
   // Projections before their heads are joined, and the latents, which every rank makes.
   // Without keys and values there are queries and sums as long as latents.

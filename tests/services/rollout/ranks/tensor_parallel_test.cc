@@ -14,6 +14,7 @@
 #include "tandem/common/v1/error.pb.h"
 #include "tests/services/rollout/ranks/replica.h"
 #include "tests/support/staged_weights.h"
+#include "tests/support/unlike_layers.h"
 #include "tests/support/vision_golden.h"
 
 namespace tandem::rollout {
@@ -43,6 +44,12 @@ model::ModelSpec Linear(model::ModelSpec spec) {
   spec.layers.front().attention.delta = model::DeltaSpec{
       .num_key_heads = 3, .num_value_heads = 6, .key_dim = 10, .value_dim = 7, .kernel_size = 4};
   spec.layers.back().attention.output_gate = true;
+  return spec;
+}
+
+// Layers whose caches differ: the ranks have as many heads of some as of others, or not.
+model::ModelSpec Unlike(model::ModelSpec spec) {
+  tandem::testing::MakeLayersUnlike(spec);
   return spec;
 }
 
@@ -148,6 +155,8 @@ INSTANTIATE_TEST_SUITE_P(Splits, TensorParallelTest,
                                            Case{"KvHeadsInCopies4", Spec(8, 2, 97), 4},
                                            Case{"KvHeadsInUnevenCopies5", Spec(10, 2, 97, 79), 5},
                                            Case{"SlidingWindow2", Windowed(Spec(6, 2, 97)), 2},
+                                           Case{"UnlikeLayers2", Unlike(Spec(6, 2, 97)), 2},
+                                           Case{"UnlikeLayers3", Unlike(Spec(6, 1, 97)), 3},
                                            Case{"LinearAttention2", Linear(Spec(6, 2, 97)), 2},
                                            Case{"OneKvHead8", Spec(8, 1, 97), 8}),
                          [](const auto& info) { return info.param.name; });

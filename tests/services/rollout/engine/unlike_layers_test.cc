@@ -1,0 +1,109 @@
+// An engine whose model's layers cache keys and values of different sizes: its log-probs are those of
+// the trainer, and its blocks are counted as what they take.
+#include "tests/support/unlike_layers.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "services/rollout/engine/cache_size.h"
+#include "tests/services/rollout/engine/engine_fixture.h"
+#include "tests/services/rollout/engine/trainer_log_probs.h"
+#include "tests/support/staged_weights.h"
+
+namespace tandem::rollout {
+namespace {
+
+model::ModelSpec UnlikeSpec() {
+  model::ModelSpec spec = SmallSpec();
+  spec.vocab_size = 700;
+  tandem::testing::MakeLayersUnlike(spec);
+  return spec;
+}
+
+class UnlikeLayersTest : public EngineTest {};
+
+TEST_F(UnlikeLayersTest, BlocksTakeWhatTheirLayersDo) {
+  const model::Transformer model(UnlikeSpec());
+  EngineOptions options;
+  options.kv_cache_bytes = 1 << 20;
+  ASSERT_OK_AND_ASSIGN(const CacheSize size, SizeCache(options, model));
+  // A block holds the two layers with 2 key-value heads of 12 and 16 elements, or one with 3 of 16 and 32.
+  const int64_t of_block = std::max(2 * 2 * (12 + 16), 3 * (16 + 32)) * 4 * options.block_size;
+  EXPECT_EQ(model::PagedKvCache::BytesPerBlock(size.cache), of_block);
+  EXPECT_EQ(size.cache.num_blocks, options.kv_cache_bytes / of_block);
+  EXPECT_THAT(model::GroupLayers(size.cache.windows, size.cache.sizes).windows,
+              ::testing::ElementsAre(0, 20, 20));
+}
+
+TEST_F(UnlikeLayersTest, AGpuAndLatentsAreRefused) {
+  EngineOptions options;
+  const model::Transformer model(UnlikeSpec());
+  options.device = at::Device(at::kCUDA, 0);
+  EXPECT_THAT(SizeCache(options, model).status(),
+              testing::StatusIs(absl::StatusCode::kUnimplemented,
+                                ::testing::HasSubstr("rollout.device=cpu")));
+  options.device = at::kCPU;
+  model::ModelSpec spec = LatentSmallSpec();
+  spec.layers.back().attention = SmallSpec().layers.back().attention;
+  EXPECT_THAT(SizeCache(options, model::Transformer(spec)).status(),
+              testing::StatusIs(absl::StatusCode::kUnimplemented,
+                                ::testing::HasSubstr("layer 0 has latent attention")));
+}
+
+TEST_F(UnlikeLayersTest, LogProbsAreTheTrainersUnderMixedTraffic) {
+  EngineOptions options;
+  options.scheduler = {.max_num_seqs = 12, .max_num_batched_tokens = 48};  // prompts in chunks
+  options.kv_cache_bytes = 90 * 144 * 4 * options.block_size;              // some are preempted
+  StartRandom(options, UnlikeSpec());
+  std::vector<GenerationRequest> requests(24);
+  std::vector<Outcome> outcomes(requests.size());
+  for (size_t i = 0; i < requests.size(); ++i) {
+    requests[i].prompt_ids = Prompt(40 + 5 * static_cast<int64_t>(i % 7), i % 3, 700);
+    requests[i].max_tokens = 30;
+    requests[i].n = 2;
+    requests[i].seed = i;
+  }
+  SubmitTogether(requests, outcomes);
+  double largest = 0;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    ASSERT_TRUE(outcomes[i].Wait());
+    ASSERT_OK(outcomes[i].status());
+    for (int32_t n = 0; n < 2; ++n) {
+      const SampleChunk sample = outcomes[i].sample(n);
+      std::vector<int32_t> tokens = requests[i].prompt_ids;
+      tokens.insert(tokens.end(), sample.token_ids.begin(), sample.token_ids.end());
+      const at::Tensor expected = at::tensor(TrainerLogProbs(
+          *model_, *tandem::testing::PlainCopy(*engine_->weights().live()), tokens));
+      const at::Tensor found = at::tensor(sample.logprobs);
+      const auto first = static_cast<int64_t>(requests[i].prompt_ids.size()) - 1;
+      const at::Tensor difference = (found - expected.narrow(0, first, found.numel())).abs();
+      largest = std::max(largest, difference.max().item<double>());
+    }
+  }
+  EXPECT_LT(largest, 1e-4);
+  EXPECT_GT(engine_->Info().scheduler.num_preemptions, 0);
+  EXPECT_GT(engine_->Info().scheduler.num_cached_tokens, 0);
+}
+
+TEST_F(UnlikeLayersTest, BlocksThatHaveLeftAWindowAreFree) {
+  EngineOptions options;
+  options.max_model_len = 400;
+  options.scheduler = {.max_num_seqs = 1, .max_num_batched_tokens = 16};
+  // What one sequence of 400 tokens holds at once, of 25 blocks at each position of three groups.
+  options.kv_cache_bytes = (25 + 2 * 4) * 144 * 4 * options.block_size;
+  StartRandom(options, UnlikeSpec());
+  Outcome outcome;
+  GenerationRequest request = Greedy(Prompt(200, 1, 700), 200);
+  request.ignore_eos = true;
+  ASSERT_OK(engine_->Submit(request, outcome.callbacks()).status());
+  ASSERT_TRUE(outcome.Wait());
+  ASSERT_OK(outcome.status());
+  EXPECT_EQ(outcome.sample(0).token_ids.size(), 200);
+}
+
+}  // namespace
+}  // namespace tandem::rollout
