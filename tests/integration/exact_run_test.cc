@@ -134,6 +134,16 @@ nlohmann::json ChunksAndWeighedInputs() {
           {"intermediate_size_mlp", 48}};
 }
 
+// Of MiMo-V2-Flash: a dense layer, then one with a window, sinks, experts and twice the key-value heads.
+nlohmann::json UnlikeLayers() {
+  return {{"architectures", {"MiMoV2FlashForCausalLM"}},
+          {"model_type", "mimo_v2_flash"},
+          {"v_head_dim", 6},
+          {"attention_value_scale", 0.6},
+          {"sliding_window", 6},
+          {"n_routed_experts", 6}};
+}
+
 class ExactRunTest : public ::testing::TestWithParam<ExactRun> {};
 
 TEST_P(ExactRunTest, TrainerAndRolloutAgreeToTheLastBitAtEveryStep) {
@@ -206,6 +216,14 @@ INSTANTIATE_TEST_SUITE_P(
                  {"trainer.mesh_shape=[2]", "trainer.mesh_dim_names=[ep]"},
                  "Qwen3MoeForCausalLM",
                  ChunksAndWeighedInputs()},
+        ExactRun{"unlike_layers",
+                 {"model.dtype=bfloat16", "trainer.activation_checkpointing=selective"},
+                 "Qwen3MoeForCausalLM",
+                 UnlikeLayers()},
+        ExactRun{"unlike_layers_with_split_experts",
+                 {"trainer.mesh_shape=[2]", "trainer.mesh_dim_names=[ep]"},
+                 "Qwen3MoeForCausalLM",
+                 UnlikeLayers()},
         ExactRun{"replayed_experts",
                  {"model.dtype=bfloat16", "actor.router_replay=r3"},
                  "Qwen3MoeForCausalLM"},

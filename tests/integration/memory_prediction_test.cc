@@ -59,6 +59,16 @@ nlohmann::json WeighedInputs() {
           {"floor_scale", 64}};
 }
 
+// Of MiMo-V2-Flash: a dense layer, then layers with a window, sinks, experts and twice the key-value heads.
+nlohmann::json UnlikeLayers() {
+  return {{"architectures", {"MiMoV2FlashForCausalLM"}},
+          {"model_type", "mimo_v2_flash"},
+          {"num_key_value_heads", 2},
+          {"v_head_dim", 20},
+          {"sliding_window", 128},
+          {"n_routed_experts", 8}};
+}
+
 // Of Qwen3-Next: linear attention in two of four layers, a gate in the others, experts in the last.
 nlohmann::json LinearAttention() {
   return {{"architectures", {"Qwen3NextForCausalLM"}},
@@ -309,6 +319,15 @@ INSTANTIATE_TEST_SUITE_P(
              "float32",
              {"trainer.mesh_shape=[2]", "trainer.mesh_dim_names=[ep]"},
              WeighedInputs()},
+        Case{"UnlikeLayers", "Qwen3MoeForCausalLM", 1, 4, 512, "float32", {}, UnlikeLayers()},
+        Case{"UnlikeLayersInBfloat16OnTwoRanks",
+             "Qwen3MoeForCausalLM",
+             2,
+             2,
+             512,
+             "bfloat16",
+             {"trainer.activation_checkpointing=selective"},
+             UnlikeLayers()},
         Case{"SplitExpertsWithMuon",
              "Qwen3MoeForCausalLM",
              4,

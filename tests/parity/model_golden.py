@@ -226,6 +226,13 @@ CASES = {
         head_dim=8, intermediate_size=12, intermediate_size_mlp=20, num_local_experts=4,
         num_experts_per_tok=2, interleave_moe_layer_step=2, no_rope_layers=[1, 0],
         attention_chunk_size=6, floor_scale=5, attn_scale=0.3)),
+    # The second layer has a window, sinks and twice the key-value heads; the first is dense.
+    "mimo-v2-flash": ("mimo_v2_flash", tiny(
+        num_key_value_heads=1, head_dim=14, v_head_dim=5, sliding_window=6, n_routed_experts=5,
+        num_experts_per_tok=2, moe_intermediate_size=10, routed_scaling_factor=1.3,
+        attention_value_scale=0.6, rope_parameters=dict(
+            full_attention=dict(DEFAULT_ROPE, partial_rotary_factor=0.334),
+            sliding_attention=dict(DEFAULT_ROPE, rope_theta=100.0, partial_rotary_factor=0.334)))),
     # The second layer is dense.
     "qwen3-next": ("qwen3_next", tiny(
         **LINEAR, rope_parameters=HALF_ROPE, mlp_only_layers=[1], num_experts=5,

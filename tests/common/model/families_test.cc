@@ -158,6 +158,10 @@ constexpr Expected kExpected[] = {
     {"ministral", "4/2x8 48; rms;;;; windows 8 0; ropes 0 0; theta=10000"},
     {"ministral3",
      "4/2x8 48; rms eps=1e-05; beta=0.1;;; windows 0 0; ropes 0 0; theta=10000 yarn=2"},
+    {"mimo_v2_flash",
+     "4/1x24 48; rms eps=1e-05; values=8 times=0.707 windowed 4/2x24+8 sinks; experts 4x16 top2 "
+     "sigmoid normalized corrected first_dense;; windows 0 8 8 8 8 0; ropes 0 1 1 1 1 0; "
+     "theta=5e+06 dim=8; theta=10000 dim=8"},
     {"mistral", "4/2x8 48; rms;;;; windows 8 8; ropes 0 0; theta=10000"},
     {"mixtral",
      "4/2x8 48; rms eps=1e-05;; experts 4x48 top2 softmax normalized;; windows 0 0; ropes 0 0; "

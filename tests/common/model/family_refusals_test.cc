@@ -41,6 +41,8 @@ TEST(Families, RefuseWhatNoSwitchHas) {
   error("glm4_moe", "scoring_func", "softmax");
   error("deepseek_v2", "norm_topk_prob", true);
   error("deepseek_v3", "topk_method", "greedy");
+  error("mimo_v2_flash", "scoring_func", "softmax");
+  error("mimo_v2_flash", "n_shared_experts", 1);
   error("minimax_m2", "use_qk_norm", false);
   error("qwen3_moe", "use_sliding_window", true);
   error("llama", "hidden_act", "mish");
@@ -125,6 +127,53 @@ TEST(Families, LayersThatRotateByTheirWindowNeedOne) {
   config.erase("layer_types");
   EXPECT_THAT(ParseFamily(config),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("sliding_window")));
+}
+
+TEST(Families, LayersWithAWindowHaveHeadsOfTheirOwn) {
+  const json written = FamilyConfigs()["mimo_v2_flash"]["config"];
+  json config = written;
+  config.update({{"swa_num_attention_heads", 6},
+                 {"swa_num_key_value_heads", 3},
+                 {"swa_head_dim", 32},
+                 {"swa_v_head_dim", 32},
+                 {"add_full_attention_sink_bias", true},
+                 {"add_swa_attention_sink_bias", false},
+                 {"attention_value_scale", nullptr}});
+  config["rope_parameters"]["sliding_attention"]["partial_rotary_factor"] = 1.0;
+  ASSERT_OK_AND_ASSIGN(const ModelSpec spec, ParseFamily(config));
+  AttentionSpec full{.num_heads = 4, .num_kv_heads = 1, .head_dim = 24, .v_head_dim = 8};
+  full.sinks = true;
+  EXPECT_EQ(spec.layers[0].attention, full);
+  AttentionSpec windowed{.num_heads = 6, .num_kv_heads = 3, .head_dim = 32};
+  windowed.rope = 1;
+  windowed.window = 8;
+  EXPECT_EQ(spec.layers[1].attention, windowed);
+  EXPECT_EQ(spec.layers[5].attention, full);
+  ASSERT_EQ(spec.ropes.size(), 2);
+  EXPECT_EQ(spec.ropes[0].rotary_dim, 8);
+  EXPECT_EQ(spec.ropes[1].rotary_dim, 32) << "whole heads, which are larger than the first layer's";
+
+  const auto expect_error = [&](const char* key, const json& value, const char* text) {
+    json other = written;
+    other[key] = value;
+    EXPECT_THAT(ParseFamily(other), StatusIs(absl::StatusCode::kInvalidArgument,
+                                             AllOf(HasSubstr(key), HasSubstr(text))));
+  };
+  expect_error("swa_num_key_value_heads", 3, "a divisor of");
+  expect_error("swa_head_dim", 0, "an integer from 1");
+  expect_error("sliding_window_size", -1, "m/config.json");
+  json older = written;
+  older.erase("layer_types");
+  for (const json& list : {json({0, 1, 1}), json({0, 1, 1, 1, 1, 2}), json(1)}) {
+    older["hybrid_layer_pattern"] = list;
+    EXPECT_THAT(ParseFamily(older), StatusIs(absl::StatusCode::kInvalidArgument,
+                                             AllOf(HasSubstr("hybrid_layer_pattern"),
+                                                   HasSubstr("6 numbers, each 0 or 1"))));
+  }
+  older["hybrid_layer_pattern"] = {1, 0, 0, 1, 0, 0};
+  ASSERT_OK_AND_ASSIGN(const ModelSpec listed, ParseFamily(older));
+  EXPECT_EQ(listed.layers[0].attention.num_kv_heads, 2);
+  EXPECT_EQ(listed.layers[1].attention.num_kv_heads, 1);
 }
 
 TEST(Families, Phi3ScalesItsRotationFrom4096PositionsUnlessToldOtherwise) {
