@@ -217,8 +217,8 @@ TEST_P(ReplicaImagesTest, SeveralRanksSeeTheImagesOfOne) {
   ASSERT_OK_AND_ASSIGN(const model::ModelSpec spec,
                        model::ParseModelSpec(config.json, config.path));
   EngineOptions options = Options();
-  options.scheduler.max_num_seqs =
-      8;  // a step has room for them and an image whose tokens see one another
+  // A step has room for these and for an image whose tokens see one another.
+  options.scheduler.max_num_seqs = 8;
   options.image_preparer = model::ImagePreparer::Load(path, *spec.vision);
   const nlohmann::json golden = nlohmann::json::parse(io::ReadFile(path + "/golden.json").value());
   const auto requests = [&](Engine& engine) {
