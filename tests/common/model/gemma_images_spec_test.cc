@@ -12,6 +12,7 @@
 #include "common/model/model_spec.h"
 #include "common/model/parameter_table.h"
 #include "common/model/stored_layout.h"
+#include "tests/common/model/refusal_of_config.h"
 #include "tests/support/status_matchers.h"
 
 namespace tandem::model {
@@ -35,11 +36,6 @@ json GemmaHubConfig() {
     "vision_config": {"hidden_size": 1152, "image_size": 896, "intermediate_size": 4304,
                       "model_type": "siglip_vision_model", "num_attention_heads": 16,
                       "num_hidden_layers": 27, "patch_size": 14, "vision_use_head": false}})");
-}
-
-std::string GemmaRefusalOf(const json& config) {
-  const absl::StatusOr<ModelSpec> spec = ParseModelSpec(config, "config.json");
-  return spec.ok() ? "" : std::string(spec.status().message());
 }
 
 TEST(GemmaImagesSpec, IsThatOfTheHub) {
@@ -108,25 +104,24 @@ TEST(GemmaImagesSpec, TakesTheDefaultsOfItsClass) {
 TEST(GemmaImagesSpec, RefusesByName) {
   json config = GemmaHubConfig();
   config["mm_tokens_per_image"] = 250;
-  EXPECT_THAT(GemmaRefusalOf(config),
-              AllOf(HasSubstr("mm_tokens_per_image"), HasSubstr("divides 64")));
+  EXPECT_THAT(RefusalOf(config), AllOf(HasSubstr("mm_tokens_per_image"), HasSubstr("divides 64")));
   config["mm_tokens_per_image"] = 9;
-  EXPECT_THAT(GemmaRefusalOf(config), HasSubstr("divides 64"));
+  EXPECT_THAT(RefusalOf(config), HasSubstr("divides 64"));
   config = GemmaHubConfig();
   config["vision_config"]["model_type"] = "clip_vision_model";
-  EXPECT_THAT(GemmaRefusalOf(config), AllOf(HasSubstr("vision_config"), HasSubstr("model_type")));
+  EXPECT_THAT(RefusalOf(config), AllOf(HasSubstr("vision_config"), HasSubstr("model_type")));
   config = GemmaHubConfig();
   config["text_config"]["model_type"] = "llama";
-  EXPECT_THAT(GemmaRefusalOf(config), AllOf(HasSubstr("text_config"), HasSubstr("gemma3_text")));
+  EXPECT_THAT(RefusalOf(config), AllOf(HasSubstr("text_config"), HasSubstr("gemma3_text")));
   config["text_config"] = 3;
-  EXPECT_THAT(GemmaRefusalOf(config), HasSubstr("text_config"));
+  EXPECT_THAT(RefusalOf(config), HasSubstr("text_config"));
   config = GemmaHubConfig();
   config["text_config"]["use_bidirectional_attention"] = true;
-  EXPECT_THAT(GemmaRefusalOf(config), HasSubstr("use_bidirectional_attention"));
+  EXPECT_THAT(RefusalOf(config), HasSubstr("use_bidirectional_attention"));
   // transformers' class does not apply it.
   config = GemmaHubConfig();
   config["text_config"]["final_logit_softcapping"] = 30.0;
-  EXPECT_THAT(GemmaRefusalOf(config), HasSubstr("final_logit_softcapping"));
+  EXPECT_THAT(RefusalOf(config), HasSubstr("final_logit_softcapping"));
 }
 
 // Images of two rows, two tiles of one patch.

@@ -11,6 +11,7 @@
 #include "common/model/model_spec.h"
 #include "common/model/parameter_table.h"
 #include "common/model/stored_layout.h"
+#include "tests/common/model/refusal_of_config.h"
 #include "tests/support/status_matchers.h"
 
 namespace tandem::model {
@@ -38,11 +39,6 @@ json Idefics3Config() {
     "vision_config": {"hidden_size": 1152, "image_size": 364, "intermediate_size": 4304,
                       "model_type": "idefics3", "num_attention_heads": 16, "num_hidden_layers": 27,
                       "patch_size": 14}})");
-}
-
-std::string IdeficsRefusalOf(const json& config) {
-  const absl::StatusOr<ModelSpec> spec = ParseModelSpec(config, "config.json");
-  return spec.ok() ? "" : std::string(spec.status().message());
 }
 
 TEST(IdeficsSpec, IsThatOfTheHub) {
@@ -117,12 +113,12 @@ TEST(IdeficsSpec, NamesKeysThatDoNotFit) {
   const auto outer = [](const char* key, const json& value) {
     json config = Idefics3Config();
     config[key] = value;
-    return IdeficsRefusalOf(config);
+    return RefusalOf(config);
   };
   const auto tower = [](const char* key, const json& value) {
     json config = Idefics3Config();
     config["vision_config"][key] = value;
-    return IdeficsRefusalOf(config);
+    return RefusalOf(config);
   };
   EXPECT_THAT(outer("scale_factor", 3), AllOf(HasSubstr("\"scale_factor\""),
                                               HasSubstr("a divisor of 26, the patches of 14")));
@@ -137,7 +133,7 @@ TEST(IdeficsSpec, NamesKeysThatDoNotFit) {
   EXPECT_THAT(tower("num_channels", 1), HasSubstr("\"num_channels\""));
   json granite = Idefics3Config();
   granite["text_config"]["model_type"] = "granite";
-  EXPECT_THAT(IdeficsRefusalOf(granite), HasSubstr("text_config: \"model_type\""));
+  EXPECT_THAT(RefusalOf(granite), HasSubstr("text_config: \"model_type\""));
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "common/model/packed_tiles.h"
 #include "common/model/parameter_table.h"
 #include "common/model/stored_layout.h"
+#include "tests/common/model/refusal_of_config.h"
 #include "tests/support/status_matchers.h"
 
 namespace tandem::model {
@@ -43,11 +44,6 @@ json OnevisionConfig() {
                       "model_type": "siglip_vision_model", "num_attention_heads": 16,
                       "num_hidden_layers": 26, "patch_size": 14, "vision_use_head": false},
     "vision_feature_layer": -1, "vision_feature_select_strategy": "full"})");
-}
-
-std::string OnevisionRefusalOf(const json& config) {
-  const absl::StatusOr<ModelSpec> spec = ParseModelSpec(config, "config.json");
-  return spec.ok() ? "" : std::string(spec.status().message());
 }
 
 TEST(OnevisionSpec, IsThatOfTheHub) {
@@ -108,7 +104,7 @@ TEST(OnevisionSpec, NamesKeysThatDoNotFit) {
   const auto outer = [](const char* key, const json& value) {
     json config = OnevisionConfig();
     config[key] = value;
-    return OnevisionRefusalOf(config);
+    return RefusalOf(config);
   };
   const json pinpoints = {{384, 384}, {384, 700}};
   EXPECT_THAT(outer("image_grid_pinpoints", pinpoints),
@@ -126,7 +122,7 @@ TEST(OnevisionSpec, NamesKeysThatDoNotFit) {
   EXPECT_THAT(outer("video_token_index", 152000), HasSubstr("\"video_token_index\""));
   json clip = OnevisionConfig();
   clip["vision_config"]["model_type"] = "clip_vision_model";
-  EXPECT_THAT(OnevisionRefusalOf(clip),
+  EXPECT_THAT(RefusalOf(clip),
               AllOf(HasSubstr("\"model_type\""), HasSubstr("siglip_vision_model")));
 }
 

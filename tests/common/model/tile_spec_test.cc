@@ -11,6 +11,7 @@
 #include "common/model/model_spec.h"
 #include "common/model/parameter_table.h"
 #include "common/model/stored_layout.h"
+#include "tests/common/model/refusal_of_config.h"
 #include "tests/support/status_matchers.h"
 
 namespace tandem::model {
@@ -70,11 +71,6 @@ std::map<std::string, std::vector<int64_t>> ShapesOf(const ModelSpec& spec) {
   if (!layout.ok()) return shapes;
   for (const StoredTensor& tensor : layout->tensors()) shapes[tensor.name] = tensor.shape;
   return shapes;
-}
-
-std::string RefusalOf(const json& config) {
-  const absl::StatusOr<ModelSpec> spec = ParseModelSpec(config, "config.json");
-  return spec.ok() ? "" : std::string(spec.status().message());
 }
 
 TEST(TileSpec, IsThatOfLlavaOnTheHub) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/io/read_file.h"
+#include "common/model/cache_groups.h"
 #include "common/model/device_processor.h"
 #include "common/model/device_row_ops.h"
 #include "common/model/eager_ops.h"
@@ -43,6 +44,10 @@ extern io::ModelFolder folder;
 namespace tandem::model::attention_plan_example {
 using namespace model_names;
 }  // namespace tandem::model::attention_plan_example
+
+namespace tandem::model::cache_groups_example {
+extern CacheGroups groups;
+}  // namespace tandem::model::cache_groups_example
 
 namespace tandem::model::delta_attention_example {
 extern DeltaSpec spec;
