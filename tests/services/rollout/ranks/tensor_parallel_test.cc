@@ -217,8 +217,11 @@ TEST_P(ReplicaImagesTest, SeveralRanksSeeTheImagesOfOne) {
   ASSERT_OK_AND_ASSIGN(const model::ModelSpec spec,
                        model::ParseModelSpec(config.json, config.path));
   EngineOptions options = Options();
-  // A step has room for these and for an image whose tokens see one another.
-  options.scheduler.max_num_seqs = 8;
+  if (spec.vision->images_see_ahead) {
+    // A step has room for an image beside a token of each sequence that decodes.
+    options.scheduler.max_num_seqs = 8;
+    options.scheduler.max_num_batched_tokens = 8 + spec.vision->rows_per_tile();
+  }
   options.image_preparer = model::ImagePreparer::Load(path, *spec.vision);
   const nlohmann::json golden = nlohmann::json::parse(io::ReadFile(path + "/golden.json").value());
   const auto requests = [&](Engine& engine) {
