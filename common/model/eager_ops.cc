@@ -121,12 +121,10 @@ at::Tensor Slopes(const Alibi& alibi, int64_t num_heads) {
 at::Tensor Hidden(int64_t queries, int64_t keys, int64_t first_key,
                   const std::optional<SeenAhead>& ahead, const Window& window,
                   const at::Device& device) {
-  const auto positions = [&](int64_t first, int64_t count) {
-    return at::arange(first, first + count, at::TensorOptions(at::kLong).device(device));
-  };
-  const at::Tensor position = positions(first_key, keys);
-  const int64_t first_query = ahead.has_value() ? ahead->first_query : first_key + keys - queries;
-  const at::Tensor own = positions(first_query, queries).unsqueeze(1);
+  const at::Tensor position =
+      at::arange(first_key, first_key + keys, at::TensorOptions(at::kLong).device(device));
+  const int64_t before = ahead.has_value() ? ahead->first_query - first_key : keys - queries;
+  const at::Tensor own = position.narrow(0, before, queries).unsqueeze(1);
   const at::Tensor distance = own - position.unsqueeze(0);
   const at::Tensor hidden = ahead.has_value()
                                 ? position.unsqueeze(0).ge(ahead->ends.to(device).unsqueeze(1))
@@ -296,7 +294,7 @@ at::Tensor AttentionProbabilities(const at::Tensor& q, const at::Tensor& k,
     const at::Tensor position = at::arange(num_keys, options);
     const int64_t before =
         ahead.has_value() ? ahead->first_query - first_key : num_keys - num_queries;
-    const at::Tensor own = at::arange(before, before + num_queries, options);
+    const at::Tensor own = position.narrow(0, before, num_queries);
     const at::Tensor slopes = Slopes(params.alibi, num_heads).to(options);
     scores = scores +
              slopes.view({num_kv_heads, group, 1, 1}) * (position.unsqueeze(0) - own.unsqueeze(1));
