@@ -63,6 +63,7 @@ nlohmann::json WeighedInputs() {
 nlohmann::json UnlikeLayers() {
   return {{"architectures", {"MiMoV2FlashForCausalLM"}},
           {"model_type", "mimo_v2_flash"},
+          {"partial_rotary_factor", 0.5},
           {"num_key_value_heads", 2},
           {"v_head_dim", 20},
           {"sliding_window", 128},
