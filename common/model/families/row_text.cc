@@ -51,8 +51,9 @@ absl::StatusOr<v1::FamilyRow> WithTextRow(const v1::FamilyRow& row, const std::s
   if (!outer.Has(kTextConfig) || !outer.At(kTextConfig).is_object())
     return outer.Invalid(kTextConfig, "an object");
   const ConfigReader text(outer.At(kTextConfig), absl::StrCat(place, ": ", kTextConfig));
-  const bool is_llava = row.vision_tower() == v1::VISION_TOWER_LLAVA;
-  ASSIGN_OR_RETURN(const std::string type, text.Text("model_type", is_llava ? "llama" : "qwen2"));
+  const bool is_qwen2 = row.vision_tower() == v1::VISION_TOWER_INTERNVL ||
+                        row.vision_tower() == v1::VISION_TOWER_LLAVA_ONEVISION;
+  ASSIGN_OR_RETURN(const std::string type, text.Text("model_type", is_qwen2 ? "qwen2" : "llama"));
   const auto* const found =
       std::find_if(std::begin(kModels), std::end(kModels),
                    [&](const TextModel& model) { return type == model.model_type; });

@@ -96,6 +96,14 @@ TEST(IdeficsSpec, IsTiedAsTransformersSays) {
   EXPECT_FALSE(is_tied(nullptr, true));
 }
 
+// As transformers' class does: a language model that is not named is Llama's.
+TEST(IdeficsSpec, HasLlamasLanguageModelUnlessItNamesAnother) {
+  json config = Idefics3Config();
+  config["text_config"].erase("model_type");
+  ASSERT_OK_AND_ASSIGN(const ModelSpec spec, ParseModelSpec(config, "config.json"));
+  EXPECT_FALSE(spec.layers.front().attention.qkv_bias);
+}
+
 TEST(IdeficsSpec, SmolVlmDiffersInItsName) {
   json config = Idefics3Config();
   config["architectures"] = {"SmolVLMForConditionalGeneration"};
