@@ -29,11 +29,12 @@ struct ChatImage {
 // Whether a part of a message's content, an object, is an image: its "type" is image or image_url.
 bool IsImagePart(const nlohmann::ordered_json& part);
 
-// Returns the images of `messages`, a list, in order. A part that is an image names its source as {"image": SOURCE}, as {"image_url": {"url": SOURCE}}, or by
-// transformers' keys url, path and base64. `listed`, the row's "images", or null, gives sources in the
-// order of the parts, for those that name none; where both do, they must agree. A text that contains
-// `placeholder`, unless that is empty, is a part as well, of a listed image. INVALID_ARGUMENT names the
-// part: one without a source, a source without a part, a video, audio.
+// Returns the images of `messages`, a list, in order. A part that is an image names its source as
+// {"image": SOURCE}, as {"image_url": {"url": SOURCE}}, or by transformers' keys url, path and base64.
+// `listed`, the row's "images", or null, gives sources in the order of the parts, for those that name
+// none; where both do, they must agree. A text that contains `placeholder`, unless that is empty, is a
+// part as well, of a listed image. INVALID_ARGUMENT names the part: one without a source, a source
+// without a part, a video, audio.
 absl::StatusOr<std::vector<ChatImage>> FindChatImages(const nlohmann::ordered_json& messages,
                                                       const nlohmann::ordered_json* listed,
                                                       absl::string_view placeholder);

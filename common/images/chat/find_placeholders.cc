@@ -7,8 +7,8 @@ namespace tandem::images {
 
 absl::StatusOr<PlaceholderIds> FindPlaceholderIds(int32_t placeholder, PlaceholderTexts texts,
                                                   const tokenizer::Tokenizer* tokenizer) {
-  if (tokenizer != nullptr) {
-    // A model may give its placeholder by the id alone.
+  // A model may give its placeholder by the id alone.
+  if (tokenizer != nullptr && texts.placeholder.empty()) {
     const std::string* const text = tokenizer->IdToToken(placeholder);
     if (text != nullptr) texts.placeholder = *text;
   }

@@ -27,23 +27,19 @@ absl::StatusOr<std::unique_ptr<ImageReader>> ImageReader::Create(
   const model::VisionSpec& spec = *model.vision;
   ASSIGN_OR_RETURN(model::ImagePreparer preparer, model::ImagePreparer::Load(model_folder, spec));
   std::string placeholder;
-  images::PlaceholderIds placeholders{
-      .placeholder = static_cast<int32_t>(spec.image_token_id),
-      .fixed_count = preparer.placeholders().fixed_count,
-      .count_among_others = preparer.placeholders().count_among_others};
+  images::PlaceholderIds placeholders{.placeholder = static_cast<int32_t>(spec.image_token_id)};
+  const absl::StatusOr<images::PlaceholderIds> found =
+      images::FindPlaceholderIds(placeholders.placeholder, preparer.placeholders(), tokenizer);
+  if (found.ok()) placeholders = *found;
   if (tokenizer != nullptr) {
-    const std::string* const text = tokenizer->IdToToken(static_cast<int32_t>(spec.image_token_id));
+    const std::string* const text = tokenizer->IdToToken(placeholders.placeholder);
     if (text == nullptr) {
       return absl::FailedPreconditionError(absl::StrCat(
           model_folder, ": tokenizer.json has no token with the image_token_id of config.json, ",
           spec.image_token_id));
     }
-    placeholder = *text;
-    const absl::StatusOr<images::PlaceholderIds> found =
-        images::FindPlaceholderIds(placeholders.placeholder, preparer.placeholders(), tokenizer);
     if (!found.ok()) return io::AtPlace(model_folder, found.status());
-    placeholders = *found;
-    if (!found->written.empty()) placeholder = found->written;
+    placeholder = found->written.empty() ? *text : found->written;
   }
   return std::unique_ptr<ImageReader>(
       new ImageReader(std::move(preparer), spec, std::move(placeholder), placeholders, urls));

@@ -86,8 +86,6 @@ void RunReader::ReadPlaceholders(const std::string& model_folder) {
   const absl::StatusOr<model::ImagePreparer> preparer =
       model::ImagePreparer::Load(model_folder, *spec->vision);
   if (!preparer.ok()) return;
-  placeholders_.fixed_count = preparer->placeholders().fixed_count;
-  if (tokenizer_ == nullptr) return;
   // Without the tokens between its lines, an image's first line stands for it.
   const absl::StatusOr<images::PlaceholderIds> found = images::FindPlaceholderIds(
       placeholders_.placeholder, preparer->placeholders(), tokenizer_.get());
