@@ -37,7 +37,7 @@ bool HasForms(const model::ModelSpec& spec) {
 std::vector<images::ImageForm> Forms(const google::protobuf::RepeatedField<uint32_t>& ids,
                                      int num_images, const model::ModelSpec& spec) {
   const auto count = static_cast<size_t>(num_images);
-  if (!spec.vision.has_value()) return std::vector(count, images::ImageForm::kAlone);
+  if (!HasForms(spec)) return std::vector(count, images::ImageForm::kAlone);
   return model::FormsOf(*spec.vision, std::vector<int64_t>(ids.begin(), ids.end()), count);
 }
 
@@ -108,12 +108,11 @@ absl::Status ReceivedImages::Check(const common::v1::Sample& sample, absl::strin
                                               absl::BytesToHexString(digest)));
       }
       known->second.is_shown = true;
-      grids.push_back(known->second.grid);
+      model::ImageGrid& grid = grids.emplace_back(known->second.grid);
       if (!HasForms(spec_)) continue;
       const size_t index = known->second.index;
-      ASSIGN_OR_RETURN(grids.back(),
-                       GridOf(images_[index], digest, absl::StrCat("images[", index, "]"), pixels_,
-                              spec_, forms[static_cast<size_t>(i)]));
+      ASSIGN_OR_RETURN(grid, GridOf(images_[index], digest, absl::StrCat("images[", index, "]"),
+                                    pixels_, spec_, forms[static_cast<size_t>(i)]));
     }
     RETURN_IF_ERROR(CheckPlaces(segment.token_ids(), grids, at, spec_));
   }
