@@ -9,8 +9,7 @@ namespace tandem::model {
 using images::ImageForm;
 
 int64_t CountAmongOthers(const VisionSpec& spec) {
-  const bool has_canvas = spec.tiles.has_value() && spec.tiles->canvas.has_value();
-  return has_canvas ? spec.rows_per_tile() + 1 : 0;
+  return spec.has_canvas() ? spec.rows_per_tile() + 1 : 0;
 }
 
 std::vector<ImageForm> FormsOf(const VisionSpec& spec, absl::Span<const int64_t> token_ids,

@@ -112,7 +112,7 @@ class Placer {
  private:
   int64_t& next() { return places_.next_position; }
 
-  // Gives the token a position, below and right of the next one, and goes on to the next token.
+  // Gives the token at hand the next position, `row` further down and `column` further right.
   void Add(int64_t row, int64_t column) {
     places_.positions[0].push_back(next());
     places_.positions[1].push_back(next() + row);
@@ -136,7 +136,7 @@ class Placer {
 }  // namespace
 
 int64_t NumImageRows(const VisionSpec& spec, const ImageGrid& grid) {
-  if (spec.tiles.has_value() && spec.tiles->canvas.has_value()) {
+  if (spec.has_canvas()) {
     return spec.rows_per_tile() + grid.packed.num_rows();
   }
   if (spec.tiles.has_value()) return grid.rows / spec.tiles->side * spec.rows_per_tile();

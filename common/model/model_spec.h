@@ -124,12 +124,12 @@ struct VisionSpec {
       merger_norm;  // of each patch; where there are tiles, of all that become a row
   bool merger_bias = true;
   Activation merger_activation = Activation::kGelu;
-  bool merger_is_matrix = false;  // one makes a row of the patches, without an activation
+  bool merger_is_matrix = false;  // one makes a row of its input, without an activation
   // A matrix first makes a vector of the tower's width of the patches that become one row (Mistral 3's
   // patch merger): of the first element of each patch, then the second of each, ... The merger's other
   // matrices then take that, and are as wide as the language model.
   bool reduces_patches = false;
-  // A row is the mean of its patches, normed, times one matrix without a bias (Gemma 3).
+  // The merger's norm, and its matrix, take the mean of the patches that become one row (Gemma 3).
   bool averages_patches = false;
   // Side, in merged rows, of the windows in which layers attend, but for full_attention_layers; 0:
   // all attend to the whole image.
@@ -163,11 +163,14 @@ struct VisionSpec {
   int64_t patches_per_row() const { return merge_size * merge_size; }
   // What an image's row holds side by side: what stands in the embedding, and what deepstack adds.
   int64_t num_row_parts() const { return 1 + static_cast<int64_t>(deepstack_layers.size()); }
+  bool has_canvas() const { return tiles.has_value() && tiles->canvas.has_value(); }
   // Elements of the patches that become one row.
   int64_t merged_size() const { return hidden_size * patches_per_row(); }
-  // Elements that the first of the merger's two last matrices takes, and that it makes, in front of a
-  // language model of this width.
-  int64_t merger_input_size() const { return reduces_patches ? hidden_size : merged_size(); }
+  // Elements that the first of the merger's two last matrices, or its only one, takes, and that it makes,
+  // in front of a language model of this width.
+  int64_t merger_input_size() const {
+    return reduces_patches || averages_patches ? hidden_size : merged_size();
+  }
   int64_t merger_width(int64_t text_hidden_size) const {
     return reduces_patches || tiles.has_value() ? text_hidden_size : merged_size();
   }

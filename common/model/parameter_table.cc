@@ -113,7 +113,7 @@ void ParameterTable::DeclareVision(const VisionSpec& spec, int64_t hidden_size) 
         DeclareNorm(*spec.last_norm, spec.hidden_size, "visual.post_layernorm.", *this);
   }
   vision_.merger = DeclareMerger(spec, spec.merger_norm_size(), hidden_size, "visual.merger.");
-  if (spec.tiles.has_value() && spec.tiles->canvas.has_value()) {
+  if (spec.has_canvas()) {
     vision_.newline =
         Add(Single(Whole("visual.newline", {hidden_size}), ParameterRole::kEmbedding, kReplicate));
   }
@@ -152,11 +152,6 @@ MergerParameters ParameterTable::DeclareMerger(const VisionSpec& spec, int64_t n
   MergerParameters at;
   if (spec.merger_norm.has_value()) {
     at.norm = DeclareNorm(*spec.merger_norm, norm_size, prefix + "norm.", *this);
-  }
-  if (spec.averages_patches) {
-    at.down_weight =
-        add("down_proj.weight", {hidden_size, spec.hidden_size}, ParameterRole::kMatrix);
-    return at;
   }
   if (spec.reduces_patches) {
     at.reduce_weight =

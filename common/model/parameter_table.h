@@ -73,12 +73,9 @@ struct MergerParameters {
   // Of each patch; in deepstack's mergers, and where there are tiles, of all that become one row.
   NormParameters norm;
   int reduce_weight = -1;  // [tower's hidden, merged_size]; -1: none
-  int up_weight = -1;  // [merger_width, merger_input_size]; -1: of VisionSpec::averages_patches or
-                       // merger_is_matrix
+  int up_weight = -1;      // [merger_width, merger_input_size]; -1: VisionSpec::merger_is_matrix
   int up_bias = -1;
-  int down_weight =
-      -1;  // [hidden, merger_width]; without the other: merger_input_size or, of averages,
-           // the tower's hidden
+  int down_weight = -1;  // [hidden, merger_width], or [hidden, merger_input_size] without the other
   int down_bias = -1;
 };
 

@@ -38,8 +38,7 @@ at::Tensor MergePatches(const VisionSpec& spec, const MergerParameters& at,
     merged = Normalize(merged.view({-1, norm_size}), NormOf(params, *spec.merger_norm, at.norm))
                  .contiguous();
   }
-  if (spec.averages_patches) return TimesWeight(merged, params, at.down_weight, -1);
-  merged = merged.view({-1, spec.merged_size()});
+  if (!spec.averages_patches) merged = merged.view({-1, spec.merged_size()});
   if (spec.reduces_patches) {
     const at::Tensor by_element =
         merged.view({-1, spec.patches_per_row(), spec.hidden_size}).transpose(1, 2).contiguous();

@@ -113,11 +113,11 @@ absl::Status ReadPinpoints(const io::JsonFields& fields, PreprocessorConfig* con
     }
     const ImageSize canvas = {pair[0].get<int64_t>(), pair[1].get<int64_t>()};
     RETURN_IF_ERROR(CheckArea(fields, key, canvas));
-    constexpr int64_t kMaxTiles = 4096;
-    if (canvas.height / config->size->height * (canvas.width / config->size->width) > kMaxTiles) {
-      return fields.Error(
-          key, absl::StrCat("[", canvas.height, ", ", canvas.width, "] has more than ", kMaxTiles,
-                            " tiles of ", config->size->height, " x ", config->size->width));
+    if (canvas.height / config->size->height * (canvas.width / config->size->width) >
+        kMaxTilesOfImage) {
+      return fields.Error(key, absl::StrCat("[", canvas.height, ", ", canvas.width,
+                                            "] has more than ", kMaxTilesOfImage, " tiles of ",
+                                            config->size->height, " x ", config->size->width));
     }
     if (canvas.height % config->size->height != 0 || canvas.width % config->size->width != 0) {
       return absl::UnimplementedError(

@@ -32,6 +32,8 @@ enum class ProcessorFamily {
 
 // Of what a processor makes of one image, before it is cut: several times what published ones make.
 inline constexpr int64_t kMaxProcessedPixels = int64_t{1} << 26;
+// Tiles that an image is cut into, beside one that shows the whole.
+inline constexpr int64_t kMaxTilesOfImage = 4096;
 
 struct ImageSize {
   int64_t height = 0;
@@ -73,8 +75,7 @@ struct PreprocessorConfig {
   // kIdefics3.
   bool do_image_splitting = false;
   int64_t max_image_edge = 0;
-  int64_t image_seq_len =
-      0;  // placeholders of a tile, of processor_config.json; 0: it does not say
+  int64_t image_seq_len = 0;  // of a tile, in processor_config.json; 0: it does not say
   // kGotOcr2.
   bool crop_to_patches = false;
   int64_t min_patches = 0;

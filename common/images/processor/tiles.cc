@@ -65,13 +65,12 @@ absl::StatusOr<Tiles> ClipTiles(const Image& image, const PreprocessorConfig& co
 }
 
 absl::Status AppendGrid(const Image& image, int64_t height, int64_t width, Tiles* tiles) {
-  constexpr int64_t kMaxTiles = 4096;
   tiles->rows = image.height / height;
   tiles->columns = image.width / width;
-  if (tiles->rows * tiles->columns > kMaxTiles) {
+  if (tiles->rows * tiles->columns > kMaxTilesOfImage) {
     return absl::InvalidArgumentError(absl::StrCat("the image is cut into ", tiles->rows, " x ",
-                                                   tiles->columns, " tiles; at most ", kMaxTiles,
-                                                   " are made"));
+                                                   tiles->columns, " tiles; at most ",
+                                                   kMaxTilesOfImage, " are made"));
   }
   for (int64_t row = 0; row < tiles->rows; ++row) {
     for (int64_t column = 0; column < tiles->columns; ++column) {

@@ -60,6 +60,7 @@ absl::Status ParseGemmaImages(const ConfigReader& config, const ConfigReader& to
   vision.merge_size = patches / side;
   vision.last_norm = vision.layers.front().norm;
   vision.averages_patches = true;
+  vision.merger_is_matrix = true;
   vision.merger_norm = NormSpec{.eps = vision.last_norm->eps, .unit_offset = true};
   vision.merger_bias = false;
   vision.image_start = "<start_of_image>";

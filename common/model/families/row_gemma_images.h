@@ -15,7 +15,7 @@ namespace tandem::model {
 // INVALID_ARGUMENT without such an object, UNIMPLEMENTED for another language model than Gemma 3's.
 absl::Status AddGemmaText(const std::string& place, nlohmann::json& config);
 
-// Sets the tower of `spec`, whose language model is complete, and where its merger's matrix lies.
+// Completes the tower of `spec`, whose language model is complete, and says where its merger's matrix lies.
 // INVALID_ARGUMENT names the key: a bad size, a side of patches that rows do not divide.
 absl::Status ParseGemmaImages(const ConfigReader& config, const ConfigReader& tower,
                               ModelSpec& spec);

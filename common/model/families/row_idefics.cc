@@ -18,7 +18,7 @@ constexpr char kAround[] = "<fake_token_around_image>";
 }  // namespace
 
 absl::Status ParseIdefics3(const ConfigReader& config, const ConfigReader& tower, ModelSpec& spec) {
-  VisionSpec& vision = spec.vision.emplace();
+  VisionSpec& vision = *spec.vision;
   RETURN_IF_ERROR(ParseTileTower(tower, kDefaults, vision));
   vision.patch_bias = true;
   TileSpec& tiles = *vision.tiles;
@@ -38,8 +38,6 @@ absl::Status ParseIdefics3(const ConfigReader& config, const ConfigReader& tower
   vision.merger_is_matrix = true;
   vision.merger_bias = false;
   ASSIGN_OR_RETURN(vision.image_token_id, ImageTokenId(config, spec.vocab_size, 128257));
-  vision.video_token_id = -1;
-  vision.has_text_positions = true;
   spec.stored_rules.push_back({.name = kPatchWeight,
                                .tensor = "model.vision_model.embeddings.patch_embedding.weight",
                                .columns = {kTowerColors, vision.patch_size, vision.patch_size}});

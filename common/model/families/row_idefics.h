@@ -8,7 +8,7 @@
 
 namespace tandem::model {
 
-// Sets the tower of `spec`, whose language model is complete, and where its patches' matrix lies.
+// Completes the tower of `spec`, whose language model is complete, and says where its patches' matrix lies.
 // `config`: the config.json, with the projector's "scale_factor"; `tower`: its "vision_config".
 // INVALID_ARGUMENT names the key of a bad size. UNIMPLEMENTED: another activation, images that are no
 // squares.

@@ -6,11 +6,13 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "common/images/processor/preprocessor_config.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::model {
 namespace {
 
+using images::kMaxTilesOfImage;
 using nlohmann::json;
 
 constexpr size_t kMaxSizes = 4096;  // several times what published models have
@@ -29,7 +31,7 @@ absl::Status ParseSizes(const ConfigReader& config, TileSpec& tiles) {
   const json sizes = config.Has(kKey) ? config.At(kKey) : DefaultSizes();
   const std::string expected = absl::StrCat(
       "a list of 1 to ", kMaxSizes, " pairs [height, width], multiples of the \"image_size\" of ",
-      "vision_config, ", tiles.image_size, ", of at most ", kMaxTilesOfCanvas, " tiles");
+      "vision_config, ", tiles.image_size, ", of at most ", kMaxTilesOfImage, " tiles");
   if (!sizes.is_array() || sizes.empty() || sizes.size() > kMaxSizes) {
     return config.Invalid(kKey, expected);
   }
@@ -40,10 +42,10 @@ absl::Status ParseSizes(const ConfigReader& config, TileSpec& tiles) {
     for (size_t side = 0; is_pair && side < 2; ++side) {
       const int64_t pixels = pair[side].is_number_integer() ? pair[side].get<int64_t>() : 0;
       const bool fits = pixels > 0 && pixels % tiles.image_size == 0 &&
-                        pixels / tiles.image_size <= kMaxTilesOfCanvas;
+                        pixels / tiles.image_size <= kMaxTilesOfImage;
       num_tiles = fits ? num_tiles * (pixels / tiles.image_size) : 0;
     }
-    if (!is_pair || num_tiles < 1 || num_tiles > kMaxTilesOfCanvas) {
+    if (!is_pair || num_tiles < 1 || num_tiles > kMaxTilesOfImage) {
       return config.Invalid(
           kKey, absl::StrCat(expected, "; at index ", i, " is ", pair.dump().substr(0, 80)));
     }
@@ -62,8 +64,8 @@ absl::Status ParseCanvas(const ConfigReader& config, TileSpec& tiles) {
   absl::string_view number = ratio;
   if (!absl::ConsumePrefix(&number, "anyres_max_") ||
       !absl::SimpleAtoi(number, &canvas.max_tiles) || canvas.max_tiles < 1 ||
-      canvas.max_tiles > kMaxTilesOfCanvas) {
-    return config.Unsupported(kKey, absl::StrCat("anyres_max_1 to anyres_max_", kMaxTilesOfCanvas));
+      canvas.max_tiles > kMaxTilesOfImage) {
+    return config.Unsupported(kKey, absl::StrCat("anyres_max_1 to anyres_max_", kMaxTilesOfImage));
   }
   return absl::OkStatus();
 }

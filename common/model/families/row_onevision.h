@@ -12,15 +12,12 @@
 namespace tandem::model {
 
 // Sets TileSpec::canvas of a tower whose tiles are known. INVALID_ARGUMENT names the key: canvases that are
-// no whole number of tiles, or of more than kMaxTilesOfCanvas. UNIMPLEMENTED: another vision_aspect_ratio
+// no whole number of tiles, or of more than images::kMaxTilesOfImage. UNIMPLEMENTED: another vision_aspect_ratio
 // than anyres_max_N.
 absl::Status ParseCanvas(const ConfigReader& config, TileSpec& tiles);
 
 // The placeholder of videos; -1 for a file that names none and a vocabulary without the class's.
 absl::StatusOr<int64_t> VideoTokenId(const ConfigReader& config, int64_t vocab_size);
-
-// The most that an image is cut into (common/images/processor/tiles.h).
-inline constexpr int64_t kMaxTilesOfCanvas = 4096;
 
 }  // namespace tandem::model
 

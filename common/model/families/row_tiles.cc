@@ -252,12 +252,12 @@ absl::Status ParseTileTower(const ConfigReader& tower, const TileTowerDefaults& 
 
 absl::Status ParseTiles(const v1::FamilyRow& row, const ConfigReader& config,
                         const ConfigReader& tower, ModelSpec& spec) {
-  if (row.vision_tower() == v1::VISION_TOWER_IDEFICS3) return ParseIdefics3(config, tower, spec);
   const bool is_internvl = row.vision_tower() == v1::VISION_TOWER_INTERNVL;
   const bool is_onevision = row.vision_tower() == v1::VISION_TOWER_LLAVA_ONEVISION;
   VisionSpec& vision = spec.vision.emplace();
   vision.video_token_id = -1;
   vision.has_text_positions = true;
+  if (row.vision_tower() == v1::VISION_TOWER_IDEFICS3) return ParseIdefics3(config, tower, spec);
   if (row.vision_tower() == v1::VISION_TOWER_GEMMA3) {
     RETURN_IF_ERROR(ParseGemmaImages(config, tower, spec));
     AddStoredRules(/*is_internvl=*/false, spec);

@@ -32,10 +32,6 @@ absl::Status CheckFamily(const images::PreprocessorConfig& config, images::Proce
                                                  config.type));
 }
 
-bool HasCanvas(const VisionSpec& spec) {
-  return spec.tiles.has_value() && spec.tiles->canvas.has_value();
-}
-
 // What LLaVA-OneVision's processor counts placeholders by is what its model packs rows by.
 absl::Status CheckCanvas(const images::PreprocessorConfig& config, const VisionSpec& spec) {
   const CanvasSpec& canvas = *spec.tiles->canvas;
@@ -188,7 +184,7 @@ ImagePreparer::ImagePreparer(images::ImageProcessor processor, const VisionSpec&
 
 absl::StatusOr<images::PlaceholderGrid> ImagePreparer::Placeholders(images::ImageSize image,
                                                                     images::ImageForm form) const {
-  if (HasCanvas(spec_)) {
+  if (spec_.has_canvas()) {
     ASSIGN_OR_RETURN(const ImageGrid grid, GridOf(image, form));
     return images::PlaceholderGrid{1, NumImageRows(spec_, grid)};
   }
@@ -203,7 +199,7 @@ absl::StatusOr<images::PlaceholderGrid> ImagePreparer::Placeholders(images::Imag
 
 absl::StatusOr<ImageGrid> ImagePreparer::GridOf(images::ImageSize image,
                                                 images::ImageForm form) const {
-  if (HasCanvas(spec_)) return PackedGrid(spec_, image, processor_.config(), form);
+  if (spec_.has_canvas()) return PackedGrid(spec_, image, processor_.config(), form);
   ASSIGN_OR_RETURN(const images::PlaceholderGrid grid, Placeholders(image, form));
   return PatchesOf(grid);
 }
@@ -212,7 +208,7 @@ ImageGrid ImagePreparer::PatchesOf(const images::PlaceholderGrid& grid) const {
   if (!spec_.tiles.has_value()) {
     return {grid.rows * spec_.merge_size, grid.columns * spec_.merge_size};
   }
-  if (HasCanvas(spec_)) {
+  if (spec_.has_canvas()) {
     const int64_t more = grid.count() - spec_.rows_per_tile();
     return {spec_.tiles->side,
             spec_.tiles->side,
@@ -247,7 +243,7 @@ absl::StatusOr<PreparedImage> ImagePreparer::Prepare(absl::string_view file,
                                                      const images::ImageLimits& limits) const {
   ASSIGN_OR_RETURN(const images::Image image, images::DecodeImage(file, place, limits));
   absl::StatusOr<ImageGrid> packed;
-  if (HasCanvas(spec_)) {
+  if (spec_.has_canvas()) {
     packed = GridOf({image.height, image.width}, form);
     if (!packed.ok()) return io::AtPlace(place, packed.status());
   }
@@ -259,7 +255,7 @@ absl::StatusOr<PreparedImage> ImagePreparer::Prepare(absl::string_view file,
     const std::vector<int64_t>& shape = processed->shape;  // images, colors, height, width
     const int64_t patch = spec_.patch_size;
     const ImageGrid grid =
-        HasCanvas(spec_) ? *packed : ImageGrid{shape[0] * (shape[2] / patch), shape[3] / patch};
+        spec_.has_canvas() ? *packed : ImageGrid{shape[0] * (shape[2] / patch), shape[3] / patch};
     return PreparedImage{
         grid,
         CutPatches(processed->pixel_values, shape[0], shape[2], shape[3], patch, spec_.merge_size),

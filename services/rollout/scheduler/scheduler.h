@@ -57,9 +57,9 @@ struct SchedulerStats {
 // them so far (least first); those of one client by arrival, less the head start. An admitted sequence
 // runs until it is removed or preempted. A step serves decodes first, then running prefills, then
 // admits from the queue, within the token budget; long prompts are prefilled in chunks. A group is
-// admitted when all its samples have room. When blocks run out, a sequence of the lowest priority is preempted
-// and recomputed later: one of the request that has more than half of all running sequences, else
-// the latest arrival. As long as each sequence alone fits the cache, the first one always advances.
+// admitted when all its samples have room. When blocks run out, a sequence of the lowest priority is
+// preempted and recomputed later: one of the request that has more than half of all running sequences,
+// else the latest arrival. As long as each sequence alone fits the cache, the first one always advances.
 //
 // No request takes everything: while others wait, running prefills leave them a quarter of a step's
 // prompt tokens, and a request runs at most request_share() sequences; sequences beyond that are

@@ -114,7 +114,6 @@ CountedTensor TowerMemory::Merge(const CountedTensor& in, const model::MergerPar
           ? OpsOf(norm, attention, tape).Normalize(x, *vision_.merger_norm, at.norm)
           : x;
   CountedOps& ops = OpsOf(rows_, attention, tape);
-  if (vision_.averages_patches) return ops.Replicated(normed, at.down_weight, /*bias=*/-1);
   CountedTensor merged = normed;
   if (vision_.reduces_patches) {
     merged = ops.Replicated(Reordered(normed, tape), at.reduce_weight, /*bias=*/-1);
