@@ -23,11 +23,6 @@ at::Tensor WithHeadsTogether(const at::Tensor& x) {
   return together ? x : x.contiguous();
 }
 
-const kernels::ParallelFor& Threads() {
-  static const kernels::ParallelFor threads = ForTasks;
-  return threads;
-}
-
 struct AttentionTensors {
   at::Tensor q, k, v;
   CpuSequences sequences;
@@ -93,7 +88,7 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
     at::Tensor log_sum_exp = at::empty({q.size(0), q.size(1)}, at::kFloat);
     kernels::AttentionForward(ShapeOf(tensors, params), out.mutable_data_ptr(),
                               log_sum_exp.mutable_data_ptr<float>(), at::get_num_threads(),
-                              Threads());
+                              AsParallelFor());
     ctx->save_for_backward(
         {q, k, v, cu_seqlens, prefixes, sinks.value_or(at::Tensor()), out, log_sum_exp, ends});
     ctx->saved_data["causal"] = causal;
@@ -146,7 +141,7 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
       gradients.grad_sinks = grad_sinks.mutable_data_ptr<float>();
     }
     kernels::AttentionBackward(ShapeOf(tensors, Saved(ctx)), gradients, at::get_num_threads(),
-                               Threads());
+                               AsParallelFor());
     if (sinks.defined()) grad_sinks = SumOverSequences(grad_sinks).to(sinks.scalar_type());
     variable_list result(9);
     result[0] = grad_q;
@@ -175,7 +170,7 @@ at::Tensor CpuAttention(const at::Tensor& q, const at::Tensor& k, const at::Tens
   at::Tensor out = at::empty({q.size(0), q.size(1) * v.size(2)}, q.options());
   kernels::AttentionForward(
       ShapeOf({queries, keys, values, sequences, FloatsOf(params.sinks)}, params),
-      out.mutable_data_ptr(), nullptr, at::get_num_threads(), Threads());
+      out.mutable_data_ptr(), nullptr, at::get_num_threads(), AsParallelFor());
   return out;
 }
 

@@ -61,6 +61,11 @@ void ForTasks(int64_t tasks, const kernels::RangeBody& body) {
   }
 }
 
+const kernels::ParallelFor& AsParallelFor() {
+  static const kernels::ParallelFor threads = ForTasks;
+  return threads;
+}
+
 at::Tensor SumOverRows(int64_t rows, int64_t size,
                        const std::function<void(int64_t, int64_t, float*)>& add, int64_t work) {
   // Blocks depend on the number of rows alone and are added in their order, so the sum's bits do

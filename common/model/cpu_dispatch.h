@@ -29,6 +29,8 @@ void ForRows(int64_t rows, int64_t size, const kernels::RangeBody& body);
 
 // Calls body for one task at a time on each free thread.
 void ForTasks(int64_t tasks, const kernels::RangeBody& body);
+// The same, for kernels that are given it.
+const kernels::ParallelFor& AsParallelFor();
 
 // Returns the sum of what add(begin, end, out) adds to out, float32 [size], over all rows. Rows are
 // split at the same places for any number of threads, so the sum's bits do not depend on it. `work`:

@@ -16,11 +16,6 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-const kernels::ParallelFor& Threads() {
-  static const kernels::ParallelFor threads = ForTasks;
-  return threads;
-}
-
 std::vector<kernels::DeltaSequence> SequencesOf(const at::Tensor& cu_seqlens) {
   const int64_t* const ends = cu_seqlens.const_data_ptr<int64_t>();
   std::vector<kernels::DeltaSequence> sequences;
@@ -40,7 +35,7 @@ at::Tensor Computed(const DeltaSpec& spec, const DeltaTensors& tensors,
   at::Tensor out =
       at::empty({tensors.projected.size(0), spec.value_size()}, tensors.projected.options());
   kernels::DeltaForward(DeltaShapeOf(spec, tensors), SequencesOf(cu_seqlens),
-                        out.mutable_data_ptr(), NumThreads(), Threads());
+                        out.mutable_data_ptr(), NumThreads(), AsParallelFor());
   return out;
 }
 
@@ -93,7 +88,7 @@ struct DeltaFunction : torch::autograd::Function<DeltaFunction> {
     gradients.grad_dt_bias = dt_bias.mutable_data_ptr<float>();
     gradients.grad_norm = norm.mutable_data_ptr<float>();
     kernels::DeltaBackward(DeltaShapeOf(spec, tensors), sequences, gradients, NumThreads(),
-                           Threads());
+                           AsParallelFor());
     return {projected,
             SumOfParts(convolution, tensors.convolution),
             SumOfParts(a_log, tensors.a_log),
