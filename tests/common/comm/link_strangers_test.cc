@@ -48,6 +48,7 @@ class PoorPeer {
     EXPECT_EQ(posix_spawn(&pid_, argv[0], nullptr, nullptr, argv.data(), environ), 0);
   }
   ~PoorPeer() {
+    if (pid_ <= 0) return;  // all processes would get the signal
     kill(pid_, SIGKILL);
     waitpid(pid_, nullptr, 0);
   }

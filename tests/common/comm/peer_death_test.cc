@@ -38,7 +38,10 @@ class PeerProcess {
     Signal(SIGKILL);
     waitpid(pid_, nullptr, 0);
   }
-  void Signal(int signal) const { kill(pid_, signal); }
+  // Nothing if it was not started: all processes would get the signal.
+  void Signal(int signal) const {
+    if (pid_ > 0) kill(pid_, signal);
+  }
 
  private:
   pid_t pid_ = -1;
