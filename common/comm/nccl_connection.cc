@@ -296,7 +296,7 @@ void NcclConnection::Close() {
     (busy ? abort_claimed_ : closed_) = true;
   }
   if (busy) {
-    NcclWatchdog::Abort({shared_from_this()});
+    NcclWatchdog::OfProcess().Abort({shared_from_this()});
   } else {
     FinalizeAndDestroy();
   }

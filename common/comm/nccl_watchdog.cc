@@ -1,5 +1,6 @@
 #include "common/comm/nccl_watchdog.h"
 
+#include <cstdlib>
 #include <thread>
 #include <utility>
 
@@ -11,6 +12,8 @@ namespace {
 
 // Deadlines are seconds; a look at an idle connection costs about a microsecond.
 constexpr absl::Duration kPeriod = absl::Milliseconds(20);
+// Which a process that exits waits for aborts. NCCL's take milliseconds.
+constexpr absl::Duration kMostAtExit = absl::Seconds(10);
 
 void AbortTogether(const std::vector<std::shared_ptr<NcclConnection>>& connections) {
   std::vector<NcclCommunicator*> communicators;
@@ -70,7 +73,25 @@ void NcclWatchdog::BreakFamily(NcclConnection& origin, const absl::Status& reaso
 }
 
 void NcclWatchdog::Abort(std::vector<std::shared_ptr<NcclConnection>> claimed) {
-  std::thread([claimed = std::move(claimed)] { AbortTogether(claimed); }).detach();
+  // From here on, so that it comes before what the CUDA runtime does at exit.
+  static const int at_exit = std::atexit([] { OfProcess().AwaitAborts(kMostAtExit); });
+  static_cast<void>(at_exit);
+  {
+    absl::MutexLock lock(&mu_);
+    ++aborts_;
+  }
+  std::thread([this, claimed = std::move(claimed)]() mutable {
+    AbortTogether(claimed);
+    claimed.clear();
+    absl::MutexLock lock(&mu_);
+    --aborts_;
+  }).detach();
+}
+
+bool NcclWatchdog::AwaitAborts(absl::Duration timeout) {
+  absl::MutexLock lock(&mu_);
+  const auto none = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return aborts_ == 0; };
+  return mu_.AwaitWithTimeout(absl::Condition(&none), timeout);
 }
 
 void NcclWatchdog::Run() {

@@ -21,6 +21,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "common/comm/nccl_api.h"
 #include "common/device/cpu_device.h"
@@ -57,6 +58,7 @@ class FakeNccl : public comm::NcclApi {
   struct Options {
     bool blocking_init = false;     // as if config.blocking were ignored
     bool blocking_connect = false;  // the first operation of a communicator blocks the host
+    const absl::Notification* aborts_wait_for = nullptr;
   };
 
   FakeNccl(std::shared_ptr<FakeNcclWorld> world, Options options)
@@ -128,6 +130,7 @@ class FakeNccl : public comm::NcclApi {
   }
 
   int CommAbort(comm::NcclCommunicator* comm) override {
+    if (options_.aborts_wait_for != nullptr) options_.aborts_wait_for->WaitForNotification();
     absl::MutexLock lock(&world_->mu);
     CommOf(comm)->aborted = true;
     if (group_depth_ > 0) {

@@ -16,6 +16,7 @@
 #include "common/comm/link_facts.h"
 #include "common/comm/nccl_group.h"
 #include "common/comm/nccl_rendezvous.h"
+#include "common/comm/nccl_watchdog.h"
 #include "common/comm/wait_on_host.h"
 #include "tests/common/comm/local_ranks.h"
 #include "tests/fakes/fake_nccl.h"
@@ -195,6 +196,19 @@ TEST_F(NcclDeadline, GroupsOfAnotherFamilyKeepRunning) {
   (*group)->Abort("the replica is lost");
   EXPECT_TRUE(rank_->AwaitAborted(1, kAmple));
   EXPECT_OK(rank_groups_[0]->status());
+}
+
+// A thread that frees a GPU's memory while the process ends brings it down.
+TEST_F(NcclDeadline, AProcessThatExitsWaitsForAborts) {
+  absl::Notification may_abort;
+  MakeProcesses({.aborts_wait_for = &may_abort});
+  Join(1);
+  ASSERT_TRUE(NcclWatchdog::OfProcess().AwaitAborts(kAmple));
+  rank_groups_[0]->Abort("the run ends");
+  EXPECT_FALSE(NcclWatchdog::OfProcess().AwaitAborts(absl::Milliseconds(50)));
+  may_abort.Notify();
+  EXPECT_TRUE(NcclWatchdog::OfProcess().AwaitAborts(kAmple));
+  EXPECT_TRUE(rank_->AwaitAborted(1, absl::ZeroDuration()));
 }
 
 TEST_F(NcclDeadline, AnIdleGroupIsClosedNotAborted) {
