@@ -166,6 +166,51 @@ TEST_P(CudaRowProduct, TheLastOfVeryManyRowsIsTheRowAlone) {
             0);
 }
 
+// Groups without rows, of one row, of a tile and more; rows before and behind all of them are left alone.
+TEST_P(CudaRowProduct, GroupsHaveTheRowsOfTheirOwnProducts) {
+  at::manual_seed(6);
+  for (const int64_t out : {24, 130}) {
+    for (const int64_t in : {40, 1031}) {
+      std::vector<int64_t> first = {2, 2, 3, 3, 70, 134, 200};
+      for (int i = 0; i < 40; ++i) first.push_back(first.back() + i % 3);
+      const auto groups = static_cast<int64_t>(first.size()) - 1;
+      const int64_t rows = first.back() + 5;
+      const at::Tensor x = Random({rows, in});
+      const at::Tensor weights = Random({groups, out + 3, in});  // with a gap behind each
+      const at::Tensor biases = Random({groups, out + 1});
+      at::Tensor found = at::full({rows, out}, -7, GetParam().out_type);
+      cuda::RowProduct args;
+      args.type = ElementOf(GetParam().type);
+      args.out_type = ElementOf(GetParam().out_type);
+      args.rows = rows;
+      args.in = in;
+      args.out_size = out;
+      args.x = x.const_data_ptr();
+      args.weight = weights.const_data_ptr();
+      args.bias = biases.const_data_ptr();
+      args.out = found.mutable_data_ptr();
+      args.first = first.data();
+      args.groups = groups;
+      args.weight_stride = weights.stride(0);
+      args.bias_stride = biases.stride(0);
+      std::vector<float> partial(cuda::PartialFloats(args), NAN);
+      args.partial = partial.data();
+      ASSERT_EQ(cuda::Launch(args, nullptr), cudaSuccess);
+      for (int64_t g = 0; g < groups; ++g) {
+        const int64_t count = first[g + 1] - first[g];
+        if (count == 0) continue;
+        const at::Tensor expected =
+            Multiply(x.narrow(0, first[g], count).clone(), weights[g].narrow(0, 0, out).clone(),
+                     biases[g].narrow(0, 0, out).clone());
+        EXPECT_TRUE(SameBits(found.narrow(0, first[g], count), expected))
+            << in << " to " << out << ", group " << g;
+      }
+      EXPECT_TRUE(found.narrow(0, 0, 2).eq(-7).all().item<bool>());
+      EXPECT_TRUE(found.narrow(0, rows - 5, 5).eq(-7).all().item<bool>());
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Types, CudaRowProduct,
                          ::testing::Values(ProductCase{at::kFloat, at::kFloat},
                                            ProductCase{at::kBFloat16, at::kBFloat16},

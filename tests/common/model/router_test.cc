@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "common/model/eager_ops.h"
+#include "tests/common/model/routing_kinds.h"
 
 namespace tandem::model {
 namespace {
@@ -33,49 +34,9 @@ std::vector<int64_t> Choose(const std::vector<float>& logits, const Router& rout
   return ToVector(ChooseExperts(at::tensor(logits).unsqueeze(0), router));
 }
 
-struct Kind {
-  std::string name;
-  RoutingSpec spec;
-};
-
-// What the families have, for 48 experts.
-std::vector<Kind> Kinds() {
-  using Score = RoutingSpec::Score;
-  using GroupScore = RoutingSpec::GroupScore;
-  return {
-      {"Softmax", {.top_k = 8}},
-      {"SoftmaxNormalized", {.top_k = 8, .normalize = true}},
-      {"SoftmaxScaled", {.top_k = 8, .scale = 2.5}},
-      {"SoftmaxCorrected", {.top_k = 8, .normalize = true, .correction_bias = true}},
-      {"SoftmaxInGroups", {.top_k = 6, .num_groups = 8, .top_groups = 3, .scale = 16}},
-      {"Sigmoid", {.top_k = 8, .score = Score::kSigmoid}},
-      {"SigmoidOfChosen", {.top_k = 8, .score = Score::kSigmoidOfChosen}},
-      {"SigmoidNormalized",
-       {.top_k = 8, .normalize = true, .score = Score::kSigmoid, .correction_bias = true}},
-      {"SigmoidInGroups",
-       {.top_k = 8,
-        .normalize = true,
-        .score = Score::kSigmoid,
-        .correction_bias = true,
-        .num_groups = 6,
-        .top_groups = 2,
-        .group_score = GroupScore::kSumOfTwo,
-        .scale = 2.5}},
-      {"SigmoidInGroupsOfOne",
-       {.top_k = 8,
-        .score = Score::kSigmoid,
-        .num_groups = 48,
-        .top_groups = 16,
-        .group_score = GroupScore::kSumOfTwo}},
-      {"Sparsemixer", {.top_k = 2, .score = Score::kSparsemixer, .jitter = 0.2}},
-      {"SparsemixerOfThree",
-       {.top_k = 3, .score = Score::kSparsemixer, .scale = 0.5, .jitter = 0.4}},
-  };
-}
-
-class RouterOf : public ::testing::TestWithParam<Kind> {
+class RouterOf : public ::testing::TestWithParam<RoutingKind> {
  protected:
-  static constexpr int64_t kExperts = 48;
+  static constexpr int64_t kExperts = kExpertsOfKinds;
 
   static Router WithBias(at::ScalarType type) {
     Router router{GetParam().spec, {}};
@@ -142,8 +103,8 @@ TEST_P(RouterOf, GivesARowTheSameBitsInAnyBatch) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, RouterOf, ::testing::ValuesIn(Kinds()),
-                         [](const ::testing::TestParamInfo<Kind>& info) {
+INSTANTIATE_TEST_SUITE_P(Kinds, RouterOf, ::testing::ValuesIn(RoutingKinds()),
+                         [](const ::testing::TestParamInfo<RoutingKind>& info) {
                            return info.param.name;
                          });
 

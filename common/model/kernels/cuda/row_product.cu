@@ -20,6 +20,12 @@ constexpr int kOfThread = kTile * kStep / kThreads;
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t PartsOf(int64_t in) { return std::max<int64_t>(1, CeilDiv(in, kPart)); }
+// Tiles from top to bottom; with groups as many as there may be, each of which ends with a tile of its
+// own.
+int64_t RowTilesOf(const RowProduct& args) {
+  if (args.first == nullptr) return CeilDiv(args.rows, kTile);
+  return args.rows / kTile + std::min(args.groups, args.rows);
+}
 
 // The accumulators of a block's threads. Operands of a step are [kTile, kStride] in shared memory.
 template <typename T>
@@ -166,14 +172,67 @@ class Moved {
 };
 
 template <typename T>
-__device__ float BiasOf(const RowProduct& args, int64_t column) {
-  return args.bias == nullptr ? 0.0f : ToFloat(static_cast<const T*>(args.bias)[column]);
+__device__ float BiasOf(const RowProduct& args, int64_t group, int64_t column) {
+  if (args.bias == nullptr) return 0.0f;
+  return ToFloat(static_cast<const T*>(args.bias)[group * args.bias_stride + column]);
+}
+
+// The rows of a block: of one group.
+struct BlockRows {
+  int64_t group;
+  int64_t begin;
+  int64_t end;  // of the group, or of all rows
+};
+
+// Each warp finds them for itself. No rows: the tile is beyond those of all groups.
+__device__ BlockRows RowsOfTile(const RowProduct& args, int64_t tile) {
+  if (args.first == nullptr) return {0, tile * kTile, args.rows};
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  for (int64_t base = 0; base < args.groups; base += kWarp) {
+    const int64_t group = base + lane;
+    const bool is_group = group < args.groups;
+    const int64_t begin = is_group ? args.first[group] : 0;
+    const int64_t end = is_group ? args.first[group + 1] : 0;
+    int64_t behind = (end - begin + kTile - 1) / kTile;  // tiles of these groups up to this one
+    for (int step = 1; step < kWarp; step *= 2) {
+      const int64_t before = __shfl_sync(kAllLanes, behind, lane >= step ? lane - step : lane);
+      if (lane >= step) behind += before;
+    }
+    const unsigned later = __ballot_sync(kAllLanes, behind > tile);
+    if (later == 0) {
+      tile -= __shfl_sync(kAllLanes, behind, kWarp - 1);
+      continue;
+    }
+    const int owner = __ffs(static_cast<int>(later)) - 1;
+    const int64_t first_tile = owner == 0 ? 0 : __shfl_sync(kAllLanes, behind, owner - 1);
+    const int64_t first_row = __shfl_sync(kAllLanes, begin, owner);
+    return {base + owner, first_row + (tile - first_tile) * kTile,
+            __shfl_sync(kAllLanes, end, owner)};
+  }
+  return {0, 0, 0};
+}
+
+// The group of a row that is in one, by bisection.
+__device__ int64_t GroupOf(const RowProduct& args, int64_t row) {
+  if (args.first == nullptr) return 0;
+  int64_t begin = 0;
+  int64_t end = args.groups;  // it is in [begin, end)
+  while (end - begin > 1) {
+    const int64_t middle = (begin + end) / 2;
+    if (args.first[middle] <= row) {
+      begin = middle;
+    } else {
+      end = middle;
+    }
+  }
+  return begin;
 }
 
 // One block per tile of the result; if there is memory for partial sums, one per tile and part of
 // k. Loads the next step while it computes the current one.
 template <typename T, typename Out, int N>
-__global__ void __launch_bounds__(kThreads) RowProductKernel(const RowProduct args) {
+__global__ void __launch_bounds__(kThreads)
+    RowProductKernel(const RowProduct args, unsigned row_tiles) {
   using Sums = TileSums<T>;
   // Two buffers per operand, so that one barrier a step is enough. 20 KiB in bfloat16, 33 KiB in
   // float32: below the 48 KiB that a block may declare statically.
@@ -182,18 +241,18 @@ __global__ void __launch_bounds__(kThreads) RowProductKernel(const RowProduct ar
   const int64_t first_column = static_cast<int64_t>(blockIdx.x) * kTile;
   const int64_t all_steps = (args.in + kStep - 1) / kStep;
   const bool is_part = args.partial != nullptr;
-  const int64_t row_tiles = (args.rows + kTile - 1) / kTile;
-  const int64_t part = is_part ? blockIdx.y / row_tiles : 0;
-  const int64_t first_row = (is_part ? blockIdx.y % row_tiles : blockIdx.y) * kTile;
+  const int64_t part = blockIdx.y / row_tiles;
+  const BlockRows rows = RowsOfTile(args, blockIdx.y % row_tiles);
+  if (rows.begin >= rows.end) return;
+  const T* const matrix = static_cast<const T*>(args.weight) + rows.group * args.weight_stride;
   const int64_t begin = part * kStepsOfPart;
   const int64_t end =
       is_part && begin + kStepsOfPart < all_steps ? begin + kStepsOfPart : all_steps;
 
   Moved<T, N> x, weight;
   const auto load = [&](int64_t step) {
-    x.Load(static_cast<const T*>(args.x), args.rows, args.in, first_row, step * kStep);
-    weight.Load(static_cast<const T*>(args.weight), args.out_size, args.in, first_column,
-                step * kStep);
+    x.Load(static_cast<const T*>(args.x), rows.end, args.in, rows.begin, step * kStep);
+    weight.Load(matrix, args.out_size, args.in, first_column, step * kStep);
   };
   const auto store = [&](int64_t step) {
     x.Store(left[step % 2]);
@@ -219,13 +278,13 @@ __global__ void __launch_bounds__(kThreads) RowProductKernel(const RowProduct ar
     }
   }
   total.ForEach([&](int tile_row, int tile_column, float sum) {
-    const int64_t row = first_row + tile_row;
+    const int64_t row = rows.begin + tile_row;
     const int64_t column = first_column + tile_column;
-    if (row >= args.rows || column >= args.out_size) return;
+    if (row >= rows.end || column >= args.out_size) return;
     if (is_part) {
       args.partial[(part * args.rows + row) * args.out_size + column] = sum;
     } else {
-      FromFloat(sum + BiasOf<T>(args, column),
+      FromFloat(sum + BiasOf<T>(args, rows.group, column),
                 static_cast<Out*>(args.out)[row * args.out_size + column]);
     }
   });
@@ -241,7 +300,10 @@ __global__ void __launch_bounds__(kThreads) AddPartsKernel(const RowProduct args
   float sum = 0.0f;
   // The order in which a single block adds its parts, from zero: the same bits.
   for (int64_t part = 0; part < parts; ++part) sum += args.partial[part * size + at];
-  FromFloat(sum + BiasOf<T>(args, at % args.out_size), static_cast<Out*>(args.out)[at]);
+  const int64_t row = at / args.out_size;
+  if (args.first != nullptr && (row < args.first[0] || row >= args.first[args.groups])) return;
+  FromFloat(sum + BiasOf<T>(args, GroupOf(args, row), at % args.out_size),
+            static_cast<Out*>(args.out)[at]);
 }
 
 template <typename T, typename Out>
@@ -250,12 +312,14 @@ cudaError_t LaunchOf(RowProduct args, cudaStream_t stream) {
   const int64_t parts = PartialFloats(args) > 0 ? PartsOf(args.in) : 1;
   if (parts == 1) args.partial = nullptr;
   if (parts > 1 && args.partial == nullptr) return cudaErrorInvalidValue;
+  const auto row_tiles = static_cast<unsigned>(RowTilesOf(args));
   const dim3 grid(static_cast<unsigned>(CeilDiv(args.out_size, kTile)),
-                  static_cast<unsigned>(CeilDiv(args.rows, kTile) * parts));
-  if (args.in % kPack == 0 && IsAligned(args.x) && IsAligned(args.weight)) {
-    TANDEM_LAUNCH((RowProductKernel<T, Out, kPack>), grid, kThreads, 0, stream, args);
+                  row_tiles * static_cast<unsigned>(parts));
+  if (args.in % kPack == 0 && args.weight_stride % kPack == 0 && IsAligned(args.x) &&
+      IsAligned(args.weight)) {
+    TANDEM_LAUNCH((RowProductKernel<T, Out, kPack>), grid, kThreads, 0, stream, args, row_tiles);
   } else {
-    TANDEM_LAUNCH((RowProductKernel<T, Out, 1>), grid, kThreads, 0, stream, args);
+    TANDEM_LAUNCH((RowProductKernel<T, Out, 1>), grid, kThreads, 0, stream, args, row_tiles);
   }
   if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess || parts == 1) {
     return error;
@@ -270,13 +334,13 @@ cudaError_t LaunchOf(RowProduct args, cudaStream_t stream) {
 
 int64_t PartialFloats(const RowProduct& args) {
   const int64_t parts = PartsOf(args.in);
-  const int64_t tiles = CeilDiv(args.rows, kTile) * CeilDiv(args.out_size, kTile);
+  const int64_t tiles = RowTilesOf(args) * CeilDiv(args.out_size, kTile);
   return parts > 1 && tiles < kEnoughBlocks ? parts * args.rows * args.out_size : 0;
 }
 
 cudaError_t Launch(const RowProduct& args, cudaStream_t stream) {
   if (args.rows == 0 || args.out_size == 0) return cudaSuccess;
-  if (CeilDiv(args.rows, kTile) > 65535) return cudaErrorInvalidValue;  // limit of gridDim.y
+  if (RowTilesOf(args) > 65535) return cudaErrorInvalidValue;  // limit of gridDim.y
   if (args.type == Element::kFloat32) {
     if (args.out_type != Element::kFloat32) return cudaErrorInvalidValue;
     return LaunchOf<float, float>(args, stream);

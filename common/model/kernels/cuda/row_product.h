@@ -1,6 +1,7 @@
 // Products x weight^T on a CUDA device, in which a row of the result depends only on that row of x
 // and the weight, bit for bit, whatever shares the batch: all blocks have one tile shape, and an
-// element is a sum over parts of k that are cut at the same places for any number of rows. Queues
+// element is a sum over parts of k that are cut at the same places for any number of rows. Groups of
+// consecutive rows may have a weight each (grouped_linear.h). Queues
 // on `stream`, whose device must be current; allocates nothing and keeps no address, so that
 // launches can be captured in a CUDA graph.
 #ifndef TANDEM_COMMON_MODEL_KERNELS_CUDA_ROW_PRODUCT_H_
@@ -27,6 +28,14 @@ struct RowProduct {
   const void* bias = nullptr;    // [out_size], or null; added before the result is rounded
   void* out = nullptr;           // [rows, out_size]
   float* partial = nullptr;      // PartialFloats() elements
+
+  // If not null, on the device, [groups + 1]: the rows [first[g], first[g + 1]) have weight g and bias g,
+  // which lie weight_stride and bias_stride elements behind those before them. Of rows that are in no
+  // group the result is left as it is.
+  const int64_t* first = nullptr;
+  int64_t groups = 0;
+  int64_t weight_stride = 0;
+  int64_t bias_stride = 0;
 };
 
 // Floats that a launch needs in `partial`; 0: none. A result with few tiles has too few blocks to

@@ -27,13 +27,17 @@ struct EmulatedGuard {
 #define C10_CUDA_CHECK(call) TORCH_CHECK((call) == cudaSuccess, #call)
 // After them.
 #include "common/model/activation.cc"
+#include "common/model/cuda_experts.cc"
 #include "common/model/cuda_packed_attention.cc"
 #include "common/model/cuda_row_gradients.cc"
 #include "common/model/cuda_row_ops.cc"
+#include "common/model/expert_rows.cc"
+#include "common/model/grouped_linear.cc"
 #include "common/model/linear.cc"
 #include "common/model/norm.cc"
 #include "common/model/packed_attention.cc"
 #include "common/model/rotary.cc"
+#include "common/model/router.cc"
 // Its kernels of a CPU come before those of a GPU.
 #define is_cpu() is_meta()
 #include "common/model/head.cc"
