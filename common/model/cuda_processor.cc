@@ -24,6 +24,12 @@ absl::StatusOr<std::string> ProcessorOf(at::Device device) {
   }
 }
 
+bool HasGroupedProducts(at::Device device) {
+  if (!device.is_cuda()) return false;
+  const int major = at::cuda::getDeviceProperties(device.index())->major;
+  return major == 9 || major == 10;
+}
+
 absl::StatusOr<int64_t> FreeMemory(at::Device device) {
   if (!device.is_cuda()) {
     return absl::UnimplementedError(absl::StrCat("no free memory is known of ", device.str()));

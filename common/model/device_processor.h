@@ -16,6 +16,10 @@ namespace tandem::model {
 // UNAVAILABLE if there is no such GPU, UNIMPLEMENTED for a GPU in a build without TANDEM_CUDA.
 absl::StatusOr<std::string> ProcessorOf(at::Device device);
 
+// Whether ATen multiplies bfloat16 matrices by groups in one launch there: on GPUs of compute capability 9
+// and 10. Throws where the device cannot be queried.
+bool HasGroupedProducts(at::Device device);
+
 // Free bytes of a GPU's memory. Errors like ProcessorOf(); UNIMPLEMENTED also for a CPU.
 absl::StatusOr<int64_t> FreeMemory(at::Device device);
 

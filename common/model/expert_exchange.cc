@@ -141,7 +141,8 @@ void OrderRows(const at::Tensor& counts, ExpertExchange& exchange) {
 ExpertExchange PlanExchange(const ExpertRows& rows, comm::ProcessGroup& group) {
   const int64_t ranks = group.size();
   const int64_t experts = (rows.first.numel() - 1) / ranks;  // of each rank
-  const int64_t* const first = rows.first.const_data_ptr<int64_t>();
+  const at::Tensor on_host = rows.first.cpu();
+  const int64_t* const first = on_host.const_data_ptr<int64_t>();
   ExpertExchange exchange;
   exchange.group = &group;
   at::Tensor counts = EmptyTensor({ranks, experts}, at::kLong);

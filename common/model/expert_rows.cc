@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "common/model/cpu_dispatch.h"
+#include "common/model/device_experts.h"
+#include "common/model/device_row_ops.h"
 #include "common/model/eager_ops.h"
 #include "common/model/gather_rows.h"
 #include "common/model/kernels/expert_rows.h"
@@ -25,11 +27,15 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+// Whether kernels of a CPU or of a GPU take the rows.
+bool OursTake(const at::Tensor& rows) { return KernelsTake({rows}) || device::KernelsTake({rows}); }
+
 const int64_t* PlacesOf(const at::Tensor& places) { return DataOrNull<int64_t>(places); }
 
 // out[i] = sum of weights[i, j] rows[places[i, j]]. Undefined places: row i alone; undefined
 // weights: all 1.
 at::Tensor SumRows(const at::Tensor& rows, const at::Tensor& places, const at::Tensor& weights) {
+  if (device::KernelsTake({rows})) return device::SumRows(rows, places, weights);
   const at::Tensor& shape = places.defined() ? places : weights;
   kernels::WeightedSum args{ElementOf(rows), rows.size(1), shape.size(1)};
   at::Tensor out = EmptyTensor({shape.size(0), args.size}, rows.options().requires_grad(false));
@@ -81,6 +87,11 @@ struct CombineFunction : torch::autograd::Function<CombineFunction> {
     const at::Tensor& results = saved[0];
     const at::Tensor& weights = saved[1];
     const at::Tensor grad = grads[0].contiguous();
+    if (device::KernelsTake({results})) {
+      const auto [of_results, of_weights] =
+          device::SumRowsBackward(grad, results, saved[2], weights);
+      return {of_results, of_weights, at::Tensor()};
+    }
     at::Tensor grad_results = at::empty_like(results);
     at::Tensor grad_weights = at::empty_like(weights);
     kernels::WeightedSumBackward args{ElementOf(results), results.size(1), weights.size(1)};
@@ -108,6 +119,7 @@ at::Tensor Combined(const at::Tensor& results, const at::Tensor& weights,
 }  // namespace
 
 ExpertRows GroupByExpert(const at::Tensor& experts, int64_t num_experts) {
+  if (device::GroupingTakes(experts)) return device::GroupByExpert(experts, num_experts);
   const at::Tensor chosen = experts.cpu();
   const int64_t count = chosen.numel();
   const int64_t top_k = chosen.size(1);
@@ -131,17 +143,22 @@ ExpertRows GroupByExpert(const at::Tensor& experts, int64_t num_experts) {
 }
 
 at::Tensor DispatchRows(const at::Tensor& x, const ExpertRows& rows) {
-  if (!KernelsTake({x})) return at::index_select(x, 0, rows.tokens);
+  if (!OursTake(x)) return at::index_select(x, 0, rows.tokens);
   if (NeedsGraph({x})) return DispatchFunction::apply(x, rows.tokens, rows.places);
   return GatherRows(x.contiguous(), rows.tokens);
 }
 
 OwnExpertRows OwnRows(const ExpertRows& all, Range experts) {
+  OwnExpertRows own;
+  const at::Tensor first_of_own = all.first.narrow(0, experts.begin, experts.size() + 1);
+  if (device::GroupingTakes(all.first)) {
+    own.rows = {first_of_own, all.tokens, at::Tensor(), /*has_others=*/true};
+    return own;
+  }
   const int64_t* const first = all.first.const_data_ptr<int64_t>();
   const int64_t begin = first[experts.begin];
-  OwnExpertRows own;
   own.begin = begin;
-  own.rows.first = all.first.narrow(0, experts.begin, experts.size() + 1) - begin;
+  own.rows.first = first_of_own - begin;
   own.rows.tokens = all.tokens.narrow(0, begin, first[experts.end] - begin);
   return own;
 }
@@ -153,6 +170,7 @@ at::Tensor DispatchOwnRows(const at::Tensor& x, const OwnExpertRows& own) {
 
 at::Tensor AmongAllRows(const at::Tensor& results, const OwnExpertRows& own,
                         const ExpertRows& all) {
+  if (own.rows.has_others) return results;
   at::Tensor out = EmptyTensor({all.tokens.numel(), results.size(1)}, results.options());
   out.zero_();
   out.narrow(0, own.begin, results.size(0)).copy_(results);
@@ -161,12 +179,12 @@ at::Tensor AmongAllRows(const at::Tensor& results, const OwnExpertRows& own,
 
 at::Tensor CombineRows(const at::Tensor& results, const at::Tensor& weights,
                        const ExpertRows& rows) {
-  if (!KernelsTake({results})) return eager::CombineRows(results, weights, rows.places);
+  if (!OursTake(results)) return eager::CombineRows(results, weights, rows.places);
   return Combined(results, weights, rows.places);
 }
 
 at::Tensor SumRowsOfTokens(const at::Tensor& results, const ExpertRows& rows) {
-  if (!KernelsTake({results})) {
+  if (!OursTake(results)) {
     const at::ScalarType wide = results.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
     const auto options = results.options().requires_grad(false).dtype(wide);
     return eager::CombineRows(results, at::ones(rows.places.sizes(), options), rows.places);
@@ -184,7 +202,7 @@ at::Tensor WeightsByRow(const at::Tensor& weights, const ExpertRows& rows) {
 }
 
 at::Tensor ScaleRows(const at::Tensor& x, const at::Tensor& weights) {
-  if (!KernelsTake({x})) return (x * weights).to(x.scalar_type());
+  if (!OursTake(x)) return (x * weights).to(x.scalar_type());
   return Combined(x, weights, std::nullopt);
 }
 

@@ -17,23 +17,27 @@
 namespace tandem::model {
 
 struct ExpertRows {
-  // int64 [num_experts + 1], on the CPU: expert e computes the rows [first[e], first[e + 1]).
+  // int64 [num_experts + 1]: expert e computes the rows [first[e], first[e + 1]). On a GPU where the
+  // tokens are on one, else on the CPU.
   at::Tensor first;
   at::Tensor tokens;  // int64 [num_tokens * top_k]: the token of each row
   at::Tensor places;  // int64 [num_tokens, top_k]: the rows of each token, by ascending expert
+  // Rows before `first` and behind its end belong to nobody here: their products are 0.
+  bool has_others = false;
 };
 
 // Within an expert, rows are in the order of tokens. experts: int64 [num_tokens, top_k], ascending
-// in each row (ChooseExperts()). On a GPU, waits for it.
+// in each row (ChooseExperts()).
 ExpertRows GroupByExpert(const at::Tensor& experts, int64_t num_experts);
 
 // Returns the tokens' rows by expert, [num_tokens * top_k, size]. x: [num_tokens, size].
 // Differentiable.
 at::Tensor DispatchRows(const at::Tensor& x, const ExpertRows& rows);
 
-// The rows of some consecutive experts, among those of all.
+// The rows of some consecutive experts, among those of all. On a GPU, which does not tell the host how many
+// they are, all rows with others among them.
 struct OwnExpertRows {
-  ExpertRows rows;    // `first` and `tokens` alone; counted from the first of them
+  ExpertRows rows;    // `first` and `tokens` alone; counted from `begin` on
   int64_t begin = 0;  // its place among all rows
 };
 OwnExpertRows OwnRows(const ExpertRows& all, Range experts);

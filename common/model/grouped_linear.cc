@@ -2,12 +2,15 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/ones.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "common/model/cpu_dispatch.h"
+#include "common/model/device_experts.h"
+#include "common/model/device_row_ops.h"
 #include "common/model/linear.h"
 #include "common/model/step_memory.h"
 
@@ -17,7 +20,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// The rows of each expert that has any.
+// The rows of each expert that has any. first: on the CPU.
 template <typename Body>
 void ForExperts(const at::Tensor& first, const Body& body) {
   const int64_t* const begin = first.const_data_ptr<int64_t>();
@@ -29,7 +32,11 @@ void ForExperts(const at::Tensor& first, const Body& body) {
 
 at::Tensor Forward(const at::Tensor& x, const at::Tensor& first,
                    const std::vector<at::Tensor>& weights, const std::vector<at::Tensor>& biases,
-                   const std::vector<const kernels::PackedMatrix*>& packed) {
+                   const std::vector<const kernels::PackedMatrix*>& packed,
+                   bool has_others = false) {
+  if (device::KernelsTake({x})) {
+    return device::GroupedProduct(x, first, weights, biases, has_others);
+  }
   at::Tensor out =
       EmptyTensor({x.size(0), weights.front().size(0)}, x.options().requires_grad(false));
   ForExperts(first, [&](int64_t e, int64_t begin, int64_t count) {
@@ -39,6 +46,33 @@ at::Tensor Forward(const at::Tensor& x, const at::Tensor& first,
                        biases.empty() ? at::Tensor() : biases[e].contiguous());
   });
   return out;
+}
+
+// The gradients of all experts in a few launches, without waiting for `first`. result: of x, the weights,
+// and the biases if there are any.
+void AllAtOnce(const AutogradContext& ctx, const at::Tensor& x, const at::Tensor& grad,
+               const at::Tensor& first, const std::vector<at::Tensor>& weights,
+               variable_list& result) {
+  const size_t num_experts = weights.size();
+  const auto wanted = [&](size_t begin) {
+    for (size_t e = 0; e < num_experts; ++e) {
+      if (ctx.needs_input_grad(begin + e)) return true;
+    }
+    return false;
+  };
+  const auto give = [&](const at::Tensor& all, size_t begin) {
+    for (size_t e = 0; e < num_experts; ++e) {
+      if (ctx.needs_input_grad(begin + e)) result[begin + e] = all[static_cast<int64_t>(e)];
+    }
+  };
+  if (ctx.needs_input_grad(0)) result[0] = device::GroupedInputGradient(grad, first, weights);
+  if (wanted(1)) give(device::GroupedWeightGradient(grad, x, first), 1);
+  const size_t biases = 1 + num_experts;
+  if (result.size() > 2 + num_experts && wanted(biases)) {
+    // A product with ones adds up the rows of each group; rows of products are a multiple of 8.
+    const at::Tensor ones = at::ones({x.size(0), 8}, x.options());
+    give(device::GroupedWeightGradient(grad, ones, first).select(2, 0), biases);
+  }
 }
 
 struct GroupedLinearFunction : torch::autograd::Function<GroupedLinearFunction> {
@@ -68,8 +102,14 @@ struct GroupedLinearFunction : torch::autograd::Function<GroupedLinearFunction> 
     const int64_t num_experts = first.numel() - 1;
     // Of x, the weights, the biases and `first`.
     variable_list result(2 + num_experts * (has_biases ? 2 : 1));
+    if (device::GroupedGradientsTake(x, grad.size(1))) {
+      const std::vector<at::Tensor> weights(saved.begin() + 1, saved.begin() + 1 + num_experts);
+      AllAtOnce(*ctx, x, grad, first, weights, result);
+      return result;
+    }
+    const at::Tensor on_host = first.cpu();
     if (ctx->needs_input_grad(0)) result[0] = at::empty_like(x);
-    ForExperts(first, [&](int64_t e, int64_t begin, int64_t count) {
+    ForExperts(on_host, [&](int64_t e, int64_t begin, int64_t count) {
       const at::Tensor weight = saved[e + 1].contiguous();
       const at::Tensor of_expert = grad.narrow(0, begin, count);
       if (ctx->needs_input_grad(0)) {
@@ -101,8 +141,9 @@ at::Tensor GroupedLinear(const at::Tensor& x, const ExpertRows& rows,
   const bool records =
       at::GradMode::is_enabled() &&
       std::any_of(inputs.begin(), inputs.end(), [](const auto& t) { return t.requires_grad(); });
-  if (records) return GroupedLinearFunction::apply(at::TensorList(inputs), rows.first);
-  return Forward(in, rows.first, weights, biases, packed);
+  const at::Tensor first = device::KernelsTake({in}) ? rows.first.to(in.device()) : rows.first;
+  if (records) return GroupedLinearFunction::apply(at::TensorList(inputs), first);
+  return Forward(in, first, weights, biases, packed, rows.has_others);
 }
 
 }  // namespace tandem::model

@@ -11,6 +11,8 @@ absl::StatusOr<std::string> ProcessorOf(at::Device device) {
       device.str(), ": this build supports CPUs only; configure it with -DTANDEM_CUDA=ON"));
 }
 
+bool HasGroupedProducts(at::Device device) { return false; }
+
 absl::StatusOr<int64_t> FreeMemory(at::Device device) {
   return absl::UnimplementedError(absl::StrCat("no free memory is known of ", device.str()));
 }

@@ -8,7 +8,9 @@
 #include <utility>
 
 #include "common/model/cpu_dispatch.h"
+#include "common/model/device_experts.h"
 #include "common/model/eager_ops.h"
+#include "common/model/kernel_function.h"
 #include "common/model/optional_tensor.h"
 #include "common/model/router_rows.h"
 #include "common/model/step_memory.h"
@@ -118,6 +120,9 @@ struct GateFunction : torch::autograd::Function<GateFunction> {
 }  // namespace
 
 at::Tensor ChooseExperts(const at::Tensor& logits, const Router& router) {
+  if (device::RoutingTakes(logits, router.spec)) {
+    return device::ChooseExperts(logits.detach(), router);
+  }
   if (!RowsTake(logits)) return eager::ChooseExperts(logits.detach(), router);
   const at::Tensor rows = logits.detach().contiguous();
   const int64_t top_k = router.spec.top_k;
@@ -133,6 +138,17 @@ at::Tensor ChooseExperts(const at::Tensor& logits, const Router& router) {
 
 at::Tensor ExpertWeights(const at::Tensor& logits, const at::Tensor& experts,
                          const Router& router) {
+  if (device::RoutingTakes(logits, router.spec)) {
+    if (!NeedsGraph({logits})) return device::ExpertWeights(logits, experts, router);
+    return RecordedKernels(
+        {logits},
+        [=](const auto& in) {
+          return variable_list{device::ExpertWeights(in[0], experts, router)};
+        },
+        [=](const auto& in) {
+          return variable_list{eager::ExpertWeights(in[0], experts, router)};
+        })[0];
+  }
   if (!RowsTake(logits)) return eager::ExpertWeights(logits, experts, router);
   if (NeedsGraph({logits})) return WeightsFunction::apply(logits.contiguous(), experts, router);
   return WeightsOf(logits.contiguous(), experts, router);

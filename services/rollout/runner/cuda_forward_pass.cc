@@ -118,10 +118,21 @@ class CudaForwardPass : public ForwardPass {
                                      [](const auto& s) { return s.num_tokens == 1; });
     const int64_t graph_rows = graphs_wanted_ && decodes ? GraphRows(num_tokens) : 0;
     attention_->Plan(batch.sequences, graph_rows);
-    const Inputs inputs = Upload(batch, graph_rows > 0 ? graph_rows : num_tokens);
-    if (graph_rows == 0)
-      return RunStages(model_, params, inputs.ids, inputs.positions, *attention_);
-    return RunGraph(params, inputs, graph_rows).narrow(0, 0, num_tokens);
+    const int64_t rows = graph_rows > 0 ? graph_rows : num_tokens;
+    const Inputs inputs = Upload(batch, rows);
+    if (batch.recorder != nullptr) {
+      ReserveExperts(rows, batch.recorder->values_per_token());
+      batch.recorder->RecordOn(experts_);
+    }
+    at::Tensor x =
+        graph_rows == 0
+            ? Stages(params, inputs, batch.recorder)
+            : RunGraph(params, inputs, graph_rows, batch.recorder).narrow(0, 0, num_tokens);
+    if (batch.recorder != nullptr) {
+      Synchronize();  // or the copy would wait, without a deadline
+      batch.recorder->Fetch();
+    }
+    return x;
   }
 
  private:
@@ -181,7 +192,22 @@ class CudaForwardPass : public ForwardPass {
     return {on_device_.narrow(0, 0, rows), on_device_.narrow(0, rows, rows)};
   }
 
-  at::Tensor RunGraph(const model::ParameterProvider& params, const Inputs& inputs, int64_t rows) {
+  // The choices of routers lie there, at an address that graphs keep.
+  void ReserveExperts(int64_t rows, int64_t values) {
+    if (experts_.defined() && experts_.size(0) >= rows) return;
+    experts_ = at::empty({std::max(rows, kMostGraphRows), values},
+                         at::TensorOptions(at::kInt).device(device_));
+    graphs_.clear();
+  }
+
+  at::Tensor Stages(const model::ParameterProvider& params, const Inputs& inputs,
+                    model::ExpertRecorder* recorder) {
+    const model::RouterPass routers{.recorder = recorder};
+    return RunStages(model_, params, inputs.ids, inputs.positions, *attention_, &routers);
+  }
+
+  at::Tensor RunGraph(const model::ParameterProvider& params, const Inputs& inputs, int64_t rows,
+                      model::ExpertRecorder* recorder) {
     // Graphs hold addresses: of the weights, which are updated in place, and of the attention's
     // arrays. If one has moved, the graphs are captured again.
     const void* const weights = params.Get(0).const_data_ptr();
@@ -189,7 +215,8 @@ class CudaForwardPass : public ForwardPass {
     if (weights != weights_ || epoch != epoch_) graphs_.clear();
     weights_ = weights;
     epoch_ = epoch;
-    if (const auto found = graphs_.find(rows); found != graphs_.end()) {
+    const std::pair key(rows, recorder != nullptr);
+    if (const auto found = graphs_.find(key); found != graphs_.end()) {
       found->second->graph.replay();
       if (replays_ != nullptr) {
         const absl::Status watched = replays_->WatchReplay("decode step");
@@ -199,14 +226,14 @@ class CudaForwardPass : public ForwardPass {
     }
     // The first time as it is: libraries then have their handles and workspaces, and kernels are
     // loaded, none of which a capture may do.
-    at::Tensor x = RunStages(model_, params, inputs.ids, inputs.positions, *attention_);
+    at::Tensor x = Stages(params, inputs, recorder);
     try {
       if (graphs_.empty()) pool_ = at::cuda::graph_pool_handle();
       auto graph = std::make_unique<Graph>();
       Capture capture(graph->graph, pool_);
-      graph->x = RunStages(model_, params, inputs.ids, inputs.positions, *attention_);
+      graph->x = Stages(params, inputs, recorder);
       capture.End();
-      graphs_.emplace(rows, std::move(graph));
+      graphs_.emplace(key, std::move(graph));
     } catch (const std::exception& error) {
       telemetry::LogWarning("capturing a CUDA graph failed; decode steps run without CUDA graphs",
                             {{"rows", rows}, {"error", comm::FirstLine(error.what())}});
@@ -224,8 +251,10 @@ class CudaForwardPass : public ForwardPass {
   const c10::cuda::CUDAStream stream_;
   at::Tensor host_;       // int64, page-locked
   at::Tensor on_device_;  // int64
-  // By rows. Their intermediate results share a pool, for they run one after another.
-  std::map<int64_t, std::unique_ptr<Graph>> graphs_;
+  at::Tensor experts_;    // int32
+  // By rows, and whether they record the choices of routers. Their intermediate results share a pool,
+  // for they run one after another.
+  std::map<std::pair<int64_t, bool>, std::unique_ptr<Graph>> graphs_;
   at::cuda::MempoolId_t pool_{0, 0};
   const void* weights_ = nullptr;
   int64_t epoch_ = -1;

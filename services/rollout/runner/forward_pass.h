@@ -27,7 +27,7 @@ struct ForwardBatch {
   // int64 [num_tokens], or of a step with images [3, num_tokens] (Transformer::MakeRotary()); on the CPU
   at::Tensor positions;
   absl::Span<const model::PagedSequence> sequences;
-  model::ExpertRecorder* recorder = nullptr;  // null: nothing is recorded; on the CPU only
+  model::ExpertRecorder* recorder = nullptr;  // null: nothing is recorded
   // The rows of images at image_tokens, int64 [num_rows] of the step's tokens
   // (model::EncodeImages()). Undefined: no images; on the CPU only.
   at::Tensor image_tokens;

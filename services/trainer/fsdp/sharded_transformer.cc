@@ -253,9 +253,7 @@ MemoryBytes ShardedTransformer::memory_bytes() const {
 }
 
 std::vector<std::vector<int64_t>> ShardedTransformer::TakeExpertRows() {
-  std::vector<std::vector<int64_t>> rows = expert_load_.rows();
-  expert_load_.Clear();
-  return rows;
+  return expert_load_.Take();
 }
 
 model::RouterLosses::Values ShardedTransformer::TakeRouterLosses() {

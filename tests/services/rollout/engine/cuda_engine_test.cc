@@ -82,6 +82,63 @@ TEST_F(CudaEngineTest, InBfloat16GraphsGiveWhatTheStepsGive) {
   }
 }
 
+// A dense layer and two with experts, one of which has everything that a router can have.
+model::ModelSpec ExpertsSpec() {
+  model::ModelSpec spec = QwenLikeSpec();
+  spec.layers.push_back(spec.layers[0]);
+  spec.layers.push_back(spec.layers[0]);
+  spec.layers[1].experts = {
+      .num_experts = 24, .intermediate_size = 64, .routing = {.top_k = 4, .normalize = true}};
+  spec.layers[2].experts = {.num_experts = 24,
+                            .intermediate_size = 72,
+                            .routing = {.top_k = 4,
+                                        .normalize = true,
+                                        .score = model::RoutingSpec::Score::kSigmoid,
+                                        .bias = true,
+                                        .correction_bias = true,
+                                        .num_groups = 4,
+                                        .top_groups = 2,
+                                        .scale = 2.5},
+                            .activation = model::Activation::kClampedSwiglu,
+                            .bias = true,
+                            .shared_intermediate_size = 40};
+  return spec;
+}
+
+TEST_F(CudaEngineTest, WithExpertsGreedyTokensInFloat32AreTheCpus) {
+  GenerationRequest recorded = Greedy(Prompt(37), 12);
+  recorded.return_routed_experts = true;
+  StartRandom({}, ExpertsSpec());
+  const auto expected = Continuations();
+  const SampleChunk sample = Generate(recorded);
+  for (const bool graphs : {false, true}) {
+    StartRandom(OnGpu(graphs), ExpertsSpec());
+    EXPECT_EQ(Continuations(), expected) << (graphs ? "with" : "without") << " graphs";
+    // Graphs that record, after those that did not.
+    const SampleChunk found = Generate(recorded);
+    EXPECT_EQ(found.token_ids, sample.token_ids);
+    EXPECT_EQ(found.prompt_routed_experts, sample.prompt_routed_experts);
+    EXPECT_EQ(found.routed_experts, sample.routed_experts);
+    EXPECT_EQ(Continuations(6).size(), 6u);
+  }
+}
+
+TEST_F(CudaEngineTest, WithExpertsInBfloat16GraphsGiveWhatTheStepsGive) {
+  EngineOptions options = OnGpu(/*graphs=*/false);
+  options.dtype = at::kBFloat16;
+  StartRandom(options, ExpertsSpec());
+  std::vector<SampleChunk> expected;
+  for (int i = 0; i < 5; ++i) expected.push_back(Generate(Greedy(Prompt(20, i), 40)));
+  options.forward.graphs = true;
+  StartRandom(options, ExpertsSpec());
+  for (int i = 0; i < 5; ++i) {
+    const SampleChunk found = Generate(Greedy(Prompt(20, i), 40));
+    EXPECT_EQ(found.token_ids, expected[i].token_ids);
+    EXPECT_THAT(found.logprobs,
+                ::testing::Pointwise(::testing::FloatNear(1e-3), expected[i].logprobs));
+  }
+}
+
 TEST_F(CudaEngineTest, BlocksThatRunOutAndGroupsThatForkChangeNothing) {
   GenerationRequest group = Greedy(Prompt(40), 30);
   group.n = 4;

@@ -136,6 +136,21 @@ TEST_P(ExactGenerationTest, LogProbsAreTheTrainersWithASlidingWindow) {
   }
 }
 
+TEST_P(ExactGenerationTest, LogProbsAreTheTrainersWithExperts) {
+  model::ModelSpec spec = GroupedSpec();
+  for (model::LayerSpec& layer : spec.layers) {
+    layer.experts = {.num_experts = 12,
+                     .intermediate_size = 40,
+                     .routing = {.top_k = 3, .score = model::RoutingSpec::Score::kSigmoid},
+                     .shared_intermediate_size = 24};
+  }
+  EngineOptions options = Options();
+  options.scheduler = {.max_num_seqs = 12, .max_num_batched_tokens = 48};
+  options.kv_cache_bytes = (128 << 10) * static_cast<int64_t>(c10::elementSize(options.dtype));
+  StartRandom(options, spec);
+  ExpectTrainersLogProbsOfMixedTraffic();
+}
+
 TEST_P(ExactGenerationTest, LogProbsAreTheTrainersWithLatentAttention) {
   if (kDevice.is_cuda()) GTEST_SKIP() << "a rollout on a GPU has no latent attention";
   EngineOptions options = Options();

@@ -61,6 +61,18 @@ struct ExactCase {
   at::ScalarType dtype = at::kFloat;
   comm::MeshShape mesh;
   ActivationCheckpointing checkpointing = ActivationCheckpointing::kNone;
+  bool experts = false;  // in all layers but the first
+
+  model::ModelSpec Spec() const {
+    model::ModelSpec spec = SmallSpec();
+    for (size_t i = 1; i < spec.layers.size() && experts; ++i) {
+      spec.layers[i].experts = {.num_experts = 7,
+                                .intermediate_size = 24,
+                                .routing = {.top_k = 3, .normalize = true},
+                                .shared_intermediate_size = 12};
+    }
+    return spec;
+  }
 };
 
 class ExactLogProbsTest : public ::testing::TestWithParam<ExactCase> {
@@ -74,7 +86,7 @@ class ExactLogProbsTest : public ::testing::TestWithParam<ExactCase> {
 };
 
 TEST_P(ExactLogProbsTest, AreThoseOfEachSequenceAlone) {
-  const model::ModelSpec spec = SmallSpec();
+  const model::ModelSpec spec = GetParam().Spec();
   const std::vector<TokenSequence> sequences =
       RandomSequences(kNumSequences, kLongest, spec.vocab_size, 5);
   const model::Transformer transformer(spec);
@@ -126,7 +138,9 @@ INSTANTIATE_TEST_SUITE_P(
         ExactCase{"sequence_parallel", at::kFloat, {.dp_shard = 2, .sequence = 2}},
         ExactCase{"bfloat16_sequence_parallel", at::kBFloat16, {.dp_shard = 4, .sequence = 2}},
         ExactCase{"full_checkpointing", at::kBFloat16, {}, ActivationCheckpointing::kFull},
-        ExactCase{"selective_checkpointing", at::kFloat, {}, ActivationCheckpointing::kSelective}),
+        ExactCase{"selective_checkpointing", at::kFloat, {}, ActivationCheckpointing::kSelective},
+        ExactCase{"experts", at::kFloat, {}, ActivationCheckpointing::kNone, true},
+        ExactCase{"bfloat16_experts", at::kBFloat16, {}, ActivationCheckpointing::kFull, true}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

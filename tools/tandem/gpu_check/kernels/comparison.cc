@@ -61,7 +61,9 @@ std::vector<Comparison> AllComparisons() {
     all.push_back({"exact products", dtype, CompareRowProducts});
     all.push_back({"exact packed attention", dtype, ComparePackedAttention});
     all.push_back({"paged attention", dtype, ComparePagedAttention});
+    all.push_back({"experts", dtype, CompareExperts});
   }
+  all.push_back({"routing", at::kFloat, CompareRouting});
   all.push_back({"weight copies", at::kByte, CompareWeightCopies});
   all.push_back({"weight casts", at::kFloat, CompareWeightCasts});
   all.push_back({"weight digests", at::kByte, CompareWeightDigests});

@@ -88,6 +88,8 @@ void CompareLogProbs(Comparer& comparer);
 void CompareRowProducts(Comparer& comparer);
 void ComparePackedAttention(Comparer& comparer);
 void ComparePagedAttention(Comparer& comparer);
+void CompareExperts(Comparer& comparer);
+void CompareRouting(Comparer& comparer);
 void CompareWeightCopies(Comparer& comparer);
 void CompareWeightCasts(Comparer& comparer);
 void CompareWeightDigests(Comparer& comparer);
