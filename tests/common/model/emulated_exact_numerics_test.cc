@@ -93,7 +93,8 @@ absl::StatusOr<std::unique_ptr<DeviceAttention>> MakeEmulated(const PagedKvCache
 // Types in turns.
 std::vector<ExactCase> EmulatedCases() {
   std::vector<ExactCase> cases = {{kWideShape, at::kFloat, 1}, {kWideShape, at::kBFloat16, 1}};
-  for (const std::vector<ExactShape>* shapes : {&ExactShapes(), &WindowedShapes(), &ExpertShapes()}) {
+  for (const std::vector<ExactShape>* shapes :
+       {&ExactShapes(), &WindowedShapes(), &ExpertShapes()}) {
     for (const ExactShape& shape : *shapes) {
       cases.push_back({shape, cases.size() % 2 == 0 ? at::kFloat : at::kBFloat16, 1});
     }
