@@ -24,13 +24,18 @@
 
 namespace tandem::device {
 
+// Whether the current device begins kernels early.
+inline bool LaunchesEarly() {
+  int device = 0, major = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  return major >= 9;
+}
+
 // Errors are those of cudaGetLastError() afterwards.
 template <typename Args>
 void LaunchEarly(void (*kernel)(Args), dim3 grid, dim3 threads, size_t shared_bytes,
                  cudaStream_t stream, const Args& args) {
-  int device = 0, major = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
   cudaLaunchAttribute early;
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
@@ -40,7 +45,7 @@ void LaunchEarly(void (*kernel)(Args), dim3 grid, dim3 threads, size_t shared_by
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
   config.attrs = &early;
-  config.numAttrs = major >= 9 ? 1 : 0;
+  config.numAttrs = LaunchesEarly() ? 1 : 0;
   cudaLaunchKernelEx(&config, kernel, args);
 }
 

@@ -4,6 +4,7 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/mm.h>
+#include <c10/core/InferenceMode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "common/model/cpu_dispatch.h"
@@ -115,7 +116,16 @@ at::Tensor Linear(const at::Tensor& x, const at::Tensor& weight,
 
 at::Tensor LinearInFloat32(const at::Tensor& x, const at::Tensor& weight,
                            const kernels::PackedMatrix* packed) {
+  if (device::FewRowsProductTakes(x, weight, {})) {
+    return device::FewRowsProduct(x, weight, {}, at::kFloat);
+  }
   if (!KernelsTake({x, weight}) && !device::ProductsTake({x, weight})) {
+    const bool in_bfloat16 =
+        x.is_cuda() && x.scalar_type() == at::kBFloat16 && weight.scalar_type() == at::kBFloat16;
+    // cuBLAS's float32 sums, not rounded. Passes of the trainer have one way, as with few rows.
+    if (in_bfloat16 && c10::InferenceMode::is_enabled()) {
+      return at::mm(x, weight.t(), at::kFloat);
+    }
     const auto wide = [](const at::Tensor& t) {
       return t.scalar_type() == at::kDouble ? t : t.to(at::kFloat);
     };

@@ -8,6 +8,7 @@
 #include <flashinfer/attention/prefill.cuh>
 #include <flashinfer/attention/variants.cuh>
 
+#include "common/device/launch.cuh"
 #include "common/model/kernels/cuda/paged_attention.h"
 
 namespace tandem::model::cuda {
@@ -54,7 +55,7 @@ cudaError_t LaunchFlashInferOf(const PagedAttention& args, cudaStream_t stream) 
         /*SAME_KV_STRIDES=*/true, decltype(tile_rows)::value, kHeadDim, kHeadDim,
         ::flashinfer::PosEncodingMode::kNone, /*USE_FP16_QK_REDUCTION=*/false,
         ::flashinfer::MaskMode::kCausal, Variant>(params, partial_out, partial_sums,
-                                                  /*enable_pdl=*/false, stream);
+                                                  /*enable_pdl=*/device::LaunchesEarly(), stream);
   };
   switch (batch.tile_rows) {
     case 16:

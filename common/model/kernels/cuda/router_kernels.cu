@@ -108,6 +108,7 @@ __device__ float RankOfGroup(const float* ranks, int size, RoutingSpec::GroupSco
 
 __global__ void __launch_bounds__(kThreads) ChooseKernel(const ChooseExperts args) {
   __shared__ float shared_ranks[kRowsOfBlock][kMostExperts];
+  device::AwaitPredecessor();
   const RoutedLogits& routed = args.routed;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -189,6 +190,7 @@ __device__ float WeighBySparsemixer(const float* logits, int size, int top_k, fl
 }
 
 __global__ void __launch_bounds__(kThreads) WeighKernel(const WeighExperts args) {
+  device::AwaitPredecessor();
   const RoutedLogits& routed = args.routed;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -239,6 +241,7 @@ __global__ void __launch_bounds__(kThreads) WeighKernel(const WeighExperts args)
 __global__ void __launch_bounds__(kGroupThreads) GroupKernel(const GroupRows args) {
   __shared__ int64_t sums[kWarp];
   __shared__ int64_t of_warps[kGroupThreads / kWarp];
+  device::AwaitPredecessor();
   const auto expert = static_cast<int64_t>(blockIdx.x);
   const int thread = static_cast<int>(threadIdx.x);
   const int lane = thread % kWarp;
@@ -289,21 +292,21 @@ cudaError_t Launch(const ChooseExperts& args, cudaStream_t stream) {
     return cudaErrorInvalidValue;
   }
   if (args.routed.rows == 0) return cudaSuccess;
-  TANDEM_LAUNCH(ChooseKernel, BlocksOf(args.routed.rows), kThreads, 0, stream, args);
+  TANDEM_LAUNCH_EARLY(ChooseKernel, BlocksOf(args.routed.rows), kThreads, 0, stream, args);
   return cudaGetLastError();
 }
 
 cudaError_t Launch(const WeighExperts& args, cudaStream_t stream) {
   if (!Takes(args.routed)) return cudaErrorInvalidValue;
   if (args.routed.rows == 0) return cudaSuccess;
-  TANDEM_LAUNCH(WeighKernel, BlocksOf(args.routed.rows), kThreads, 0, stream, args);
+  TANDEM_LAUNCH_EARLY(WeighKernel, BlocksOf(args.routed.rows), kThreads, 0, stream, args);
   return cudaGetLastError();
 }
 
 cudaError_t Launch(const GroupRows& args, cudaStream_t stream) {
   if (args.num_experts <= 0) return cudaErrorInvalidValue;
-  TANDEM_LAUNCH(GroupKernel, static_cast<unsigned>(args.num_experts), kGroupThreads, 0, stream,
-                args);
+  TANDEM_LAUNCH_EARLY(GroupKernel, static_cast<unsigned>(args.num_experts), kGroupThreads, 0,
+                      stream, args);
   return cudaGetLastError();
 }
 

@@ -11,6 +11,7 @@ constexpr int kSumThreads = 256;
 template <typename T, bool kWhole>
 __global__ void __launch_bounds__(kSumThreads) SumKernel(const WeightedSum args) {
   constexpr int kPack = kPackOf<T>;
+  device::AwaitPredecessor();
   const auto i = static_cast<int64_t>(blockIdx.x);
   const int64_t at = (static_cast<int64_t>(blockIdx.y) * kSumThreads + threadIdx.x) * kPack;
   if (at >= args.size) return;
@@ -66,9 +67,9 @@ cudaError_t LaunchOf(const WeightedSum& args, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>(args.sums),
                   static_cast<unsigned>((args.size + kOfBlock - 1) / kOfBlock));
   if (AreWhole<T>(args.size, args.rows, args.out, args.out)) {
-    TANDEM_LAUNCH((SumKernel<T, true>), grid, kSumThreads, 0, stream, args);
+    TANDEM_LAUNCH_EARLY((SumKernel<T, true>), grid, kSumThreads, 0, stream, args);
   } else {
-    TANDEM_LAUNCH((SumKernel<T, false>), grid, kSumThreads, 0, stream, args);
+    TANDEM_LAUNCH_EARLY((SumKernel<T, false>), grid, kSumThreads, 0, stream, args);
   }
   return cudaGetLastError();
 }
