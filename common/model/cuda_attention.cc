@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/comm/run_with_deadline.h"
 #include "common/model/attention_plan.h"
+#include "common/model/cuda_delta_forward.h"
 #include "common/model/cuda_tensor.h"
 #include "common/model/device_attention.h"
 #include "common/model/kernels/cuda/paged_attention.h"
@@ -72,6 +73,10 @@ class CudaAttention : public DeviceAttention {
   int64_t address_epoch() const override { return epoch_; }
 
   void Plan(absl::Span<const PagedSequence> sequences, int64_t padded_to) override {
+    if (cache_.states().count() > 0) {
+      for (const PagedSequence& sequence : sequences) cache_.states().Check(sequence.state);
+    }
+    // Rows that pad the batch have no state: they begin, and leave none.
     std::vector<PagedSequence> padded;
     if (padded_to > 0) {
       padded.assign(sequences.begin(), sequences.end());
@@ -86,7 +91,7 @@ class CudaAttention : public DeviceAttention {
     const AttentionPlan plan = PlanAttention(sequences, geometry_);
     const bool is_fixed = padded_to > 0;
     const int64_t pieces = is_fixed ? MostDecodePieces(padded_to, geometry_) : plan.num_pieces();
-    Lay(plan, pieces);
+    Lay(plan, pieces, sequences);
     batch_.split = is_fixed || plan.chunk > 0;
     if (batch_.split && OnTensorCores()) {
       ReservePartials(is_fixed ? pieces : plan.num_partials());
@@ -154,6 +159,22 @@ class CudaAttention : public DeviceAttention {
     return out;
   }
 
+  at::Tensor ForwardDelta(int64_t layer, const DeltaSpec& spec,
+                          const DeltaTensors& tensors) override {
+    const RecurrentStates& states = cache_.states();
+    cuda::DeltaBatch rows;
+    rows.num_rows = batch_.num_rows;
+    rows.num_sequences = batch_.num_sequences;
+    rows.row_sequence = batch_.row_sequence;
+    rows.row_starts = batch_.row_starts;
+    rows.states = states_;
+    rows.row_position = batch_.row_position;
+    rows.state = states.State(layer, 0);
+    rows.tail = states.Tail(layer, 0);
+    rows.state_stride = states.bytes_between();
+    return device::DeltaForwardOf(spec, tensors, rows);
+  }
+
  private:
   bool OnTensorCores() const {
     const PagedKvCacheOptions& o = cache_.options();
@@ -182,7 +203,7 @@ class CudaAttention : public DeviceAttention {
 
   // Writes the plan into the buffer and queues its copy to the device. `pieces`: of the launch;
   // those beyond the plan's are marked not real.
-  void Lay(const AttentionPlan& plan, int64_t pieces) {
+  void Lay(const AttentionPlan& plan, int64_t pieces, absl::Span<const PagedSequence> planned) {
     const int64_t tokens = plan.num_tokens();
     const int64_t sequences = plan.num_sequences();
     Places places;
@@ -200,6 +221,7 @@ class CudaAttention : public DeviceAttention {
     const int64_t merge_starts = places.Take<int32_t>(tokens + 1);
     const int64_t chunk_length = places.Take<int32_t>(1);
     const int64_t total_rows = places.Take<uint32_t>(1);
+    const int64_t states = places.Take<int32_t>(sequences);
     const int64_t pages = places.Take<int32_t>(static_cast<int64_t>(plan.pages.size()));
     Reserve(places.size());
 
@@ -223,6 +245,9 @@ class CudaAttention : public DeviceAttention {
     put(merge_starts, plan.merge_starts);
     put(chunk_length, {plan.chunk == 0 ? kWhole : static_cast<int32_t>(plan.chunk)});
     put(total_rows, {static_cast<int32_t>(tokens)});
+    std::vector<int32_t> state_of;
+    for (const PagedSequence& sequence : planned) state_of.push_back(sequence.state);
+    put(states, state_of);
     put(pages, plan.pages);
 
     const auto* const there = static_cast<const std::byte*>(device_.const_data_ptr());
@@ -248,6 +273,7 @@ class CudaAttention : public DeviceAttention {
     batch_.chunk_length = ints(chunk_length);
     batch_.total_rows = reinterpret_cast<const uint32_t*>(there + total_rows);
     batch_.pages = ints(pages);
+    states_ = ints(states);
     C10_CUDA_CHECK(cudaMemcpyAsync(device_.mutable_data_ptr(), host, places.size(),
                                    cudaMemcpyHostToDevice, CurrentStream(cache_.options().device)));
   }
@@ -264,6 +290,7 @@ class CudaAttention : public DeviceAttention {
   at::Tensor partial_sums_;
   cuda::PagedBatch batch_;
   const int32_t* slots_ = nullptr;
+  const int32_t* states_ = nullptr;  // [sequences]
 };
 
 }  // namespace

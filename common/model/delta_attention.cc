@@ -8,6 +8,7 @@
 
 #include "common/model/cpu_dispatch.h"
 #include "common/model/delta_sizes.h"
+#include "common/model/device_delta_attention.h"
 #include "common/model/worker_pool.h"
 
 namespace tandem::model {
@@ -116,6 +117,10 @@ kernels::DeltaShape DeltaShapeOf(const DeltaSpec& spec, const DeltaTensors& tens
 
 at::Tensor DeltaAttention(const DeltaSpec& spec, const DeltaTensors& in,
                           const at::Tensor& cu_seqlens) {
+  if (device::DeltaAttentionTakes(spec, in)) {
+    return device::DeltaAttention(spec, in,
+                                  device::DeltaPlacesOf(cu_seqlens, in.projected.device()));
+  }
   if (!KernelsTake({in.projected, in.convolution, in.a_log, in.dt_bias, in.norm})) {
     return eager::DeltaAttention(spec, in, cu_seqlens);
   }

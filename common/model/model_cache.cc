@@ -1,6 +1,7 @@
 #include "common/model/model_cache.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "common/model/cache_groups.h"
@@ -57,6 +58,17 @@ absl::StatusOr<PagedKvCacheOptions> CacheOfModel(const ModelSpec& spec, TensorPa
     options.layers.push_back(CacheOf(layer.attention, parallel));
   }
   return options;
+}
+
+RecurrentStateOptions StatesOfModel(const ModelSpec& spec, TensorParallel parallel, int64_t count,
+                                    at::ScalarType dtype) {
+  if (!spec.HasLinearAttention()) return {};
+  RecurrentStateOptions states{.count = count, .dtype = dtype};
+  for (const LayerSpec& layer : spec.layers) {
+    std::optional<DeltaSpec>& delta = states.layers.emplace_back(layer.attention.delta);
+    if (delta.has_value()) delta = PartOf(*delta, parallel);
+  }
+  return states;
 }
 
 }  // namespace tandem::model

@@ -7,6 +7,8 @@
 #ifndef TANDEM_COMMON_MODEL_MODEL_CACHE_H_
 #define TANDEM_COMMON_MODEL_MODEL_CACHE_H_
 
+#include <cstdint>
+
 #include "absl/status/statusor.h"
 #include "common/model/model_spec.h"
 #include "common/model/paged_kv_cache.h"
@@ -19,6 +21,10 @@ namespace tandem::model {
 // beside latent attention.
 absl::StatusOr<PagedKvCacheOptions> CacheOfModel(const ModelSpec& spec, TensorParallel parallel,
                                                  LatentCache latents, at::Device device);
+
+// The states of a rank's layers with linear attention, for so many sequences; empty for a model without.
+RecurrentStateOptions StatesOfModel(const ModelSpec& spec, TensorParallel parallel, int64_t count,
+                                    at::ScalarType dtype);
 
 }  // namespace tandem::model
 

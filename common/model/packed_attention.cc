@@ -61,9 +61,16 @@ at::Tensor PackedAttention::Forward(int64_t layer, const at::Tensor& q, const at
 at::Tensor PackedAttention::ForwardDelta(int64_t layer, const DeltaSpec& spec,
                                          const DeltaTensors& tensors) {
   TORCH_CHECK(!prefixes_.defined(), "linear attention computes each sequence from its first token");
-  return implementation_ == Implementation::kEager
-             ? eager::DeltaAttention(spec, tensors, cu_seqlens_)
-             : DeltaAttention(spec, tensors, cu_seqlens_);
+  if (implementation_ == Implementation::kEager) {
+    return eager::DeltaAttention(spec, tensors, cu_seqlens_);
+  }
+  if (!device::DeltaAttentionTakes(spec, tensors)) {
+    return DeltaAttention(spec, tensors, cu_seqlens_);
+  }
+  if (!delta_places_.has_value()) {
+    delta_places_ = device::DeltaPlacesOf(cu_seqlens_, tensors.projected.device());
+  }
+  return device::DeltaAttention(spec, tensors, *delta_places_);
 }
 
 at::Tensor PackedPositions(const at::Tensor& cu_seqlens) {

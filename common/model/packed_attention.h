@@ -5,7 +5,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
+
 #include "common/model/attention.h"
+#include "common/model/device_delta_attention.h"
 #include "common/model/fused_attention.h"
 
 namespace tandem::model {
@@ -45,10 +48,11 @@ class PackedAttention : public Attention {
   at::Tensor prefixes_;
   at::Tensor seen_ends_;
   Implementation implementation_;
-  // Made of cu_seqlens_ at the first layer: PackedPlaces() (device_packed_attention.h), and what
-  // FusedAttention() reads.
+  // Made of cu_seqlens_ at the first layer: PackedPlaces() (device_packed_attention.h), what
+  // FusedAttention() reads, and what linear attention does.
   at::Tensor places_;
   FusedSequences sequences_;
+  std::optional<device::DeltaPlaces> delta_places_;
 };
 
 // Returns the positions of the tokens of packed sequences, each counted from 0: int64 [num_tokens].

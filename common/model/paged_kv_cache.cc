@@ -110,11 +110,6 @@ absl::StatusOr<PagedKvCache> PagedKvCache::Create(const PagedKvCacheOptions& o) 
         absl::StrCat("KV cache on ", o.device.str(), ": expected values as large as keys, found ",
                      o.value_dim(), " and ", o.head_dim, " elements; use rollout.device=cpu"));
   }
-  if (!o.device.is_cpu() && !o.states.empty()) {
-    return absl::UnimplementedError(
-        absl::StrCat("KV cache on ", o.device.str(),
-                     ": linear attention keeps its states on the CPU; use rollout.device=cpu"));
-  }
   if (o.block_size < kKvTile || o.block_size % kKvTile != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("block_size: expected a multiple of ", kKvTile, ", found ", o.block_size));
@@ -133,7 +128,9 @@ absl::StatusOr<PagedKvCache> PagedKvCache::Create(const PagedKvCacheOptions& o) 
   cache.groups_ = GroupsOf(o);
   cache.layers_ = LayersOf(o);
   RETURN_IF_ERROR(cache.Allocate());
-  ASSIGN_OR_RETURN(cache.states_, RecurrentStates::Create(o.states));
+  RecurrentStateOptions states = o.states;
+  states.device = o.device;
+  ASSIGN_OR_RETURN(cache.states_, RecurrentStates::Create(states));
   return cache;
 }
 
@@ -228,6 +225,10 @@ absl::Status PagedKvCache::Allocate() {
 absl::StatusOr<bool> PagedKvCache::TakeMemory() {
   if (!keys_.empty()) return false;
   RETURN_IF_ERROR(Allocate());
+  if (absl::Status taken = states_.TakeMemory(); !taken.ok()) {
+    FreeTensors();
+    return taken;
+  }
   return true;
 }
 
@@ -247,11 +248,11 @@ void PagedKvCache::CopyBlock(int64_t from, int64_t to) {
 }
 
 void PagedKvCache::ReleaseMemory() {
+  states_.ReleaseMemory();
   if (!options_.device.is_cpu()) {
     FreeTensors();
     return;
   }
-  states_.ReleaseMemory();
   for (const at::Tensor& tensor : memory_) ReleasePages(tensor.data_ptr(), tensor.nbytes());
 }
 

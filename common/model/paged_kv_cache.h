@@ -35,7 +35,7 @@ struct PagedKvCacheOptions {
   // and by what size each counts in a block, the same on all ranks (CacheSizes()). Empty: all alike.
   std::vector<CacheSpec> layers;
   std::vector<int64_t> sizes;
-  RecurrentStateOptions states;  // on the CPU alone
+  RecurrentStateOptions states;  // whose device is that of the cache
 
   int64_t value_dim() const { return v_head_dim > 0 ? v_head_dim : head_dim; }
 };
@@ -71,7 +71,7 @@ class PagedKvCache {
 
   // Empty for a model without linear attention.
   const RecurrentStates& states() const { return states_; }
-  // Copies a sequence's state in all layers.
+  // Copies a sequence's state in all layers; on a GPU on the current stream.
   void CopyState(int64_t from, int64_t to) { states_.Copy(from, to); }
 
   // GPU only: the block for tokens that pad a batch.

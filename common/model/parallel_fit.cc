@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/model/cache_groups.h"
+#include "common/model/delta_sizes.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::model {
@@ -193,13 +194,23 @@ absl::Status CheckValueDims(const ModelSpec& spec, const std::string& device) {
   return absl::OkStatus();
 }
 
+// What the kernels of a GPU do not take of linear attention; empty: they take all of it.
+std::string TooLargeForDelta(const ModelSpec& spec) {
+  for (const LayerSpec& layer : spec.layers) {
+    if (!layer.attention.delta.has_value()) continue;
+    const int64_t dim = std::max(layer.attention.delta->key_dim, layer.attention.delta->value_dim);
+    if (dim <= kMaxDeltaHeadDimOnGpu) continue;
+    return absl::StrCat("linear attention with heads of ", dim, " elements, more than ",
+                        kMaxDeltaHeadDimOnGpu);
+  }
+  return "";
+}
+
 }  // namespace
 
 absl::Status CheckTrainerDevice(const ModelSpec& spec, bool on_gpu) {
-  const char* const part = spec.vision.has_value()     ? "a vision tower"
-                           : spec.HasLinearAttention() ? "linear attention"
-                                                       : nullptr;
-  if (!on_gpu || part == nullptr) return absl::OkStatus();
+  const std::string part = spec.vision.has_value() ? "a vision tower" : TooLargeForDelta(spec);
+  if (!on_gpu || part.empty()) return absl::OkStatus();
   return absl::UnimplementedError(absl::StrCat(
       "the model has ", part,
       ", which a trainer on a GPU does not support; use machines without GPUs, or hide "
@@ -216,11 +227,10 @@ absl::Status CheckRolloutDevice(const ModelSpec& spec, const std::string& device
         "rollout.device=cpu"));
   }
   RETURN_IF_ERROR(CheckValueDims(spec, device));
-  if (spec.HasLinearAttention()) {
-    return absl::UnimplementedError(absl::StrCat(
-        "rollout.device: ", device,
-        ": the model has linear attention, which a rollout on a GPU does not support; use "
-        "rollout.device=cpu"));
+  if (const std::string part = TooLargeForDelta(spec); !part.empty()) {
+    return absl::UnimplementedError(
+        absl::StrCat("rollout.device: ", device, ": the model has ", part,
+                     ", which a rollout on a GPU does not support; use rollout.device=cpu"));
   }
   return absl::OkStatus();
 }

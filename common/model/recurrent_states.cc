@@ -3,18 +3,26 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
-#include <cstring>
+#include <cstdint>
 #include <exception>
 
 #include "absl/strings/str_cat.h"
 #include "common/model/delta_sizes.h"
+#include "common/model/kernels/round_up.h"
 #include "common/model/release_pages.h"
+#include "common/status/status_macros.h"
 
 namespace tandem::model {
 namespace {
 
-char* RowOf(const at::Tensor& tensor, int64_t row) {
-  return static_cast<char*>(tensor.mutable_data_ptr()) + row * (tensor.nbytes() / tensor.size(0));
+constexpr int64_t kStateAlignment = 64;  // bytes, of a state and of a tail: cache lines
+
+int64_t StateBytes(const DeltaSpec& spec) {
+  return SizesOf(spec).state_floats() * static_cast<int64_t>(sizeof(float));
+}
+
+int64_t TailBytes(const DeltaSpec& spec, at::ScalarType dtype) {
+  return SizesOf(spec).tail_elements() * static_cast<int64_t>(c10::elementSize(dtype));
 }
 
 }  // namespace
@@ -28,9 +36,8 @@ int64_t RecurrentStates::BytesPerSequence(const RecurrentStateOptions& options) 
   int64_t bytes = 0;
   for (const std::optional<DeltaSpec>& layer : options.layers) {
     if (!layer.has_value()) continue;
-    const kernels::DeltaShape sizes = SizesOf(*layer);
-    bytes += sizes.state_floats() * static_cast<int64_t>(sizeof(float)) +
-             sizes.tail_elements() * static_cast<int64_t>(c10::elementSize(options.dtype));
+    bytes += kernels::RoundUp(StateBytes(*layer), kStateAlignment) +
+             kernels::RoundUp(TailBytes(*layer, options.dtype), kStateAlignment);
   }
   return bytes;
 }
@@ -39,51 +46,64 @@ absl::StatusOr<RecurrentStates> RecurrentStates::Create(const RecurrentStateOpti
   RecurrentStates states;
   if (options.empty()) return states;
   states.options_ = options;
-  try {
-    for (const std::optional<DeltaSpec>& layer : options.layers) {
-      at::Tensor& state = states.states_.emplace_back();
-      at::Tensor& tail = states.tails_.emplace_back();
-      if (!layer.has_value()) continue;
-      const kernels::DeltaShape sizes = SizesOf(*layer);
-      state = at::empty({options.count, sizes.state_floats()}, at::kFloat);
-      tail = at::empty({options.count, sizes.tail_elements()}, options.dtype);
-    }
-  } catch (const std::exception&) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("states of linear attention: the system refused ",
-                     options.count * BytesPerSequence(options) >> 20, " MiB for ", options.count,
-                     " sequences; lower rollout.max_num_seqs"));
+  const auto take = [&states](int64_t bytes) {
+    const int64_t place = states.bytes_;
+    states.bytes_ += kernels::RoundUp(bytes, kStateAlignment);
+    return place;
+  };
+  for (const std::optional<DeltaSpec>& layer : options.layers) {
+    Place& place = states.places_.emplace_back();
+    if (!layer.has_value()) continue;
+    place.state = take(StateBytes(*layer));
+    place.tail = take(TailBytes(*layer, options.dtype));
   }
+  RETURN_IF_ERROR(states.TakeMemory());
   return states;
 }
 
-float* RecurrentStates::State(int64_t layer, int64_t state) const {
+absl::Status RecurrentStates::TakeMemory() {
+  if (options_.empty() || memory_.defined()) return absl::OkStatus();
+  try {
+    memory_ = at::empty({options_.count, bytes_}, at::device(options_.device).dtype(at::kByte));
+  } catch (const std::exception&) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("states of linear attention: ",
+                     options_.device.is_cpu() ? "the system" : options_.device.str(), " refused ",
+                     options_.count * bytes_ >> 20, " MiB for ", options_.count,
+                     " sequences; lower rollout.max_num_seqs"));
+  }
+  return absl::OkStatus();
+}
+
+void RecurrentStates::Check(int64_t state) const {
   TORCH_CHECK(state >= 0 && state < options_.count,
               "a sequence has no state, or one that is not "
               "there: ",
               state, " of ", options_.count);
-  return reinterpret_cast<float*>(RowOf(states_[layer], state));
+}
+
+float* RecurrentStates::State(int64_t layer, int64_t state) const {
+  Check(state);
+  return reinterpret_cast<float*>(memory_.mutable_data_ptr<uint8_t>() + state * bytes_ +
+                                  places_[layer].state);
 }
 
 void* RecurrentStates::Tail(int64_t layer, int64_t state) const {
-  return RowOf(tails_[layer], state);
+  Check(state);
+  return memory_.mutable_data_ptr<uint8_t>() + state * bytes_ + places_[layer].tail;
 }
 
 void RecurrentStates::Copy(int64_t from, int64_t to) {
-  for (const auto* tensors : {&states_, &tails_}) {
-    for (const at::Tensor& tensor : *tensors) {
-      if (!tensor.defined()) continue;
-      std::memcpy(RowOf(tensor, to), RowOf(tensor, from), tensor.nbytes() / tensor.size(0));
-    }
-  }
+  if (memory_.defined()) memory_[to].copy_(memory_[from], /*non_blocking=*/true);
 }
 
 void RecurrentStates::ReleaseMemory() {
-  for (const auto* tensors : {&states_, &tails_}) {
-    for (const at::Tensor& tensor : *tensors) {
-      if (tensor.defined()) ReleasePages(tensor.data_ptr(), tensor.nbytes());
-    }
+  if (!memory_.defined()) return;
+  if (!options_.device.is_cpu()) {
+    memory_.reset();
+    return;
   }
+  ReleasePages(memory_.data_ptr(), memory_.nbytes());
 }
 
 }  // namespace tandem::model

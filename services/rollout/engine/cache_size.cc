@@ -71,15 +71,8 @@ absl::StatusOr<CacheSize> SizeCache(const EngineOptions& options, const model::T
   ASSIGN_OR_RETURN(size.cache, model::CacheOfModel(spec, parallel, latents, options.device));
   size.cache.block_size = options.block_size;
   size.cache.dtype = options.dtype;
-  if (spec.HasLinearAttention()) {
-    size.cache.states = {.count = options.scheduler.max_num_seqs, .dtype = options.dtype};
-    for (const model::LayerSpec& layer : spec.layers) {
-      size.cache.states.layers.push_back(layer.attention.delta);
-      if (std::optional<model::DeltaSpec>& delta = size.cache.states.layers.back(); delta) {
-        delta = model::PartOf(*delta, parallel);
-      }
-    }
-  }
+  size.cache.states =
+      model::StatesOfModel(spec, parallel, options.scheduler.max_num_seqs, options.dtype);
   // The rank with the most heads decides.
   const model::CacheGroups cache_groups =
       model::GroupsOfModel(spec, parallel.size, !options.device.is_cpu(), latents);

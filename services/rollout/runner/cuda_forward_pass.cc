@@ -275,8 +275,7 @@ absl::StatusOr<std::unique_ptr<ForwardPass>> CreateCudaForwardPass(const model::
                                                                    const ForwardOptions& options) {
   RETURN_IF_ERROR(CheckCudaDevice(cache.options().device));
   const int64_t num_heads =
-      model::PartOf(model.spec().layers.front().attention, model.table().tensor_parallel())
-          .heads.size();
+      model::PartOf(model.spec().full_attention(), model.table().tensor_parallel()).heads.size();
   ASSIGN_OR_RETURN(auto attention, model::CreateCudaAttention(cache, num_heads));
   try {
     const c10::cuda::CUDAGuard guard(cache.options().device);

@@ -7,6 +7,7 @@
 
 #include "common/model/device_processor.h"
 #include "common/model/gpu_memory.h"
+#include "common/model/model_cache.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::rollout {
@@ -34,11 +35,14 @@ absl::Status DivideMemory(int64_t megabytes, const model::Transformer& model,
   ASSIGN_OR_RETURN(const int64_t free, model::FreeMemory(options.device));
   const int64_t weights =
       model.table().num_parameters() * static_cast<int64_t>(c10::elementSize(options.dtype));
-  const bool stages = model::StagesWeightsOnGpu(free, weights, stated);
+  const model::RecurrentStateOptions of_states = model::StatesOfModel(
+      model.spec(), model.table().tensor_parallel(), options.scheduler.max_num_seqs, options.dtype);
+  const int64_t states = of_states.count * model::RecurrentStates::BytesPerSequence(of_states);
+  const bool stages = model::StagesWeightsOnGpu(free, weights, stated + states);
   if (stages) options.staged_on = options.device;
   options.kv_cache_bytes = stated;
   if (stated > 0) return absl::OkStatus();
-  const int64_t share = model::DefaultCacheBytesOnGpu(free - (stages ? 2 : 1) * weights);
+  const int64_t share = model::DefaultCacheBytesOnGpu(free - (stages ? 2 : 1) * weights - states);
   ASSIGN_OR_RETURN(options.kv_cache_bytes, LeastOfAll(share, options.device, ranks));
   return absl::OkStatus();
 }

@@ -3,13 +3,17 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "tests/support/cuda_emulation.h"
 #include "tests/support/huge_array.h"
 // After it.
+#include "common/model/kernels/cuda/delta_forward.cu"
+#include "common/model/kernels/cuda/delta_inputs.cu"
 #include "common/model/kernels/cuda/plain_attention.cu"
 #include "common/model/kernels/cuda/row_gradients.cu"
 #include "common/model/kernels/cuda/row_kernels.cu"
@@ -104,6 +108,92 @@ TEST(LargeIndices, NormBackward) {
     of_one.grad_out = grad.last();
     of_one.grad_x = out.last();
   });
+}
+
+// The forward pass of linear attention over a sequence of one row behind one of very many, whose state
+// lies far from the first one: the bits of that row alone.
+TEST(LargeIndices, LinearAttention) {
+  cuda::DeltaShape shape{.type = cuda::Element::kBFloat16,
+                         .num_key_heads = 1,
+                         .num_value_heads = 2,
+                         .key_dim = 128,
+                         .value_dim = 128,
+                         .kernel_size = 4,
+                         .norm_eps = 1e-6f};
+  const int64_t size = shape.channels() + shape.value_size() + 2 * shape.num_value_heads;
+  const int64_t rows = RowsBeyond(shape.value_size());
+  const HugeRows projected(rows, size), out(rows, shape.value_size(), false);
+  const auto random = [](std::vector<int64_t> sizes) { return at::randn(sizes).to(at::kBFloat16); };
+  const at::Tensor convolution = random({shape.channels(), shape.kernel_size});
+  const at::Tensor of_heads = random({shape.num_value_heads});
+  const at::Tensor norm = random({shape.value_dim});
+  shape.projected = projected.data();
+  shape.row_stride = size;
+  shape.convolution = convolution.const_data_ptr();
+  shape.a_log = shape.dt_bias = of_heads.const_data_ptr();
+  shape.norm = norm.const_data_ptr();
+  const HugeArray<float> q(rows * shape.key_size()), k(rows * shape.key_size()),
+      v(rows * shape.value_size()), beta(rows * 2), decay(rows * 2), result(rows * size);
+  const HugeArray<int32_t> row_sequence(rows), row_position(rows);
+  row_sequence.data()[rows - 1] = 1;
+  const int32_t row_starts[] = {0, static_cast<int32_t>(rows - 1), static_cast<int32_t>(rows)};
+  const int32_t states[] = {-1, 3};
+  const int64_t state_floats = shape.num_value_heads * shape.key_dim * shape.padded_value_dim();
+  const int64_t tail_elements = (shape.kernel_size - 1) * shape.channels();
+  constexpr int64_t kStride = kBeyond / 8 * 8;
+  const HugeArray<char> state(3 * kStride + state_floats * 4),
+      tail(3 * kStride + tail_elements * 2);
+  cuda::DeltaBatch batch{.num_rows = rows,
+                         .num_sequences = 2,
+                         .row_sequence = row_sequence.data(),
+                         .row_starts = row_starts,
+                         .states = states,
+                         .row_position = row_position.data(),
+                         .state = state.data(),
+                         .tail = tail.data(),
+                         .state_stride = kStride};
+  const cuda::DeltaInputs inputs{q.data(), k.data(), v.data(), beta.data(), decay.data()};
+  const auto run = [&](const auto& first_block_of) {
+    const auto launch = [&](const auto& args, int64_t items, int64_t of_block) {
+      const int64_t first = first_block_of(items, of_block);
+      const OnlyBlocks last([first](dim3 block) { return block.x >= first; });
+      EXPECT_EQ(cuda::Launch(args, nullptr), cudaSuccess);
+    };
+    launch(cuda::DeltaConvolve{shape, batch, inputs}, 2 + 2 + 1, 4);
+    cuda::DeltaAdvance advance{shape, batch, inputs};
+    advance.num_heads = shape.num_value_heads;
+    advance.out = result.data();
+    launch(advance, 0, shape.num_value_heads);
+    launch(cuda::DeltaOutput{shape, batch, result.data(), out.data()}, shape.num_value_heads, 4);
+    std::vector<uint16_t> bits = out.LastBits();
+    for (const auto& [array, bytes] :
+         {std::pair(state.data(), state_floats * 4), std::pair(tail.data(), tail_elements * 2)}) {
+      const auto* const left = reinterpret_cast<const uint16_t*>(array + 3 * kStride);
+      bits.insert(bits.end(), left, left + bytes / 2);
+    }
+    return bits;
+  };
+  // Blocks of the last row's items; of the recurrence, those of the second sequence.
+  const std::vector<uint16_t> among_all = run([&](int64_t items, int64_t of_block) {
+    return items == 0 ? of_block : (rows - 1) * items / of_block;
+  });
+  EXPECT_NE(among_all, std::vector<uint16_t>(among_all.size()));
+  std::memset(out.last(), 0, shape.value_size() * sizeof(uint16_t));
+  shape.projected = projected.last();
+  const int32_t zero[] = {0};
+  const int32_t starts_of_one[] = {0, 1};
+  batch.num_rows = batch.num_sequences = 1;
+  batch.row_sequence = batch.row_position = zero;
+  batch.row_starts = starts_of_one;
+  batch.states = states + 1;
+  // Its results go to the first row.
+  const auto of_one = run([](int64_t, int64_t) { return int64_t{0}; });
+  const std::vector<uint16_t> first_row(
+      reinterpret_cast<const uint16_t*>(out.data()),
+      reinterpret_cast<const uint16_t*>(out.data()) + shape.value_size());
+  EXPECT_TRUE(std::equal(first_row.begin(), first_row.end(), among_all.begin()));
+  EXPECT_TRUE(std::equal(of_one.begin() + shape.value_size(), of_one.end(),
+                         among_all.begin() + shape.value_size()));
 }
 
 TEST(LargeIndices, Activation) {

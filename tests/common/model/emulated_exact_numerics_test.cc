@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/model/attention_plan.h"
+#include "common/model/cuda_delta_forward.h"
 #include "common/model/device_row_ops.h"
 #include "common/model/kernels/cuda/paged_attention.h"
 #include "common/model/kernels/cuda/row_kernels.h"
@@ -20,12 +21,12 @@ namespace {
 // Keys and values lie as they do on a GPU.
 class EmulatedAttention : public DeviceAttention {
  public:
-  EmulatedAttention(const PagedKvCacheOptions& cache, int64_t num_heads)
-      : cache_(cache), num_heads_(num_heads) {
-    for (int64_t layer = 0; layer < cache.num_layers; ++layer) {
+  EmulatedAttention(const PagedKvCache& cache, int64_t num_heads)
+      : cache_(cache.options()), states_(cache.states()), num_heads_(num_heads) {
+    for (int64_t layer = 0; layer < cache_.num_layers; ++layer) {
       keys_.push_back(
-          at::full({cache.num_blocks, cache.num_kv_heads, cache.block_size, cache.head_dim}, NAN,
-                   cache.dtype));
+          at::full({cache_.num_blocks, cache_.num_kv_heads, cache_.block_size, cache_.head_dim},
+                   NAN, cache_.dtype));
       values_.push_back(keys_.back().clone());
     }
   }
@@ -34,6 +35,23 @@ class EmulatedAttention : public DeviceAttention {
 
   void Plan(absl::Span<const PagedSequence> sequences, int64_t) override {
     plan_ = PlanAttention(sequences, {.block_size = cache_.block_size});
+    state_of_.clear();
+    for (const PagedSequence& sequence : sequences) state_of_.push_back(sequence.state);
+  }
+
+  at::Tensor ForwardDelta(int64_t layer, const DeltaSpec& spec,
+                          const DeltaTensors& tensors) override {
+    cuda::DeltaBatch batch;
+    batch.num_rows = plan_.num_tokens();
+    batch.num_sequences = plan_.num_sequences();
+    batch.row_sequence = plan_.row_sequence.data();
+    batch.row_starts = plan_.row_starts.data();
+    batch.row_position = plan_.row_position.data();
+    batch.states = state_of_.data();
+    batch.state = states_.State(layer, 0);
+    batch.tail = states_.Tail(layer, 0);
+    batch.state_stride = states_.bytes_between();
+    return device::DeltaForwardOf(spec, tensors, batch);
   }
 
   at::Tensor Forward(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
@@ -80,21 +98,23 @@ class EmulatedAttention : public DeviceAttention {
 
  private:
   const PagedKvCacheOptions cache_;
+  const RecurrentStates& states_;  // which lie on the CPU as on a GPU
   const int64_t num_heads_;
   std::vector<at::Tensor> keys_, values_;  // of each layer
   AttentionPlan plan_;
+  std::vector<int32_t> state_of_;  // of each sequence
 };
 
 absl::StatusOr<std::unique_ptr<DeviceAttention>> MakeEmulated(const PagedKvCache& cache,
                                                               int64_t num_heads) {
-  return std::make_unique<EmulatedAttention>(cache.options(), num_heads);
+  return std::make_unique<EmulatedAttention>(cache, num_heads);
 }
 
 // Types in turns.
 std::vector<ExactCase> EmulatedCases() {
   std::vector<ExactCase> cases = {{kWideShape, at::kFloat, 1}, {kWideShape, at::kBFloat16, 1}};
   for (const std::vector<ExactShape>* shapes :
-       {&ExactShapes(), &WindowedShapes(), &ExpertShapes()}) {
+       {&ExactShapes(), &WindowedShapes(), &ExpertShapes(), &LinearShapes()}) {
     for (const ExactShape& shape : *shapes) {
       cases.push_back({shape, cases.size() % 2 == 0 ? at::kFloat : at::kBFloat16, 1});
     }

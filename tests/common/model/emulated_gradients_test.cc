@@ -84,6 +84,7 @@ std::vector<GradientCase> GradientCases() {
   std::vector<GradientCase> cases;
   for (const Numerics numerics : {Numerics::kFast, Numerics::kExact}) {
     cases.push_back({numerics, ExactShapes()[3]});
+    cases.push_back({numerics, LinearShapes()[0]});
     for (const ExactShape& shape : ExpertShapes()) cases.push_back({numerics, shape});
   }
   return cases;

@@ -192,7 +192,7 @@ inline const std::vector<ExactShape>& UnlikeShapes() {
 }
 
 // Linear attention before full attention: heads that fill no register, groups of value heads, and a
-// convolution over one token. A rollout on a GPU has none.
+// convolution over one token.
 inline const std::vector<ExactShape>& LinearShapes() {
   const auto shape = [](const char* name, const DeltaSpec& delta) {
     ExactShape shape{name, 4, 2, 20, 48, 80, 131, false, true};

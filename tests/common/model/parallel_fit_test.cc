@@ -64,18 +64,29 @@ TEST(TensorParallelCheck, RefusesMoreRanksThanKeyHeadsOfLinearAttention) {
                   AllOf(HasSubstr("4 ranks"), HasSubstr("3 key heads of linear attention"))));
 }
 
-TEST(ParallelFit, RefusesLinearAttentionOfSharedSequencesAndOnAGpu) {
+TEST(ParallelFit, RefusesLinearAttentionOfSharedSequencesAndOfLargeHeadsOnAGpu) {
   EXPECT_OK(CheckTrainerDevice(LlamaSpec(), /*on_gpu=*/true));
-  const ModelSpec spec = LinearSpec();
+  ModelSpec spec = LinearSpec();
   EXPECT_OK(CheckSequenceParallel(spec, 1, 1));
-  EXPECT_OK(CheckTrainerDevice(spec, /*on_gpu=*/false));
-  EXPECT_OK(CheckRolloutDevice(spec, "auto"));
-  const absl::Status refusals[] = {CheckSequenceParallel(spec, 1, 2),
-                                   CheckTrainerDevice(spec, /*on_gpu=*/true),
-                                   CheckRolloutDevice(spec, "cuda")};
-  for (const absl::Status& refusal : refusals) {
-    EXPECT_THAT(refusal, tandem::testing::StatusIs(absl::StatusCode::kUnimplemented,
-                                                   HasSubstr("the model has linear attention")));
+  EXPECT_OK(CheckTrainerDevice(spec, /*on_gpu=*/true));
+  EXPECT_OK(CheckRolloutDevice(spec, "cuda"));
+  EXPECT_THAT(CheckSequenceParallel(spec, 1, 2),
+              tandem::testing::StatusIs(absl::StatusCode::kUnimplemented,
+                                        HasSubstr("the model has linear attention")));
+  for (int64_t DeltaSpec::*const dim : {&DeltaSpec::key_dim, &DeltaSpec::value_dim}) {
+    spec = LinearSpec();
+    for (LayerSpec& layer : spec.layers) {
+      if (layer.attention.delta.has_value()) (*layer.attention.delta).*dim = 257;
+    }
+    EXPECT_OK(CheckTrainerDevice(spec, /*on_gpu=*/false));
+    EXPECT_OK(CheckRolloutDevice(spec, "auto"));
+    for (const absl::Status& refusal :
+         {CheckTrainerDevice(spec, /*on_gpu=*/true), CheckRolloutDevice(spec, "cuda")}) {
+      EXPECT_THAT(refusal,
+                  tandem::testing::StatusIs(
+                      absl::StatusCode::kUnimplemented,
+                      HasSubstr("linear attention with heads of 257 elements, more than 256")));
+    }
   }
 }
 

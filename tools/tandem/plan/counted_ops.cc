@@ -4,6 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include "common/model/delta_sizes.h"
+
 namespace tandem::plan {
 namespace {
 
@@ -13,6 +15,30 @@ constexpr int64_t kIndex = 8;
 // Numbers that a norm saves of a row: 1 / its deviation, and the mean of a LayerNorm.
 int64_t NumMoments(const model::NormSpec& spec) {
   return spec.kind == model::NormKind::kLayer ? 2 : 1;
+}
+
+// Working memory of linear attention on a GPU (cuda_delta_forward.cc): what the recurrence reads, and
+// its results.
+int64_t DeltaForwardFloats(const model::DeltaSpec& spec, int64_t tokens) {
+  return tokens * (spec.convolved_size() + 2 * spec.num_value_heads + spec.value_size());
+}
+
+// That of its backward pass, where it is the most: the same, with the values' gradients and errors; the
+// states at boundaries and their gradients; and of the heads that have their turn six products of a
+// chunk's tokens with each other, three of them with boundaries, and four scaled copies of values.
+int64_t DeltaBackwardFloats(const model::DeltaSpec& spec, int64_t tokens, int64_t sequences) {
+  constexpr int64_t kChunk = model::kDeltaChunkOnGpu;
+  // Sequences begin chunks of their own.
+  const int64_t places = tokens + sequences * (kChunk - 1);
+  const int64_t boundaries =
+      2 * (places / kChunk) * spec.num_value_heads * spec.value_dim * spec.key_dim;
+  const int64_t turns = std::clamp<int64_t>(
+      (boundaries * kFloat + model::kDeltaBoundaryBytesOnGpu - 1) / model::kDeltaBoundaryBytesOnGpu,
+      1, spec.num_key_heads);
+  const int64_t of_heads =
+      places * spec.num_value_heads * (6 * kChunk + 3 * spec.key_dim + 4 * spec.value_dim);
+  return DeltaForwardFloats(spec, places) + 2 * places * (spec.value_size() + spec.key_size()) +
+         (boundaries + of_heads) / turns;
 }
 
 }  // namespace
@@ -262,14 +288,19 @@ CountedTensor CountedOps::Gate(const Tensor& attended, const Tensor& gate) {
 CountedTensor CountedOps::AttendLinearly(const Tensor& projected,
                                          const model::DeltaParameters& at) {
   const model::DeltaSpec spec = model::PartOf(*attention_.delta, table_.tensor_parallel());
-  // Each sequence has sums of its own for the gradients of parameters.
+  const bool on_gpu = batch_.kernels == setup::Kernels::kPlain;
+  // Each sequence has sums of its own for the gradients of parameters; on a GPU there is working memory
+  // beside which sums of blocks of rows do not count.
   const int64_t sums = batch_.sequences * (spec.convolved_size() * spec.kernel_size +
                                            2 * spec.num_value_heads + spec.value_size());
+  const Size working = Take(on_gpu ? DeltaForwardFloats(spec, batch_.tokens) * kFloat : 0);
   const Tensor out = New(batch_.Bytes(spec.value_size()));
-  Record([this, projected, sums, at, gradient = out.gradient()] {
+  const int64_t parts_floats =
+      on_gpu ? DeltaBackwardFloats(spec, batch_.tokens, batch_.sequences) : sums;
+  Record([this, projected, parts_floats, at, gradient = out.gradient()] {
     const Size grad = gradient->Take();
     projected.gradient()->Give(Take(projected.bytes()));
-    const Size parts = Take(sums * kFloat);
+    const Size parts = Take(parts_floats * kFloat);
     for (const int parameter : {at.convolution_weight, at.a_log, at.dt_bias, at.norm.weight}) {
       AddMatrixGradient(parameter);
     }

@@ -34,9 +34,16 @@ int64_t SequencesInCache(const config::v1::RunConfig& config, const model::Model
   return num_blocks / blocks_at_once(1);
 }
 
-// Elements per token that attention holds beside its input and its result.
-int64_t AttentionRow(const model::AttentionSpec& spec, int64_t tp) {
-  if (spec.delta.has_value()) return (spec.delta->projected_size() + spec.delta->value_size()) / tp;
+// Elements per token, of so many bytes, that attention holds beside its input and its result.
+int64_t AttentionRow(const model::AttentionSpec& spec, int64_t tp, int64_t element, bool on_gpu) {
+  if (spec.delta.has_value()) {
+    const int64_t tensors = spec.delta->projected_size() + spec.delta->value_size();
+    // On a GPU what the recurrence reads and its results, in float32 (common/model/cuda_delta_forward.cc).
+    const int64_t floats = on_gpu ? spec.delta->convolved_size() + spec.delta->value_size() +
+                                        2 * spec.delta->num_value_heads
+                                  : int64_t{0};
+    return (tensors + floats * 4 / element) / tp;
+  }
   const int64_t of_heads =
       spec.q_size() + spec.attended_size() + spec.kv_size() + spec.v_size();  // on all ranks
   if (!spec.latent.has_value()) {
@@ -132,9 +139,10 @@ RolloutMemory PredictRolloutMemory(const config::v1::RunConfig& config,
   RolloutMemory memory;
   // Ignores norms, which are on every rank: they are negligible beside the matrices.
   const int64_t weights = spec.num_parameters() / tp * element;
+  memory.states = StateBytes(spec, rollout.max_num_seqs(), element) / tp;
   const bool stages =
       !on_gpu || model::StagesWeightsOnGpu(hardware.memory_bytes - hardware.reserved_bytes, weights,
-                                           rollout.kv_cache_megabytes() << 20);
+                                           (rollout.kv_cache_megabytes() << 20) + memory.states);
   memory.weights = (stages ? 2 : 1) * weights;
   // packed_arena.h holds matrices that are looked up and multiplied by in both orders.
   if (!on_gpu && spec.tie_word_embeddings) {
@@ -152,7 +160,7 @@ RolloutMemory PredictRolloutMemory(const config::v1::RunConfig& config,
   const model::ParameterTable table(spec);
   for (int64_t i = 0; i < spec.num_layers(); ++i) {
     row = std::max(
-        row, AttentionRow(spec.layers[i].attention, tp) +
+        row, AttentionRow(spec.layers[i].attention, tp, element, on_gpu) +
                  FeedForwardRow(table, i, tp, rollout.enable_expert_parallel() ? int64_t{1} : tp));
   }
   row += 4 * spec.hidden_size;
@@ -162,7 +170,6 @@ RolloutMemory PredictRolloutMemory(const config::v1::RunConfig& config,
     memory.temporaries = std::max(memory.temporaries, TowerBytes(config, table, element));
     memory.images = model::kImageRowBytes + model::PixelCache::kDefaultBytes;
   }
-  memory.states = StateBytes(spec, rollout.max_num_seqs(), element) / tp;
   memory.kv_cache = CacheBytes(rollout, hardware, memory);
   memory.sequences = SequencesInCache(config, spec, memory.kv_cache, element, on_gpu);
   return memory;

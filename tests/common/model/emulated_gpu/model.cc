@@ -27,6 +27,9 @@ struct EmulatedGuard {
 #define C10_CUDA_CHECK(call) TORCH_CHECK((call) == cudaSuccess, #call)
 // After them.
 #include "common/model/activation.cc"
+#include "common/model/cuda_delta_attention.cc"
+#include "common/model/cuda_delta_backward.cc"
+#include "common/model/cuda_delta_forward.cc"
 #include "common/model/cuda_experts.cc"
 #include "common/model/cuda_packed_attention.cc"
 #include "common/model/cuda_row_gradients.cc"

@@ -55,7 +55,7 @@ model::ModelSpec QwenLikeSpec() {
 }
 
 TEST_F(CudaEngineTest, GreedyTokensInFloat32AreTheCpus) {
-  for (const model::ModelSpec& spec : {SmallSpec(), QwenLikeSpec()}) {
+  for (const model::ModelSpec& spec : {SmallSpec(), QwenLikeSpec(), LinearSmallSpec()}) {
     StartRandom({}, spec);
     const auto expected = Continuations();
     for (const bool graphs : {false, true}) {
@@ -66,19 +66,21 @@ TEST_F(CudaEngineTest, GreedyTokensInFloat32AreTheCpus) {
 }
 
 TEST_F(CudaEngineTest, InBfloat16GraphsGiveWhatTheStepsGive) {
-  EngineOptions options = OnGpu(/*graphs=*/false);
-  options.dtype = at::kBFloat16;
-  // One at a time: then a graph has the rows of the step.
-  StartRandom(options, QwenLikeSpec());
-  std::vector<SampleChunk> expected;
-  for (int i = 0; i < 5; ++i) expected.push_back(Generate(Greedy(Prompt(20, i), 40)));
-  options.forward.graphs = true;
-  StartRandom(options, QwenLikeSpec());
-  for (int i = 0; i < 5; ++i) {
-    const SampleChunk found = Generate(Greedy(Prompt(20, i), 40));
-    EXPECT_EQ(found.token_ids, expected[i].token_ids);
-    EXPECT_THAT(found.logprobs,
-                ::testing::Pointwise(::testing::FloatNear(1e-3), expected[i].logprobs));
+  for (const model::ModelSpec& spec : {QwenLikeSpec(), LinearSmallSpec()}) {
+    EngineOptions options = OnGpu(/*graphs=*/false);
+    options.dtype = at::kBFloat16;
+    // One at a time: then a graph has the rows of the step.
+    StartRandom(options, spec);
+    std::vector<SampleChunk> expected;
+    for (int i = 0; i < 5; ++i) expected.push_back(Generate(Greedy(Prompt(20, i), 40)));
+    options.forward.graphs = true;
+    StartRandom(options, spec);
+    for (int i = 0; i < 5; ++i) {
+      const SampleChunk found = Generate(Greedy(Prompt(20, i), 40));
+      EXPECT_EQ(found.token_ids, expected[i].token_ids);
+      EXPECT_THAT(found.logprobs,
+                  ::testing::Pointwise(::testing::FloatNear(1e-3), expected[i].logprobs));
+    }
   }
 }
 
@@ -183,16 +185,18 @@ TEST_F(CudaEngineTest, WeightsAreUpdatedUnderTheGraphs) {
 }
 
 TEST_F(CudaEngineTest, GoesOnAfterItsMemoryWasReleased) {
-  StartRandom(OnGpu());
-  const auto expected = Continuations(6);
-  absl::Notification paused, resumed;
-  engine_->Pause(PauseMode::kKeep, {.kv_cache = true, .weights = true},
-                 [&](int64_t) { paused.Notify(); });
-  ASSERT_TRUE(paused.WaitForNotificationWithTimeout(kPatience));
-  engine_->Resume([&] { resumed.Notify(); });
-  ASSERT_TRUE(resumed.WaitForNotificationWithTimeout(kPatience));
-  CommitRandom(/*version=*/0, /*seed=*/1);
-  EXPECT_EQ(Continuations(6), expected);
+  for (const model::ModelSpec& spec : {SmallSpec(), LinearSmallSpec()}) {
+    StartRandom(OnGpu(), spec);
+    const auto expected = Continuations(6);
+    absl::Notification paused, resumed;
+    engine_->Pause(PauseMode::kKeep, {.kv_cache = true, .weights = true},
+                   [&](int64_t) { paused.Notify(); });
+    ASSERT_TRUE(paused.WaitForNotificationWithTimeout(kPatience));
+    engine_->Resume([&] { resumed.Notify(); });
+    ASSERT_TRUE(resumed.WaitForNotificationWithTimeout(kPatience));
+    CommitRandom(/*version=*/0, /*seed=*/1);
+    EXPECT_EQ(Continuations(6), expected);
+  }
 }
 
 TEST_F(CudaEngineTest, ScoresAndTopLogProbsAreTheCpus) {

@@ -60,6 +60,18 @@ inline model::ModelSpec LatentSmallSpec() {
   return spec;
 }
 
+// Linear attention in two layers of three, a gate on what the other one yields.
+inline model::ModelSpec LinearSmallSpec() {
+  model::ModelSpec spec = SmallSpec();
+  spec.vocab_size = 700;
+  spec.layers.push_back(spec.layers.back());
+  const model::DeltaSpec delta{
+      .num_key_heads = 2, .num_value_heads = 4, .key_dim = 12, .value_dim = 20, .kernel_size = 4};
+  for (const int i : {0, 2}) spec.layers[i].attention.delta = delta;
+  spec.layers[1].attention.output_gate = true;
+  return spec;
+}
+
 // What became of one request.
 class Outcome {
  public:

@@ -1,6 +1,7 @@
 // A model with linear attention keeps a state of each running sequence: its log-probs are the trainer's
 // bit for bit, whatever shares the batch, through chunks of prompts, preemptions, several samples of a
-// prompt and released memory; and no prompt is read from the prefix cache.
+// prompt and released memory; and no prompt is read from the prefix cache. On EXACT_DEVICE, the CPU or a
+// GPU.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
@@ -8,31 +9,32 @@
 #include <cstring>
 #include <vector>
 
+#include "common/model/numerics.h"
 #include "services/rollout/engine/cache_size.h"
 #include "tests/services/rollout/engine/engine_fixture.h"
 #include "tests/services/rollout/engine/trainer_log_probs.h"
+#include "tests/support/cuda_device.h"
 #include "tests/support/staged_weights.h"
 
 namespace tandem::rollout {
 namespace {
 
-// Linear attention in two layers of three, a gate on what the other one yields.
-model::ModelSpec LinearSpec() {
-  model::ModelSpec spec = SmallSpec();
-  spec.vocab_size = 700;
-  spec.layers.push_back(spec.layers.back());
-  const model::DeltaSpec delta{
-      .num_key_heads = 2, .num_value_heads = 4, .key_dim = 12, .value_dim = 20, .kernel_size = 4};
-  for (const int i : {0, 2}) spec.layers[i].attention.delta = delta;
-  spec.layers[1].attention.output_gate = true;
-  return spec;
-}
+const at::Device kDevice(EXACT_DEVICE);
 
 class LinearAttentionTest : public EngineTest {
  protected:
+  void SetUp() override {
+    if (kDevice.is_cuda()) TANDEM_SKIP_WITHOUT_CUDA();
+    model::SetNumerics(model::Numerics::kExact);
+  }
+  void TearDown() override {
+    engine_.reset();
+    model::SetNumerics(model::Numerics::kFast);
+  }
+
   std::vector<float> TrainersLogProbs(const std::vector<int32_t>& tokens) {
-    return TrainerLogProbs(*model_, *tandem::testing::PlainCopy(*engine_->weights().live()),
-                           tokens);
+    return TrainerLogProbs(*model_, *tandem::testing::PlainCopy(*engine_->weights().live()), tokens,
+                           1.0, kDevice);
   }
 
   void ExpectTrainersBits(const std::vector<int32_t>& prompt, const SampleChunk& sample) {
@@ -50,11 +52,12 @@ TEST_F(LinearAttentionTest, LogProbsAreTheTrainersUnderMixedTraffic) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
     EngineOptions options;
     options.dtype = dtype;
+    options.device = kDevice;
     options.scheduler = {.max_num_seqs = 12, .max_num_batched_tokens = 48};  // prompts in chunks
-    // One layer's blocks; some sequences are preempted.
-    options.kv_cache_bytes =
-        40 * options.block_size * 2 * (12 + 16) * (dtype == at::kFloat ? 4 : 2);
-    StartRandom(options, LinearSpec());
+    // One layer's blocks; some sequences are preempted. A CPU pads values.
+    options.kv_cache_bytes = 40 * options.block_size * 2 * (12 + (kDevice.is_cpu() ? 16 : 12)) *
+                             (dtype == at::kFloat ? 4 : 2);
+    StartRandom(options, LinearSmallSpec());
     std::vector<GenerationRequest> requests(16);
     std::vector<Outcome> outcomes(requests.size());
     for (size_t i = 0; i < requests.size(); ++i) {
@@ -78,7 +81,7 @@ TEST_F(LinearAttentionTest, LogProbsAreTheTrainersUnderMixedTraffic) {
 }
 
 TEST_F(LinearAttentionTest, ASequenceBeginsAgainAfterItsStateIsReleased) {
-  StartRandom({}, LinearSpec());
+  StartRandom({.device = kDevice}, LinearSmallSpec());
   GenerationRequest request;
   request.prompt_ids = Prompt(50, 1, 700);
   request.max_tokens = 20;
@@ -94,9 +97,10 @@ TEST_F(LinearAttentionTest, ASequenceBeginsAgainAfterItsStateIsReleased) {
 }
 
 TEST_F(LinearAttentionTest, ItsLayersHaveStatesInPlaceOfBlocks) {
+  if (kDevice.is_cuda()) GTEST_SKIP() << "counts what a CPU takes";
   EngineOptions options;
   options.scheduler.max_num_seqs = 5;
-  const model::Transformer model(LinearSpec());
+  const model::Transformer model(LinearSmallSpec());
   ASSERT_OK_AND_ASSIGN(const CacheSize size, SizeCache(options, model));
   EXPECT_EQ(model::PagedKvCache::BytesPerBlock(size.cache), options.block_size * 2 * (12 + 16) * 4);
   EXPECT_EQ(size.cache.states.count, 5);

@@ -56,23 +56,32 @@ model::LogProbs Plain(const model::Transformer& transformer, const model::Parame
                                   batch.temperatures.to(kDevice));
 }
 
+// Linear attention in the first layer, a gate on what the last one yields.
+model::ModelSpec LinearSpec() {
+  model::ModelSpec spec = SmallSpec();
+  spec.layers.front().attention.delta = model::DeltaSpec{
+      .num_key_heads = 2, .num_value_heads = 4, .key_dim = 12, .value_dim = 20, .kernel_size = 4};
+  spec.layers.back().attention.output_gate = true;
+  return spec;
+}
+
+model::ModelSpec ExpertsSpec() {
+  model::ModelSpec spec = SmallSpec();
+  for (size_t i = 1; i < spec.layers.size(); ++i) {
+    spec.layers[i].experts = {.num_experts = 7,
+                              .intermediate_size = 24,
+                              .routing = {.top_k = 3, .normalize = true},
+                              .shared_intermediate_size = 12};
+  }
+  return spec;
+}
+
 struct ExactCase {
   const char* name;
   at::ScalarType dtype = at::kFloat;
   comm::MeshShape mesh;
   ActivationCheckpointing checkpointing = ActivationCheckpointing::kNone;
-  bool experts = false;  // in all layers but the first
-
-  model::ModelSpec Spec() const {
-    model::ModelSpec spec = SmallSpec();
-    for (size_t i = 1; i < spec.layers.size() && experts; ++i) {
-      spec.layers[i].experts = {.num_experts = 7,
-                                .intermediate_size = 24,
-                                .routing = {.top_k = 3, .normalize = true},
-                                .shared_intermediate_size = 12};
-    }
-    return spec;
-  }
+  model::ModelSpec (*spec)() = &SmallSpec;
 };
 
 class ExactLogProbsTest : public ::testing::TestWithParam<ExactCase> {
@@ -86,7 +95,7 @@ class ExactLogProbsTest : public ::testing::TestWithParam<ExactCase> {
 };
 
 TEST_P(ExactLogProbsTest, AreThoseOfEachSequenceAlone) {
-  const model::ModelSpec spec = GetParam().Spec();
+  const model::ModelSpec spec = GetParam().spec();
   const std::vector<TokenSequence> sequences =
       RandomSequences(kNumSequences, kLongest, spec.vocab_size, 5);
   const model::Transformer transformer(spec);
@@ -139,8 +148,18 @@ INSTANTIATE_TEST_SUITE_P(
         ExactCase{"bfloat16_sequence_parallel", at::kBFloat16, {.dp_shard = 4, .sequence = 2}},
         ExactCase{"full_checkpointing", at::kBFloat16, {}, ActivationCheckpointing::kFull},
         ExactCase{"selective_checkpointing", at::kFloat, {}, ActivationCheckpointing::kSelective},
-        ExactCase{"experts", at::kFloat, {}, ActivationCheckpointing::kNone, true},
-        ExactCase{"bfloat16_experts", at::kBFloat16, {}, ActivationCheckpointing::kFull, true}),
+        ExactCase{"experts", at::kFloat, {}, ActivationCheckpointing::kNone, &ExpertsSpec},
+        ExactCase{
+            "bfloat16_experts", at::kBFloat16, {}, ActivationCheckpointing::kFull, &ExpertsSpec},
+        ExactCase{
+            "linear_selective", at::kFloat, {}, ActivationCheckpointing::kSelective, &LinearSpec},
+        ExactCase{
+            "linear_bfloat16_full", at::kBFloat16, {}, ActivationCheckpointing::kFull, &LinearSpec},
+        ExactCase{"linear_shards",
+                  at::kBFloat16,
+                  {.dp_shard = 2},
+                  ActivationCheckpointing::kNone,
+                  &LinearSpec}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -85,5 +85,35 @@ TEST(LayerMemory, HasGradientsOfTheExpertsThatTheBatchCanReach) {
   }
 }
 
+// Of a layer with linear attention, forward and backward.
+int64_t PeakOfLinearAttention(int64_t tokens, setup::Kernels kernels) {
+  model::ModelSpec spec = TwoLayers();
+  spec.layers.front().attention.delta = model::DeltaSpec{
+      .num_key_heads = 4, .num_value_heads = 8, .key_dim = 128, .value_dim = 128, .kernel_size = 4};
+  const model::ParameterTable table(spec);
+  const CountedBatch batch = {.tokens = tokens,
+                              .attention_tokens = tokens,
+                              .longest_sequence = tokens,
+                              .hidden = spec.hidden_size,
+                              .kernels = kernels};
+  MemoryLedger ledger;
+  LayerMemory memory(ledger, table, batch, spec.layers[0], 0, sharding::Saves::kEverything);
+  const int64_t bytes = batch.Bytes(spec.hidden_size);
+  const Size out = memory.Forward(ledger.Take(MemoryKind::kActivations, bytes));
+  memory.Backward(ledger.Take(MemoryKind::kActivations, bytes));
+  return ledger.peak().total();
+}
+
+TEST(LayerMemory, OfLinearAttentionOnAGpuHasStatesAtTheBoundariesOfChunksUpToALimit) {
+  const auto more = [](int64_t tokens) {
+    return PeakOfLinearAttention(tokens, setup::Kernels::kPlain) -
+           PeakOfLinearAttention(tokens, setup::Kernels::kCpu);
+  };
+  // States of 8 heads and their gradients, of every 64 tokens.
+  EXPECT_GT(more(64 * 100), int64_t{2} * 100 * 8 * 128 * 128 * 4);
+  // Heads that take turns have no more than 1 GiB of them; the rest grows with the tokens.
+  EXPECT_LT(more(64 * 10000), 100 * more(64 * 100));
+}
+
 }  // namespace
 }  // namespace tandem::plan

@@ -56,6 +56,31 @@ TEST(RolloutMemory, HasAStateOfEachSequenceForLinearAttention) {
   EXPECT_GT(with.sequences, without.sequences);
 }
 
+TEST(RolloutMemory, OfLinearAttentionOnAGpuHasItsKernelsFloatsAndLeavesLessForTheCache) {
+  model::ModelSpec spec = ModelOfTwoLayers();
+  spec.layers.front().attention.delta = model::DeltaSpec{
+      .num_key_heads = 16, .num_value_heads = 32, .key_dim = 64, .value_dim = 64, .kernel_size = 4};
+  config::v1::RunConfig config = config::DefaultRunConfig();
+  config.mutable_model()->set_dtype(config::v1::ELEMENT_TYPE_BFLOAT16);
+  config.mutable_rollout()->set_max_num_batched_tokens(kTokens);
+  Hardware gpu;
+  gpu.is_gpu = true;
+  gpu.memory_bytes = int64_t{16} << 30;
+  const auto predict = [&](const Hardware& hardware, int64_t sequences) {
+    config.mutable_rollout()->set_max_num_seqs(sequences);
+    return PredictRolloutMemory(config, spec, hardware, /*bucket_bytes=*/0);
+  };
+  // q, k, v, their gates and the results of a token.
+  EXPECT_EQ(predict(gpu, 1).temporaries - predict(Hardware(), 1).temporaries,
+            kTokens * (2 * 16 * 64 + 2 * 32 * 64 + 2 * 32) * 4);
+  const RolloutMemory few = predict(gpu, 10);
+  const RolloutMemory many = predict(gpu, 110);
+  EXPECT_EQ(many.states, 11 * few.states);
+  EXPECT_NEAR(static_cast<double>(few.kv_cache - many.kv_cache),
+              static_cast<double>(many.states - few.states) / 2,
+              static_cast<double>(many.temporaries - few.temporaries) + 1);
+}
+
 TEST(RolloutMemory, OfAModelWithATowerHasItsCachesAndAStepOfIt) {
   model::ModelSpec spec = ModelOfTwoLayers();
   config::v1::RunConfig config = config::DefaultRunConfig();

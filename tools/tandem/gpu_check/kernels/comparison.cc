@@ -62,6 +62,7 @@ std::vector<Comparison> AllComparisons() {
     all.push_back({"exact packed attention", dtype, ComparePackedAttention});
     all.push_back({"paged attention", dtype, ComparePagedAttention});
     all.push_back({"experts", dtype, CompareExperts});
+    all.push_back({"linear attention", dtype, CompareLinearAttention});
   }
   all.push_back({"routing", at::kFloat, CompareRouting});
   all.push_back({"weight copies", at::kByte, CompareWeightCopies});

@@ -84,6 +84,7 @@ nlohmann::json RunComparison(const Comparison& comparison, at::Device device, bo
 void CompareNorms(Comparer& comparer);
 void CompareActivations(Comparer& comparer);
 void CompareRotations(Comparer& comparer);
+void CompareLinearAttention(Comparer& comparer);
 void CompareLogProbs(Comparer& comparer);
 void CompareRowProducts(Comparer& comparer);
 void ComparePackedAttention(Comparer& comparer);
