@@ -1,10 +1,12 @@
 #include "common/model/absorbed_heads.h"
 
+#include <ATen/ops/bmm.h>
 #include <ATen/ops/empty.h>
 
 #include <cstddef>
 
 #include "common/model/cpu_dispatch.h"
+#include "common/model/device_latents.h"
 #include "common/model/step_memory.h"
 #include "common/model/worker_pool.h"
 
@@ -53,11 +55,40 @@ void MultiplyHeads(const HeadMatrices& a, const HeadMatrices& b, int64_t k, int6
   }
 }
 
+// The up-projection's matrices of each head on a GPU, [num_heads, rows, kv_rank].
+at::Tensor HeadRows(const at::Tensor& up, const LatentShape& shape, int64_t first, int64_t rows) {
+  return up.view({shape.num_heads, shape.nope_dim + shape.v_dim, up.size(1)})
+      .narrow(1, first, rows);
+}
+
+// out [num_tokens, num_heads, n] = a [num_tokens, num_heads, k] b [num_heads, k, n] on a GPU. Its library
+// writes a batch's results with any stride.
+void MultiplyHeadsOnDevice(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out) {
+  at::Tensor by_head = out.transpose(0, 1);
+  at::bmm_out(by_head, a.transpose(0, 1), b);
+}
+
+AbsorbedHeads AbsorbOnDevice(const at::Tensor& q, const at::Tensor& latent,
+                             const at::Tensor& shared, const at::Tensor& up,
+                             const LatentShape& shape, const RotaryAngles& angles) {
+  const int64_t num_tokens = q.size(0);
+  const int64_t kv_rank = latent.size(1);
+  const int64_t width = kv_rank + shape.rope_dim;
+  AbsorbedHeads out{at::empty({num_tokens, shape.num_heads, width}, q.options()),
+                    at::empty({num_tokens, width}, q.options())};
+  const at::Tensor heads = q.view({num_tokens, shape.num_heads, shape.head_dim()});
+  MultiplyHeadsOnDevice(heads.narrow(2, 0, shape.nope_dim), HeadRows(up, shape, 0, shape.nope_dim),
+                        out.q.narrow(2, 0, kv_rank));
+  device::WriteLatentRows(q, latent, shared, shape, angles, out);
+  return out;
+}
+
 }  // namespace
 
 AbsorbedHeads AbsorbQueries(const at::Tensor& q, const at::Tensor& latent, const at::Tensor& shared,
                             const at::Tensor& up, const LatentShape& shape,
                             const RotaryAngles& angles) {
+  if (!q.is_cpu()) return AbsorbOnDevice(q, latent, shared, up, shape, angles);
   const int64_t num_tokens = q.size(0);
   const int64_t kv_rank = latent.size(1);
   const at::Tensor heads = q.view({num_tokens, shape.num_heads, shape.head_dim()});
@@ -84,6 +115,14 @@ at::Tensor ExpandAttended(const at::Tensor& attended, const at::Tensor& up,
                           const LatentShape& shape) {
   const int64_t num_tokens = attended.size(0);
   const int64_t kv_rank = up.size(1);
+  if (!attended.is_cpu()) {
+    const at::Tensor expanded =
+        at::empty({num_tokens, shape.num_heads, shape.v_dim}, attended.options());
+    MultiplyHeadsOnDevice(attended.view({num_tokens, shape.num_heads, kv_rank}),
+                          HeadRows(up, shape, shape.nope_dim, shape.v_dim).transpose(1, 2),
+                          expanded);
+    return expanded.flatten(1);
+  }
   const at::Tensor sums = attended.contiguous();
   at::Tensor out = EmptyTensor({num_tokens, shape.num_heads, shape.v_dim}, attended.options());
   const HeadMatrices of_latents{sums, 0, kv_rank, shape.num_heads * kv_rank};

@@ -22,8 +22,8 @@ struct AbsorbedHeads {
 
 // q: [num_tokens, num_heads * head_dim], not rotated; latent: [num_tokens, kv_rank], normed; shared:
 // [num_tokens, rope_dim], not rotated; up: [num_heads * (nope_dim + v_dim), kv_rank], the
-// up-projection, in memory row by row; all of them on the CPU, float32 or bfloat16. Not
-// differentiable.
+// up-projection, in memory row by row; all of them on the CPU or on one GPU, float32 or bfloat16. Not
+// differentiable. On a GPU everything is queued on the thread's current stream.
 AbsorbedHeads AbsorbQueries(const at::Tensor& q, const at::Tensor& latent, const at::Tensor& shared,
                             const at::Tensor& up, const LatentShape& shape,
                             const RotaryAngles& angles);

@@ -10,10 +10,12 @@ constexpr int64_t kLeastChunk = 128;
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// The tile sizes that the kernel supports; small ones waste less on the few rows of decoding.
-int64_t TileRows(int64_t mean_rows) {
-  if (mean_rows > 64) return 128;
-  return mean_rows > 16 ? 64 : 16;
+// The smallest tile with as many rows, or the largest.
+int64_t TileRows(int64_t mean_rows, const AttentionGeometry& geometry) {
+  for (const int64_t tile : geometry.tiles) {
+    if (mean_rows <= tile) return tile;
+  }
+  return geometry.tiles.back();
 }
 
 int64_t NumPieces(absl::Span<const PagedSequence> sequences, int64_t group, int64_t tile_rows,
@@ -52,7 +54,7 @@ int64_t ChunkOf(absl::Span<const PagedSequence> sequences, const AttentionGeomet
 
 int64_t DecodeTiles(const AttentionGeometry& geometry) {
   const int64_t rows = geometry.heads_per_kv_head;
-  return CeilDiv(rows, TileRows(rows));
+  return CeilDiv(rows, TileRows(rows, geometry));
 }
 
 int64_t MostDecodePieces(int64_t num_sequences, const AttentionGeometry& geometry) {
@@ -66,7 +68,8 @@ AttentionPlan PlanAttention(absl::Span<const PagedSequence> sequences,
   int64_t num_tokens = 0;
   for (const PagedSequence& s : sequences) num_tokens += s.num_tokens;
   if (!sequences.empty()) {
-    plan.tile_rows = TileRows(num_tokens * group / static_cast<int64_t>(sequences.size()));
+    plan.tile_rows =
+        TileRows(num_tokens * group / static_cast<int64_t>(sequences.size()), geometry);
     if (geometry.wanted_pieces > 0) plan.chunk = ChunkOf(sequences, geometry, plan.tile_rows);
   }
   plan.slots.reserve(num_tokens);

@@ -15,17 +15,22 @@
 
 namespace tandem::model {
 
+// Rows of FlashInfer's query tiles; small ones waste less on the few rows of decoding.
+inline constexpr int64_t kFlashInferTiles[] = {16, 64, 128};
+
 struct AttentionGeometry {
   int64_t heads_per_kv_head = 1;
   int64_t block_size = 16;  // tokens of a cache block
   // Pieces that fill the device. Keys are split into chunks only if the tiles alone are fewer than
   // this, and never into more pieces than this. 0: keys are never split.
   int64_t wanted_pieces = 0;
+  absl::Span<const int64_t> tiles =
+      kFlashInferTiles;  // rows of those that the kernel has, ascending
 };
 
 // Rows of a tile are query rows: the heads of a token that share one KV head are adjacent.
 struct AttentionPlan {
-  int64_t tile_rows = 16;  // 16, 64 or 128
+  int64_t tile_rows = 16;  // one of the geometry's
   int64_t chunk = 0;       // keys per piece, whole blocks; 0: all keys of a sequence
 
   std::vector<int32_t> slots;         // [tokens]: block * block_size + offset in block

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <set>
 
 namespace tandem::model {
@@ -115,7 +116,12 @@ std::vector<int64_t> CacheSizes(const ModelSpec& spec, int tensor_ranks, bool on
 
 CacheGroups GroupsOfModel(const ModelSpec& spec, int tensor_ranks, bool on_gpu,
                           LatentCache latents) {
-  return GroupLayers(CacheWindows(spec, on_gpu), CacheSizes(spec, tensor_ranks, on_gpu, latents));
+  const std::vector<Window> windows = CacheWindows(spec, on_gpu);
+  const std::vector<int64_t> sizes = CacheSizes(spec, tensor_ranks, on_gpu, latents);
+  if (!on_gpu) return GroupLayers(windows, sizes);
+  CacheGroups groups = GroupLayers(windows);
+  groups.size = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+  return groups;
 }
 
 int64_t FirstBlockInUse(const Window& window, int64_t position, int64_t block_size) {

@@ -65,7 +65,8 @@ std::vector<Window> CacheWindows(const ModelSpec& spec, bool on_gpu);
 std::vector<int64_t> CacheSizes(const ModelSpec& spec, int tensor_ranks, bool on_gpu,
                                 LatentCache latents = LatentCache::kExpanded);
 
-// The groups of the model's layers by CacheWindows() and CacheSizes(), the same on all ranks.
+// The groups of the model's layers by CacheWindows() and CacheSizes(), the same on all ranks; on a GPU one
+// of all layers, whatever their sizes.
 CacheGroups GroupsOfModel(const ModelSpec& spec, int tensor_ranks, bool on_gpu,
                           LatentCache latents = LatentCache::kExpanded);
 

@@ -26,7 +26,6 @@ namespace {
 
 constexpr int64_t kAlignment = 16;  // bytes, of an array
 constexpr int64_t kLeastBytes = int64_t{4} << 20;
-constexpr int64_t kLargestTile = 128;
 // Buffers grow when more sequences decode at once.
 constexpr int64_t kUsualSequences = 512;
 // Blocks of the launch that each multiprocessor holds at once.
@@ -51,20 +50,35 @@ class Places {
   int64_t size_ = 0;
 };
 
+// The tiles of the kernel over latents for which the device has enough shared memory.
+absl::Span<const int64_t> LatentTiles(const cudaDeviceProp& device, int64_t head_dim) {
+  absl::Span<const int64_t> tiles = cuda::kLatentTiles;
+  while (!tiles.empty() && cuda::LatentSharedBytes(tiles.back(), static_cast<int>(head_dim)) >
+                               static_cast<int64_t>(device.sharedMemPerBlockOptin)) {
+    tiles.remove_suffix(1);
+  }
+  return tiles;
+}
+
 class CudaAttention : public DeviceAttention {
  public:
   CudaAttention(const PagedKvCache& cache, int64_t num_heads)
       : cache_(cache), num_heads_(num_heads) {
     const PagedKvCacheOptions& o = cache.options();
-    const int64_t processors = at::cuda::getDeviceProperties(o.device.index())->multiProcessorCount;
-    geometry_.heads_per_kv_head = num_heads / o.num_kv_heads;
+    const cudaDeviceProp& device = *at::cuda::getDeviceProperties(o.device.index());
+    const int64_t processors = device.multiProcessorCount;
+    geometry_.heads_per_kv_head = std::max<int64_t>(1, num_heads / o.num_kv_heads);
     geometry_.block_size = o.block_size;
+    if (o.shared) geometry_.tiles = LatentTiles(device, o.head_dim);
+    kernel_ = ChooseKernel();
     // The plain kernel has no pieces.
-    if (OnTensorCores()) {
+    if (kernel_ == Kernel::kPlain) {
+      geometry_.tiles = kFlashInferTiles;
+    } else {
       geometry_.wanted_pieces = std::max<int64_t>(1, kPiecesAtOnce * processors / o.num_kv_heads);
       // Keys are split only if that yields at most the wanted pieces, so this is the maximum.
       const int64_t of_prompts =
-          geometry_.wanted_pieces * kLargestTile / geometry_.heads_per_kv_head;
+          geometry_.wanted_pieces * geometry_.tiles.back() / geometry_.heads_per_kv_head;
       ReservePartials(std::max(of_prompts, MostDecodePieces(kUsualSequences, geometry_)));
     }
     Reserve(kLeastBytes);
@@ -93,58 +107,104 @@ class CudaAttention : public DeviceAttention {
     const int64_t pieces = is_fixed ? MostDecodePieces(padded_to, geometry_) : plan.num_pieces();
     Lay(plan, pieces, sequences);
     batch_.split = is_fixed || plan.chunk > 0;
-    if (batch_.split && OnTensorCores()) {
+    if (batch_.split && kernel_ != Kernel::kPlain) {
       ReservePartials(is_fixed ? pieces : plan.num_partials());
     }
   }
 
   at::Tensor Forward(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                      const AttentionParams& params) override {
-    const PagedKvCacheOptions& o = cache_.options();
-    const at::Tensor& keys = cache_.keys(layer);
-    const at::Tensor& values = cache_.values(layer);
-    cudaStream_t const stream = CurrentStream(o.device);
+    Write(layer, k, v);
+    return Attended(layer, q, params);
+  }
 
+  bool CachesLatents() const override { return cache_.options().shared; }
+
+  at::Tensor ForwardLatents(int64_t layer, const at::Tensor& q, const at::Tensor& latents,
+                            const AttentionParams& params) override {
+    Write(layer, latents.unsqueeze(1), /*v=*/{});
+    return Attended(layer, q.contiguous(), params);
+  }
+
+ private:
+  enum class Kernel { kPlain, kFlashInfer, kLatents };
+
+  Kernel ChooseKernel() const {
+    const PagedKvCacheOptions& o = cache_.options();
+    if (exact_ || !o.layers.empty()) return Kernel::kPlain;
+    const cuda::Element type =
+        o.dtype == at::kFloat ? cuda::Element::kFloat32 : cuda::Element::kBFloat16;
+    const int head_dim = static_cast<int>(o.head_dim);
+    if (o.shared) {
+      return cuda::LatentsTake(type, head_dim, static_cast<int>(o.value_dim())) &&
+                     !geometry_.tiles.empty()
+                 ? Kernel::kLatents
+                 : Kernel::kPlain;
+    }
+    return o.value_dim() == o.head_dim && cuda::FlashInferTakes(type, head_dim)
+               ? Kernel::kFlashInfer
+               : Kernel::kPlain;
+  }
+
+  // Undefined v: the cache's values are part of its keys.
+  void Write(int64_t layer, const at::Tensor& k, const at::Tensor& v) {
+    const PagedKvCacheOptions& o = cache_.options();
+    const CacheSpec& cached = cache_.layer(layer);
+    const at::Tensor& keys = cache_.keys(layer);
     cuda::WriteKv write;
-    write.type = CudaElementOf(q);
+    write.type = CudaElementOf(k);
     write.rows = batch_.num_rows;
-    write.num_kv_heads = static_cast<int>(o.num_kv_heads);
-    write.head_dim = static_cast<int>(o.head_dim);
+    write.num_kv_heads = static_cast<int>(cached.num_kv_heads);
+    write.head_dim = static_cast<int>(cached.head_dim);
+    write.v_head_dim = static_cast<int>(cached.v_head_dim);
     write.block_size = static_cast<int>(o.block_size);
+    write.block_stride = keys.stride(0);
     write.k = k.const_data_ptr();
     write.k_row_stride = k.stride(0);
     write.k_head_stride = k.stride(1);
-    write.v = v.const_data_ptr();
-    write.v_row_stride = v.stride(0);
-    write.v_head_stride = v.stride(1);
-    write.slots = slots_;
     write.keys = keys.mutable_data_ptr();
-    write.values = values.mutable_data_ptr();
-    C10_CUDA_CHECK(cuda::Launch(write, stream));
+    if (v.defined()) {
+      write.v = v.const_data_ptr();
+      write.v_row_stride = v.stride(0);
+      write.v_head_stride = v.stride(1);
+      write.values = cache_.values(layer).mutable_data_ptr();
+    }
+    write.slots = slots_;
+    C10_CUDA_CHECK(cuda::Launch(write, CurrentStream(o.device)));
+  }
 
-    at::Tensor out = at::empty({q.size(0), num_heads_ * o.head_dim}, q.options());
+  at::Tensor Attended(int64_t layer, const at::Tensor& q, const AttentionParams& params) {
+    const PagedKvCacheOptions& o = cache_.options();
+    const CacheSpec& cached = cache_.layer(layer);
+    const at::Tensor& keys = cache_.keys(layer);
+    cudaStream_t const stream = CurrentStream(o.device);
+    at::Tensor out = at::empty({q.size(0), q.size(1) * cached.v_head_dim}, q.options());
     cuda::PagedAttention attend;
     attend.batch = batch_;
-    attend.type = write.type;
-    attend.num_heads = static_cast<int>(num_heads_);
-    attend.num_kv_heads = write.num_kv_heads;
-    attend.head_dim = write.head_dim;
-    attend.block_size = write.block_size;
+    attend.type = CudaElementOf(q);
+    attend.num_heads = static_cast<int>(q.size(1));
+    attend.num_kv_heads = static_cast<int>(cached.num_kv_heads);
+    attend.head_dim = static_cast<int>(cached.head_dim);
+    attend.v_head_dim = static_cast<int>(cached.v_head_dim);
+    attend.shared = cached.shared;
+    attend.block_size = static_cast<int>(o.block_size);
+    attend.block_stride = keys.stride(0);
     attend.q = q.const_data_ptr();
     attend.q_row_stride = q.stride(0);
     attend.q_head_stride = q.stride(1);
-    attend.keys = write.keys;
-    attend.values = write.values;
+    attend.keys = keys.mutable_data_ptr();
+    attend.values = cache_.values(layer).mutable_data_ptr();
     attend.out = out.mutable_data_ptr();
     attend.scale = static_cast<float>(params.scale);
     const bool is_plain = params.softcap == 0 && params.alibi.scale == 0 && params.window == 0 &&
                           !params.sinks.has_value();
-    if (is_plain && OnTensorCores()) {
+    if (is_plain && kernel_ != Kernel::kPlain) {
       if (batch_.split) {
         attend.partial_out = partial_out_.mutable_data_ptr();
         attend.partial_log_sum_exp = partial_sums_.mutable_data_ptr<float>();
       }
-      C10_CUDA_CHECK(cuda::LaunchFlashInfer(attend, stream));
+      C10_CUDA_CHECK(kernel_ == Kernel::kLatents ? cuda::LaunchLatents(attend, stream)
+                                                 : cuda::LaunchFlashInfer(attend, stream));
       return out;
     }
     attend.softcap = static_cast<float>(params.softcap);
@@ -176,13 +236,6 @@ class CudaAttention : public DeviceAttention {
   }
 
  private:
-  bool OnTensorCores() const {
-    const PagedKvCacheOptions& o = cache_.options();
-    return !exact_ && cuda::FlashInferTakes(o.dtype == at::kFloat ? cuda::Element::kFloat32
-                                                                  : cuda::Element::kBFloat16,
-                                            static_cast<int>(o.head_dim));
-  }
-
   // Allocates this many bytes for arrays, on host and device.
   void Reserve(int64_t bytes) {
     if (host_.defined() && host_.numel() >= bytes) return;
@@ -196,7 +249,7 @@ class CudaAttention : public DeviceAttention {
     if (partial_out_.defined() && partial_out_.size(0) >= rows) return;
     const PagedKvCacheOptions& o = cache_.options();
     const auto options = at::TensorOptions(o.dtype).device(o.device);
-    partial_out_ = at::empty({rows, num_heads_, o.head_dim}, options);
+    partial_out_ = at::empty({rows, num_heads_, o.value_dim()}, options);
     partial_sums_ = at::empty({rows, num_heads_}, options.dtype(at::kFloat));
     ++epoch_;
   }
@@ -283,6 +336,7 @@ class CudaAttention : public DeviceAttention {
   const bool exact_ = CurrentNumerics() == Numerics::kExact;
   const int32_t padding_block_ = cache_.padding_block();
   AttentionGeometry geometry_;
+  Kernel kernel_ = Kernel::kPlain;
   int64_t epoch_ = 0;
   at::Tensor host_;    // uint8, page-locked
   at::Tensor device_;  // uint8
@@ -302,10 +356,15 @@ absl::StatusOr<std::unique_ptr<DeviceAttention>> CreateCudaAttention(const Paged
     return absl::InvalidArgumentError(absl::StrCat(
         "expected the KV cache on a CUDA device with an index, found ", o.device.str()));
   }
-  if (o.head_dim > cuda::kMaxPlainHeadDim) {
-    return absl::UnimplementedError(
-        absl::StrCat("attention on a GPU: expected a head_dim of at most ", cuda::kMaxPlainHeadDim,
-                     ", found ", o.head_dim));
+  for (int64_t layer = 0; layer < o.num_layers; ++layer) {
+    const CacheSpec& cached = cache.layer(layer);
+    const int most = cached.shared ? cuda::kMaxSharedHeadDim : cuda::kMaxPlainHeadDim;
+    if (cached.head_dim <= most && cached.v_head_dim <= cuda::kMaxPlainHeadDim) continue;
+    return absl::UnimplementedError(absl::StrCat(
+        "attention on a GPU: expected ", cached.shared ? "latents with their rotated part" : "keys",
+        " of at most ", most, " elements and ", cached.shared ? "latents" : "values",
+        " of at most ", cuda::kMaxPlainHeadDim, ", found ", cached.head_dim, " and ",
+        cached.v_head_dim));
   }
   for (const Window& window : cache.groups().windows) {
     if (!window.IsLimited()) continue;

@@ -21,7 +21,7 @@ static_assert(kMaxHeadDim == cuda::kMaxPlainHeadDim);
 
 bool PackedAttentionTakes(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
   return CurrentNumerics() == Numerics::kExact && KernelsTake({q, k, v}) &&
-         q.size(2) <= kMaxHeadDim && v.size(2) == q.size(2) &&
+         q.size(2) <= kMaxHeadDim && v.size(2) <= kMaxHeadDim &&
          q.size(0) <= std::numeric_limits<int32_t>::max() / 4;
 }
 
@@ -48,7 +48,7 @@ at::Tensor PackedAttention(const at::Tensor& q, const at::Tensor& k, const at::T
   const at::Tensor values = v.contiguous();
   const at::Tensor queries = q.stride(2) == 1 ? q : q.contiguous();
   const int64_t rows = q.size(0);
-  at::Tensor out = at::empty({rows, q.size(1) * q.size(2)}, q.options());
+  at::Tensor out = at::empty({rows, q.size(1) * v.size(2)}, q.options());
   const int32_t* const ints = places.const_data_ptr<int32_t>();
   cuda::PagedAttention attend;
   attend.batch.num_rows = rows;
@@ -60,6 +60,7 @@ at::Tensor PackedAttention(const at::Tensor& q, const at::Tensor& k, const at::T
   attend.num_heads = static_cast<int>(q.size(1));
   attend.num_kv_heads = static_cast<int>(k.size(1));
   attend.head_dim = static_cast<int>(q.size(2));
+  attend.v_head_dim = static_cast<int>(v.size(2));
   attend.block_size = 1;
   attend.q = queries.const_data_ptr();
   attend.q_row_stride = queries.stride(0);

@@ -18,9 +18,9 @@
 
 namespace tandem::model {
 
-// bfloat16 with a head_dim of 64 or 128 uses FlashInfer's kernel. Everything else, and everything
-// with exact numerics, uses a plain kernel (kernels/cuda/paged_attention.h) in which a row depends
-// only on that row and its keys. All work is queued on the thread's current stream of the cache's
+// bfloat16 with a head_dim of 64 or 128, of keys and values, uses FlashInfer's kernel; bfloat16 over a
+// cache of latents one of our own. Everything else, and everything with exact numerics, uses a plain
+// kernel (kernels/cuda/paged_attention.h) in which a row depends only on that row and its keys. All work is queued on the thread's current stream of the cache's
 // device. Device errors are thrown, as in ATen. Not differentiable. Single-threaded.
 class DeviceAttention : public Attention {
  public:
@@ -38,7 +38,7 @@ class DeviceAttention : public Attention {
 };
 
 // `cache` is on a CUDA device and outlives the attention. `num_heads` counts query heads, a
-// multiple of the cache's KV heads. UNIMPLEMENTED in a build without TANDEM_CUDA, for a head_dim
+// multiple of the cache's KV heads. UNIMPLEMENTED in a build without TANDEM_CUDA, for sizes
 // that the kernels do not support, or for layers with a sliding window, whose block tables the plan
 // does not follow; UNAVAILABLE if there is no such device; RESOURCE_EXHAUSTED if
 // its memory does not suffice.

@@ -12,11 +12,11 @@
 
 namespace tandem::model::device {
 
-// The largest head_dim that the kernel supports; that of values has to be the same.
+// The largest head_dim that the kernel supports, of keys and of values.
 inline constexpr int64_t kMaxHeadDim = 512;
 
 // Returns true if numerics are exact, q, k and v are on one CUDA device and share float32 or
-// bfloat16, and the build has the kernel for their head_dim. The other functions require this.
+// bfloat16, and the build has the kernel for their sizes. The other functions require this.
 bool PackedAttentionTakes(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
 
 // Returns where the kernel finds the sequences of cu_seqlens (packed_attention.h): int32, on the

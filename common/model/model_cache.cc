@@ -22,13 +22,7 @@ bool LayersAreAlike(const ModelSpec& spec) {
   });
 }
 
-absl::Status CheckLayersThatDiffer(const ModelSpec& spec, bool on_gpu) {
-  if (on_gpu) {
-    return absl::UnimplementedError(
-        "the model's layers cache keys and values of different sizes, and a rollout's cache on a "
-        "GPU "
-        "has one size for all; use rollout.device=cpu");
-  }
+absl::Status CheckNoLatents(const ModelSpec& spec) {
   for (int64_t i = 0; i < spec.num_layers(); ++i) {
     if (!spec.layers[i].attention.latent.has_value()) continue;
     return absl::UnimplementedError(
@@ -52,8 +46,9 @@ absl::StatusOr<PagedKvCacheOptions> CacheOfModel(const ModelSpec& spec, TensorPa
                               .device = device,
                               .windows = CacheWindows(spec, on_gpu)};
   if (LayersAreAlike(spec)) return options;
-  RETURN_IF_ERROR(CheckLayersThatDiffer(spec, on_gpu));
-  options.sizes = CacheSizes(spec, parallel.size, on_gpu);
+  RETURN_IF_ERROR(CheckNoLatents(spec));
+  // On a GPU a block holds all layers, whatever their sizes.
+  if (!on_gpu) options.sizes = CacheSizes(spec, parallel.size, on_gpu);
   for (const LayerSpec& layer : spec.layers) {
     options.layers.push_back(CacheOf(layer.attention, parallel));
   }

@@ -17,8 +17,8 @@
 namespace tandem::model {
 
 // The caller sets the numbers of blocks and of their tokens, the type, and the states of layers with
-// linear attention. UNIMPLEMENTED for layers that cache keys and values of different sizes on a GPU, or
-// beside latent attention.
+// linear attention. UNIMPLEMENTED for layers that cache keys and values of different sizes beside latent
+// attention.
 absl::StatusOr<PagedKvCacheOptions> CacheOfModel(const ModelSpec& spec, TensorParallel parallel,
                                                  LatentCache latents, at::Device device);
 

@@ -56,26 +56,22 @@ absl::Status CheckLayers(const PagedKvCacheOptions& options) {
     return absl::InvalidArgumentError(absl::StrCat("KV cache: ", what));
   };
   if (options.layers.empty() && options.sizes.empty()) return absl::OkStatus();
-  if (!options.device.is_cpu()) {
-    return absl::UnimplementedError(
-        absl::StrCat("KV cache on ", options.device.str(),
-                     ": expected layers with the same key-value heads of the same sizes, found "
-                     "layers that differ; use rollout.device=cpu"));
-  }
   const auto num_layers = static_cast<size_t>(options.num_layers);
-  if (options.layers.size() != num_layers || options.sizes.size() != num_layers) {
-    return invalid(absl::StrCat("expected what ", options.num_layers, " layers cache, found ",
+  const size_t num_sizes = options.device.is_cpu() ? num_layers : 0;
+  if (options.layers.size() != num_layers || options.sizes.size() != num_sizes) {
+    return invalid(absl::StrCat("expected what ", options.num_layers, " layers cache and ",
+                                num_sizes, " sizes on ", options.device.str(), ", found ",
                                 options.layers.size(), " with ", options.sizes.size(), " sizes"));
   }
   for (size_t i = 0; i < num_layers; ++i) {
     const CacheSpec& layer = options.layers[i];
     if (!options.windows.empty() && options.windows[i] == kNoCache) continue;
     if (layer.shared) return invalid(absl::StrCat("layer ", i, " shares keys and values"));
-    if (layer.num_kv_heads < 1 || layer.head_dim < 1 || layer.v_head_dim < 1 ||
-        options.sizes[i] < 1) {
+    const int64_t size = options.sizes.empty() ? 1 : options.sizes[i];
+    if (layer.num_kv_heads < 1 || layer.head_dim < 1 || layer.v_head_dim < 1 || size < 1) {
       return invalid(absl::StrCat("expected positive sizes of layer ", i, ", found ",
                                   layer.num_kv_heads, " KV heads with ", layer.head_dim, " and ",
-                                  layer.v_head_dim, " elements, which count ", options.sizes[i]));
+                                  layer.v_head_dim, " elements, which count ", size));
     }
   }
   return absl::OkStatus();
@@ -104,11 +100,6 @@ absl::StatusOr<PagedKvCache> PagedKvCache::Create(const PagedKvCacheOptions& o) 
     return absl::InvalidArgumentError(absl::StrCat(
         "KV cache with shared values: expected 1 KV head whose value is part of its key, found ",
         o.num_kv_heads, " with ", o.value_dim(), " of ", o.head_dim, " elements"));
-  }
-  if (!o.device.is_cpu() && (o.shared || o.value_dim() != o.head_dim)) {
-    return absl::UnimplementedError(
-        absl::StrCat("KV cache on ", o.device.str(), ": expected values as large as keys, found ",
-                     o.value_dim(), " and ", o.head_dim, " elements; use rollout.device=cpu"));
   }
   if (o.block_size < kKvTile || o.block_size % kKvTile != 0) {
     return absl::InvalidArgumentError(
@@ -175,8 +166,10 @@ void PagedKvCache::AllocatePlaces(const at::TensorOptions& type) {
 // The keys and values of a block's layers lie one after the other.
 void PagedKvCache::AllocateBlocks(const at::TensorOptions& type) {
   const PagedKvCacheOptions& o = options_;
+  const bool on_gpu = !o.device.is_cpu();
+  const int64_t num_blocks = o.num_blocks + (on_gpu ? 1 : 0);
   const int64_t block = BlockElements(o, groups_);
-  const at::Tensor blocks = at::empty({o.num_blocks, block}, type);
+  const at::Tensor blocks = at::empty({num_blocks, block}, type);
   std::vector<int64_t> end(
       static_cast<size_t>(groups_.num_groups()));  // of what a group has so far
   for (int64_t i = 0; i < o.num_layers; ++i) {
@@ -186,6 +179,19 @@ void PagedKvCache::AllocateBlocks(const at::TensorOptions& type) {
     const CacheSpec& layer = layers_[i];
     int64_t& offset = end[groups_.layers[i].group];
     const int64_t k_dim = layer.head_dim;
+    if (on_gpu) {
+      const auto take = [&](int64_t dim, int64_t row) {
+        return blocks.as_strided({num_blocks, layer.num_kv_heads, o.block_size, dim},
+                                 {block, o.block_size * row, row, 1}, offset);
+      };
+      keys_[i] = take(k_dim, k_dim);
+      if (layer.shared) values_[i] = take(layer.v_head_dim, k_dim);
+      offset += layer.num_kv_heads * o.block_size * k_dim;
+      if (layer.shared) continue;
+      values_[i] = take(layer.v_head_dim, layer.v_head_dim);
+      offset += layer.num_kv_heads * o.block_size * layer.v_head_dim;
+      continue;
+    }
     keys_[i] = blocks.as_strided(
         {o.num_blocks, layer.num_kv_heads, o.block_size / kKvTile, k_dim, kKvTile},
         {block, o.block_size * k_dim, kKvTile * k_dim, kKvTile, 1}, offset);
@@ -195,16 +201,21 @@ void PagedKvCache::AllocateBlocks(const at::TensorOptions& type) {
                                    {block, o.block_size * v_dim, v_dim, 1}, offset);
     offset += layer.num_kv_heads * o.block_size * v_dim;
   }
-  memory_ = {blocks};
+  if (on_gpu) {
+    on_device_ = blocks.unsqueeze(0);
+  } else {
+    memory_ = {blocks};
+  }
 }
 
 absl::Status PagedKvCache::Allocate() {
   const PagedKvCacheOptions& o = options_;
   const auto type = at::TensorOptions().dtype(o.dtype).device(o.device);
   try {
-    if (!o.device.is_cpu()) {
+    const bool one_size = o.layers.empty() && !o.shared && o.value_dim() == o.head_dim;
+    if (!o.device.is_cpu() && one_size) {
       AllocateOnDevice(type);
-    } else if (o.layers.empty()) {
+    } else if (o.device.is_cpu() && o.layers.empty()) {
       AllocatePlaces(type);
     } else {
       AllocateBlocks(type);

@@ -26,13 +26,13 @@ struct PagedKvCacheOptions {
   int64_t num_kv_heads = 0;
   int64_t head_dim = 0;               // of keys
   int64_t v_head_dim = 0;             // of values; 0: head_dim
-  bool shared = false;                // CacheSpec::shared; on the CPU alone
+  bool shared = false;                // CacheSpec::shared
   at::ScalarType dtype = at::kFloat;  // float32 or bfloat16, like the model's activations
   at::Device device = at::kCPU;       // like the model's activations
   // Of each layer (LayerWindows()); empty: every layer sees all tokens.
   std::vector<Window> windows;
-  // Where layers differ, on the CPU alone: what this rank caches of each, in place of the numbers above;
-  // and by what size each counts in a block, the same on all ranks (CacheSizes()). Empty: all alike.
+  // Where layers differ: what this rank caches of each, in place of the numbers above; and, on the CPU
+  // alone, by what size each counts in a block, the same on all ranks (CacheSizes()). Empty: all alike.
   std::vector<CacheSpec> layers;
   std::vector<int64_t> sizes;
   RecurrentStateOptions states;  // whose device is that of the cache
@@ -45,8 +45,8 @@ struct PagedKvCacheOptions {
 // plus padding_block(), an extra block that takes the writes of tokens that pad a batch.
 class PagedKvCache {
  public:
-  // INVALID_ARGUMENT for invalid sizes; UNIMPLEMENTED for values of another size than keys or layers that
-  // differ on a GPU; RESOURCE_EXHAUSTED if the allocation fails.
+  // INVALID_ARGUMENT for invalid sizes; UNIMPLEMENTED for states on a GPU; RESOURCE_EXHAUSTED if the
+  // allocation fails.
   static absl::StatusOr<PagedKvCache> Create(const PagedKvCacheOptions& options);
 
   // Bytes of one block, in all layers that share it.
@@ -63,9 +63,11 @@ class PagedKvCache {
   // On the CPU dimensions come before the tokens of a tile: a register holds one dimension of
   // several keys, so their scores need no sum over lanes. With shared values, which are read as rows:
   // [num_blocks, 1, block_size, head_dim], keys and values in one.
-  // Blocks lie side by side, but for those of layers that differ: these are views of whole blocks.
+  // Blocks lie side by side, but for those of layers that differ, and on a GPU where keys and values
+  // differ: these are views of whole blocks.
   const at::Tensor& keys(int64_t layer) const { return keys_[layer]; }
-  // [num_blocks, num_kv_heads, block_size, v_head_dim rounded up to kKvTile]; on a GPU like the keys
+  // [num_blocks, num_kv_heads, block_size, v_head_dim rounded up to kKvTile]; on a GPU like the keys,
+  // with v_head_dim elements, which shared values have in the keys' memory.
   // The padding fills whole registers, so that rows are read without tails.
   const at::Tensor& values(int64_t layer) const { return values_[layer]; }
 
@@ -92,7 +94,7 @@ class PagedKvCache {
   PagedKvCache() = default;
   absl::Status Allocate();
   void AllocateOnDevice(const at::TensorOptions& type);
-  // Of layers that are alike, and of others.
+  // Of layers that are alike, and of others; on a GPU also of keys and values that differ.
   void AllocatePlaces(const at::TensorOptions& type);
   void AllocateBlocks(const at::TensorOptions& type);
   void FreeTensors();
@@ -106,7 +108,7 @@ class PagedKvCache {
   RecurrentStates states_;
   // CPU only: the memory of these, the first dimension the blocks.
   std::vector<at::Tensor> memory_;
-  at::Tensor on_device_;  // GPU only: likewise, [2 * layers, num_blocks + 1, ...]
+  at::Tensor on_device_;  // GPU only: likewise, but the second dimension the blocks, num_blocks + 1
 };
 
 }  // namespace tandem::model

@@ -180,20 +180,6 @@ absl::Status CheckWholeExperts(const ModelSpec& spec, int size) {
 
 namespace {
 
-absl::Status CheckValueDims(const ModelSpec& spec, const std::string& device) {
-  for (const LayerSpec& layer : spec.layers) {
-    const AttentionSpec& attention = layer.attention;
-    if (!attention.latent.has_value() && attention.value_dim() == attention.head_dim) continue;
-    return absl::UnimplementedError(absl::StrCat(
-        "rollout.device: ", device, ": the model has ",
-        attention.latent.has_value() ? std::string("latent attention")
-                                     : absl::StrCat("values of ", attention.value_dim(),
-                                                    " elements and keys of ", attention.head_dim),
-        ", which a rollout on a GPU does not support; use rollout.device=cpu"));
-  }
-  return absl::OkStatus();
-}
-
 // What the kernels of a GPU do not take of linear attention; empty: they take all of it.
 std::string TooLargeForDelta(const ModelSpec& spec) {
   for (const LayerSpec& layer : spec.layers) {
@@ -226,7 +212,6 @@ absl::Status CheckRolloutDevice(const ModelSpec& spec, const std::string& device
         ": the model has a vision tower, which a rollout on a GPU does not support; use "
         "rollout.device=cpu"));
   }
-  RETURN_IF_ERROR(CheckValueDims(spec, device));
   if (const std::string part = TooLargeForDelta(spec); !part.empty()) {
     return absl::UnimplementedError(
         absl::StrCat("rollout.device: ", device, ": the model has ", part,

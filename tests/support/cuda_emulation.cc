@@ -94,6 +94,7 @@ struct Gpu::State {
   std::mt19937_64 random{Seed()};
   cudaError_t error = cudaSuccess;
   std::function<bool(dim3)> only;
+  size_t allowed_shared = 0;  // that the next launch has opted in for
 
   dim3 grid, index;
   int threads = 0;
@@ -258,11 +259,19 @@ Gpu& Gpu::Current() {
   return gpu;
 }
 
+cudaError_t Gpu::AllowShared(size_t bytes) {
+  if (bytes > kMaxOptInSharedBytes) return cudaErrorInvalidValue;
+  state_->allowed_shared = bytes;
+  return cudaSuccess;
+}
+
 void Gpu::Launch(dim3 grid, dim3 threads, size_t shared_bytes,
                  const std::function<void()>& kernel) {
   const bool valid = grid.x > 0 && grid.y > 0 && grid.z == 1 && grid.x <= kMaxGridX &&
                      grid.y <= kMaxGridY && threads.x > 0 && threads.x <= kMaxThreads &&
-                     threads.y == 1 && threads.z == 1 && shared_bytes <= kMaxSharedBytes;
+                     threads.y == 1 && threads.z == 1 &&
+                     shared_bytes <= std::max(kMaxSharedBytes, state_->allowed_shared);
+  state_->allowed_shared = 0;
   if (!valid) {
     state_->error = cudaErrorInvalidConfiguration;
     return;

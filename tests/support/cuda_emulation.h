@@ -33,8 +33,10 @@ constexpr int kLanes = 32;
 constexpr unsigned kMaxThreads = 1024;
 constexpr unsigned kMaxGridX = 0x7FFFFFFF;
 constexpr unsigned kMaxGridY = 0xFFFF;
-// Kernels that ask for more than this would have to opt in, which none does.
+// Kernels that ask for more than this have to opt in for as much as they need, at most what GPUs of
+// compute capability 8.0 and 9.0 have.
 constexpr size_t kMaxSharedBytes = size_t{48} << 10;
+constexpr size_t kMaxOptInSharedBytes = size_t{163} << 10;
 
 // The device of the calling thread: threads of a test may have a GPU each.
 class Gpu {
@@ -46,6 +48,8 @@ class Gpu {
   void Launch(dim3 grid, dim3 threads, size_t shared_bytes, const std::function<void()>& kernel);
   // Returns the error of the latest launch, once.
   cudaError_t LastError();
+  // The next launch alone may ask for so much shared memory.
+  cudaError_t AllowShared(size_t bytes);
 
   // Launches run only the blocks for which `only` is true; null: all. For grids that are too large to
   // run.
@@ -121,6 +125,9 @@ T ExchangeDown(unsigned lanes, T value, int step) {
 #define __popc(bits) __builtin_popcount(bits)
 #define __ffs(bits) __builtin_ffs(static_cast<int>(bits))
 #define cudaGetLastError() ::tandem::cuda_emulation::Gpu::Current().LastError()
+// Takes cudaFuncAttributeMaxDynamicSharedMemorySize alone.
+#define cudaFuncSetAttribute(kernel, attribute, bytes) \
+  ::tandem::cuda_emulation::Gpu::Current().AllowShared(static_cast<size_t>(bytes))
 #define TANDEM_LAUNCH_EARLY TANDEM_LAUNCH
 #define TANDEM_LAUNCH(kernel, grid, threads, shared_bytes, stream, ...)                    \
   ::tandem::cuda_emulation::Gpu::Current().Launch(dim3(grid), dim3(threads), shared_bytes, \

@@ -178,14 +178,8 @@ absl::Status PrepareExact(at::Device device) {
 // Rejects models that the kernels of exact numerics cannot compute on the device.
 absl::Status CheckExactDevice(const model::ModelSpec& spec, at::Device device) {
   for (const model::LayerSpec& layer : spec.layers) {
-    const int64_t head_dim = layer.attention.head_dim;
+    const int64_t head_dim = std::max(layer.attention.head_dim, layer.attention.value_dim());
     if (device.is_cpu()) continue;
-    if (layer.attention.value_dim() != head_dim) {
-      return absl::UnimplementedError(absl::StrCat(
-          "numerics: exact on ", device.str(), " supports values as large as keys, found ",
-          layer.attention.value_dim(), " and ", head_dim,
-          " elements; set numerics to fast, or hide the GPUs with CUDA_VISIBLE_DEVICES="));
-    }
     if (head_dim <= model::device::kMaxHeadDim) continue;
     return absl::UnimplementedError(
         absl::StrCat("numerics: exact on ", device.str(), " supports a head_dim of at most ",

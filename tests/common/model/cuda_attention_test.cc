@@ -1,4 +1,5 @@
-// Paged attention on a GPU, by FlashInfer's kernel and the plain one, against the CPU's.
+// Paged attention on a GPU, by FlashInfer's kernel, the one over latents and the plain one, against the
+// CPU's.
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -28,6 +29,10 @@ struct Shape {
   int64_t num_heads;
   int64_t num_kv_heads;
   int64_t head_dim;
+  int64_t v_head_dim = 0;  // 0: head_dim
+  bool shared = false;     // latents
+
+  int64_t value_dim() const { return v_head_dim > 0 ? v_head_dim : head_dim; }
 };
 
 struct Inputs {
@@ -48,6 +53,8 @@ class CudaAttention : public ::testing::Test {
                                 .block_size = kBlockSize,
                                 .num_kv_heads = shape.num_kv_heads,
                                 .head_dim = shape.head_dim,
+                                .v_head_dim = shape.v_head_dim,
+                                .shared = shape.shared,
                                 .dtype = dtype};
     ASSERT_OK_AND_ASSIGN(PagedKvCache here, PagedKvCache::Create(options));
     options.device = kGpu;
@@ -100,27 +107,38 @@ class CudaAttention : public ::testing::Test {
     for (int64_t layer = 0; layer < 2; ++layer) {
       const Inputs in = Random(batch_rows);
       const Inputs there = in.To(kGpu);
-      const at::Tensor expected = reference.Forward(
-          layer, in.q.narrow(0, 0, rows), in.k.narrow(0, 0, rows), in.v.narrow(0, 0, rows), params);
-      const at::Tensor found =
-          attention_->Forward(layer, there.q, there.k, there.v, params).narrow(0, 0, rows);
+      const at::Tensor expected = Forward(
+          reference, layer,
+          {in.q.narrow(0, 0, rows), in.k.narrow(0, 0, rows), in.v.narrow(0, 0, rows)}, params);
+      const at::Tensor found = Forward(*attention_, layer, there, params).narrow(0, 0, rows);
       ASSERT_EQ(found.scalar_type(), dtype_);
       ASSERT_EQ(found.sizes(), expected.sizes());
       const double tolerance = dtype_ == at::kFloat ? 1e-5 : 4e-2;
       const at::Tensor difference = (found.cpu().to(at::kDouble) - expected.to(at::kDouble)).abs();
       EXPECT_LT(difference.max().item<double>(), tolerance)
           << shape_.num_heads << " heads, " << shape_.num_kv_heads << " KV heads, head_dim "
-          << shape_.head_dim << ", " << rows << " rows padded to " << padded_to;
+          << shape_.head_dim << " and " << shape_.value_dim() << ", " << rows << " rows padded to "
+          << padded_to;
     }
+  }
+
+  at::Tensor Forward(Attention& attention, int64_t layer, const Inputs& in,
+                     const AttentionParams& params) const {
+    return shape_.shared ? attention.ForwardLatents(layer, in.q, in.k.select(1, 0), params)
+                         : attention.Forward(layer, in.q, in.k, in.v, params);
   }
 
   // Views of one fused tensor, as the projection gives them.
   Inputs Random(int64_t rows) const {
     const int64_t heads = shape_.num_heads + 2 * shape_.num_kv_heads;
-    const at::Tensor fused = at::randn({rows, heads, shape_.head_dim}).to(dtype_);
-    return {fused.narrow(1, 0, shape_.num_heads),
-            fused.narrow(1, shape_.num_heads, shape_.num_kv_heads),
-            fused.narrow(1, shape_.num_heads + shape_.num_kv_heads, shape_.num_kv_heads)};
+    const int64_t widest = std::max(shape_.head_dim, shape_.value_dim());
+    const at::Tensor fused = at::randn({rows, heads, widest}).to(dtype_);
+    const auto part = [&](int64_t first, int64_t count, int64_t dim) {
+      return fused.narrow(1, first, count).narrow(2, 0, dim);
+    };
+    return {part(0, shape_.num_heads, shape_.head_dim),
+            part(shape_.num_heads, shape_.num_kv_heads, shape_.head_dim),
+            part(shape_.num_heads + shape_.num_kv_heads, shape_.num_kv_heads, shape_.value_dim())};
   }
 
   // Prompts in chunks beside sequences that decode, long ones too.
@@ -167,6 +185,40 @@ TEST_F(CudaAttention, InFloat32IsTheCpus) {
   }
 }
 
+TEST_F(CudaAttention, OfValuesOfAnotherSizeIsTheCpus) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    for (const Shape& shape : {Shape{4, 4, 192, 128}, Shape{6, 2, 24, 40}}) {
+      Make(shape, dtype);
+      TakeAllKindsOfSteps();
+    }
+  }
+}
+
+TEST_F(CudaAttention, OverLatentsIsTheCpus) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    // DeepSeek's heads of one of 8 ranks, GLM-4.7-Flash's and MiniCPM3's sizes, and some of no tile.
+    for (const Shape& shape : {Shape{16, 1, 576, 512, true}, Shape{20, 1, 576, 512, true},
+                               Shape{40, 1, 288, 256, true}, Shape{3, 1, 44, 40, true}}) {
+      Make(shape, dtype);
+      TakeAllKindsOfSteps();
+    }
+    AttentionParams params;
+    params.window = 37;
+    Step({{0, 90}, {1, 20}}, 0, params);
+  }
+}
+
+TEST_F(CudaAttention, RefusesLatentsThatAreTooLong) {
+  ASSERT_OK_AND_ASSIGN(const PagedKvCache cache, PagedKvCache::Create({.num_layers = 1,
+                                                                       .num_blocks = 4,
+                                                                       .num_kv_heads = 1,
+                                                                       .head_dim = 640,
+                                                                       .v_head_dim = 512,
+                                                                       .shared = true,
+                                                                       .device = kGpu}));
+  EXPECT_EQ(CreateCudaAttention(cache, 8).status().code(), absl::StatusCode::kUnimplemented);
+}
+
 TEST_F(CudaAttention, HonoursSoftcapWindowAndSinks) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
     Make({8, 2, 64}, dtype);
@@ -176,6 +228,8 @@ TEST_F(CudaAttention, HonoursSoftcapWindowAndSinks) {
     Step({{0, 90}, {1, 20}}, 0, params);
     params.sinks = at::randn({8});
     Step({{0, 1}, {1, 40}}, 0, params);
+    params.window = {32, /*in_chunks=*/true};
+    Step({{0, 5}, {1, 40}}, 0, params);
   }
 }
 
@@ -202,29 +256,50 @@ TEST_F(CudaAttention, PlansOfOneSizeHaveOneAddress) {
 
 TEST(CudaKvCache, ABlockIsCopiedInAllLayers) {
   TANDEM_SKIP_WITHOUT_CUDA();
-  ASSERT_OK_AND_ASSIGN(PagedKvCache cache, PagedKvCache::Create({.num_layers = 3,
-                                                                 .num_blocks = 6,
-                                                                 .block_size = 16,
-                                                                 .num_kv_heads = 2,
-                                                                 .head_dim = 8,
-                                                                 .dtype = at::kBFloat16,
-                                                                 .device = kGpu}));
-  std::vector<at::Tensor> before;
-  for (int64_t layer = 0; layer < 3; ++layer) {
-    for (at::Tensor tensor : {cache.keys(layer), cache.values(layer)}) {
-      tensor.normal_();
-      before.push_back(tensor.clone());
+  const PagedKvCacheOptions alike{.num_layers = 3,
+                                  .num_blocks = 6,
+                                  .block_size = 16,
+                                  .num_kv_heads = 2,
+                                  .head_dim = 8,
+                                  .dtype = at::kBFloat16,
+                                  .device = kGpu};
+  PagedKvCacheOptions smaller_values = alike;
+  smaller_values.v_head_dim = 4;
+  PagedKvCacheOptions latents = alike;
+  latents.num_kv_heads = 1;
+  latents.v_head_dim = 6;
+  latents.shared = true;
+  PagedKvCacheOptions that_differ = alike;
+  that_differ.layers = {{2, 8, 4}, {3, 12, 12}, {2, 8, 4}};
+  for (const PagedKvCacheOptions& options : {alike, smaller_values, latents, that_differ}) {
+    ASSERT_OK_AND_ASSIGN(PagedKvCache cache, PagedKvCache::Create(options));
+    std::vector<at::Tensor> before;
+    for (int64_t layer = 0; layer < 3; ++layer) {
+      at::Tensor(cache.keys(layer)).normal_();
+      if (!options.shared) at::Tensor(cache.values(layer)).normal_();
     }
-  }
-  cache.CopyBlock(1, 4);
-  for (int64_t layer = 0; layer < 3; ++layer) {
-    for (const bool is_key : {true, false}) {
-      const at::Tensor& tensor = is_key ? cache.keys(layer) : cache.values(layer);
-      const at::Tensor& was = before[2 * layer + (is_key ? 0 : 1)];
-      EXPECT_TRUE(at::equal(tensor[4], was[1])) << "layer " << layer;
-      for (const int64_t block : {0, 1, 2, 3, 5}) {
-        EXPECT_TRUE(at::equal(tensor[block], was[block]))
-            << "layer " << layer << " block " << block;
+    for (int64_t layer = 0; layer < 3; ++layer) {
+      const CacheSpec& spec = cache.layer(layer);
+      EXPECT_EQ(cache.keys(layer).sizes(),
+                (std::vector<int64_t>{7, spec.num_kv_heads, 16, spec.head_dim}));
+      EXPECT_EQ(cache.values(layer).sizes(),
+                (std::vector<int64_t>{7, spec.num_kv_heads, 16, spec.v_head_dim}));
+      if (options.shared) {
+        EXPECT_TRUE(at::equal(cache.values(layer), cache.keys(layer).narrow(3, 0, 6)));
+      }
+      before.push_back(cache.keys(layer).clone());
+      before.push_back(cache.values(layer).clone());
+    }
+    cache.CopyBlock(1, 4);
+    for (int64_t layer = 0; layer < 3; ++layer) {
+      for (const bool is_key : {true, false}) {
+        const at::Tensor& tensor = is_key ? cache.keys(layer) : cache.values(layer);
+        const at::Tensor& was = before[2 * layer + (is_key ? 0 : 1)];
+        EXPECT_TRUE(at::equal(tensor[4], was[1])) << "layer " << layer;
+        for (const int64_t block : {0, 1, 2, 3, 5}) {
+          EXPECT_TRUE(at::equal(tensor[block], was[block]))
+              << "layer " << layer << " block " << block;
+        }
       }
     }
   }

@@ -14,6 +14,8 @@
 // After it.
 #include "common/model/kernels/cuda/delta_forward.cu"
 #include "common/model/kernels/cuda/delta_inputs.cu"
+#include "common/model/kernels/cuda/latent_attention.cu"
+#include "common/model/kernels/cuda/latent_rows.cu"
 #include "common/model/kernels/cuda/plain_attention.cu"
 #include "common/model/kernels/cuda/row_gradients.cu"
 #include "common/model/kernels/cuda/row_kernels.cu"
@@ -426,6 +428,95 @@ TEST(LargeIndices, CachedKeysAndValues) {
   const at::Tensor found = attend(keys, values, {0, static_cast<int32_t>(blocks - 1)});
   const at::Tensor expected = attend(small_keys, small_values, {0, 1});
   EXPECT_TRUE(at::equal(found, expected));
+}
+
+TEST(LargeIndices, CachedLatents) {
+  constexpr int kBlockSize = 16, kTokens = 20, kQueryHeads = 3, kDim = 72, kValueDim = 64;
+  constexpr int64_t kBlockElements = int64_t{kBlockSize} * kDim;
+  const int64_t blocks = RowsBeyond(kBlockElements);
+  const HugeArray<Element> huge(blocks * kBlockElements), small(2 * kBlockElements);
+  const at::Tensor latents = at::randn({kTokens, kDim}).to(at::kBFloat16);
+  const at::Tensor q = at::randn({kQueryHeads, kDim}).to(at::kBFloat16);
+  const std::vector<int32_t> zero = {0}, rows = {0, 1}, position = {kTokens - 1}, starts = {0, 2};
+  const std::vector<int32_t> whole = {int32_t{1} << 30};
+  const uint8_t is_real = 1;
+
+  const auto attend = [&](const HugeArray<Element>& keys, const std::vector<int32_t>& pages) {
+    std::vector<int32_t> slots;
+    for (int t = 0; t < kTokens; ++t) {
+      slots.push_back(pages[t / kBlockSize] * kBlockSize + t % kBlockSize);
+    }
+    cuda::WriteKv write;
+    write.type = cuda::Element::kBFloat16;
+    write.rows = kTokens;
+    write.num_kv_heads = 1;
+    write.head_dim = kDim;
+    write.block_size = kBlockSize;
+    write.block_stride = kBlockElements;
+    write.k = latents.const_data_ptr();
+    write.k_row_stride = write.k_head_stride = kDim;
+    write.slots = slots.data();
+    write.keys = keys.data();
+    EXPECT_EQ(cuda::Launch(write, nullptr), cudaSuccess);
+    const at::Tensor out = at::empty({kQueryHeads, kValueDim}, at::kBFloat16);
+    cuda::PagedAttention args;
+    args.batch.num_rows = args.batch.num_sequences = args.batch.num_pieces = 1;
+    args.batch.tile_rows = 16;
+    args.batch.row_sequence = args.batch.piece_sequence = args.batch.piece_tile =
+        args.batch.piece_chunk = zero.data();
+    args.batch.piece_is_real = &is_real;
+    args.batch.row_position = position.data();
+    args.batch.row_starts = args.batch.merge_starts = rows.data();
+    args.batch.page_starts = starts.data();
+    args.batch.pages = pages.data();
+    args.batch.chunk_length = whole.data();
+    args.type = cuda::Element::kBFloat16;
+    args.num_heads = kQueryHeads;
+    args.num_kv_heads = 1;
+    args.head_dim = kDim;
+    args.v_head_dim = kValueDim;
+    args.shared = true;
+    args.block_size = kBlockSize;
+    args.block_stride = kBlockElements;
+    args.q = q.const_data_ptr();
+    args.q_row_stride = kQueryHeads * kDim;
+    args.q_head_stride = kDim;
+    args.keys = keys.data();
+    args.out = out.mutable_data_ptr();
+    args.scale = 0.1f;
+    EXPECT_EQ(cuda::LaunchLatents(args, nullptr), cudaSuccess);
+    return out;
+  };
+  const at::Tensor found = attend(huge, {0, static_cast<int32_t>(blocks - 1)});
+  EXPECT_TRUE(at::equal(found, attend(small, {0, 1})));
+}
+
+TEST(LargeIndices, LatentRows) {
+  constexpr int kQueryHeads = 16, kNope = 32, kRope = 16, kRank = 48;
+  constexpr int64_t kQuerySize = kQueryHeads * (kNope + kRope);
+  constexpr int64_t kAbsorbedSize = kQueryHeads * (kRank + kRope);
+  const int64_t rows = RowsBeyond(kQuerySize);
+  const HugeRows q(rows, kQuerySize), latent(rows, kRank), shared(rows, kRope),
+      absorbed(rows, kAbsorbedSize, false), latents(rows, kRank + kRope, false);
+  cuda::LatentRows args;
+  args.type = cuda::Element::kBFloat16;
+  args.rows = rows;
+  args.num_heads = kQueryHeads;
+  args.nope_dim = kNope;
+  args.rope_dim = kRope;
+  args.kv_rank = kRank;
+  args.q = q.data();
+  args.latent = latent.data();
+  args.shared = shared.data();
+  args.absorbed_q = absorbed.data();
+  args.latents = latents.data();
+  ExpectLastRowLikeAlone(args, rows - 1, absorbed, [&](cuda::LatentRows& of_one) {
+    of_one.q = q.last();
+    of_one.latent = latent.last();
+    of_one.shared = shared.last();
+    of_one.absorbed_q = absorbed.last();
+    of_one.latents = latents.last();
+  });
 }
 
 }  // namespace

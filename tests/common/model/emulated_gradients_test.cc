@@ -85,6 +85,7 @@ std::vector<GradientCase> GradientCases() {
   for (const Numerics numerics : {Numerics::kFast, Numerics::kExact}) {
     cases.push_back({numerics, ExactShapes()[3]});
     cases.push_back({numerics, LinearShapes()[0]});
+    for (const int i : {0, 1}) cases.push_back({numerics, LatentShapes()[i]});
     for (const ExactShape& shape : ExpertShapes()) cases.push_back({numerics, shape});
   }
   return cases;

@@ -145,7 +145,8 @@ class ExactNumerics {
   // that have left a window are spoiled.
   std::vector<TokenResults> Paged(const std::vector<Tokens>& sequences, int64_t block_size) {
     const at::NoGradGuard no_grad;
-    const bool packed_weights = Draw(0, 1) == 1 && device_.is_cpu();
+    // A GPU has none, even one that a CPU stands for.
+    const bool packed_weights = Draw(0, 1) == 1 && device_.is_cpu() && make_attention_ == nullptr;
     const ParameterProvider& params =
         packed_weights ? static_cast<const ParameterProvider&>(packed_) : arena_;
     PagedKvCache cache = MakeCache(sequences, block_size);
@@ -283,6 +284,8 @@ class ExactNumerics {
     auto options = CacheOfModel(model_.spec(), {}, latents_, device_);
     EXPECT_OK(options.status());
     options->windows = CacheWindows(model_.spec(), make_attention_ != nullptr);
+    // On a GPU, even one that a CPU stands for, layers of all sizes are one group.
+    if (make_attention_ != nullptr) std::fill(options->sizes.begin(), options->sizes.end(), 1);
     int64_t num_blocks = 0;
     for (const Tokens& tokens : sequences) {
       num_blocks += 4 * GroupLayers(options->windows, options->sizes).num_groups() *

@@ -149,7 +149,7 @@ inline const std::vector<ExactShape>& VariedShapes() {
   return shapes;
 }
 
-// Values of another size than keys, and latent attention. A rollout on a GPU has neither.
+// Values of another size than keys, and latent attention.
 inline const std::vector<ExactShape>& LatentShapes() {
   const auto shape = [](const char* name, int64_t heads, int64_t kv_heads, int64_t head_dim,
                         int64_t v_head_dim, std::optional<LatentSpec> latent) {
@@ -168,8 +168,7 @@ inline const std::vector<ExactShape>& LatentShapes() {
   return shapes;
 }
 
-// Layers whose caches differ, of a size that others' divides and of one that it does not. A rollout on a
-// GPU has none.
+// Layers whose caches differ, of a size that others' divides and of one that it does not.
 inline const std::vector<ExactShape>& UnlikeShapes() {
   const auto shape = [](const char* name, const AttentionSpec& last) {
     ExactShape shape{name, 6, 1, 24, 48, 80, 131};

@@ -2,67 +2,14 @@
 // shares the batch, however prompts are cut, and with windows.
 #include <gmock/gmock.h>
 
-#include <cmath>
-
-#include "tests/common/model/exact_numerics.h"
+#include "tests/common/model/latent_cases.h"
 
 namespace tandem::model {
 namespace {
 
-std::vector<ExactCase> LatentCases() {
-  std::vector<ExactShape> shapes;
-  for (const ExactShape& shape : LatentShapes()) {
-    if (!shape.latent.has_value()) continue;
-    shapes.push_back(shape);
-    ExactShape windowed = shape;
-    windowed.name = shape.latent->q_rank > 0 ? "windowed" : "windowed_no_q_rank";
-    windowed.window = 20;
-    shapes.push_back(windowed);
-  }
-  // More heads than one task takes, and a latent that does not fill whole registers.
-  ExactShape many{"heads40_latent21", 40, 40, 12, 48, 80, 131};
-  many.v_head_dim = 5;
-  many.latent = LatentSpec{.q_rank = 20, .kv_rank = 21, .rope_dim = 4};
-  shapes.push_back(many);
-  std::vector<ExactCase> cases = ExactCases(shapes);
-  std::erase_if(cases, [](const ExactCase& each) { return each.threads == 1; });
-  for (ExactCase& each : cases) {
-    each.latents = LatentCache::kLatents;
-    each.longest = 150;
-  }
-  return cases;
-}
-
 class LatentCacheTest : public ::testing::TestWithParam<ExactCase> {};
 
-double MeanDifference(const std::vector<float>& a, const std::vector<float>& b, double& largest) {
-  double sum = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    const double difference = std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i]));
-    largest = std::max(largest, std::isnan(difference) ? 1e30 : difference);
-    sum += difference;
-  }
-  return a.empty() ? 0.0 : sum / static_cast<double>(a.size());
-}
-
-TEST_P(LatentCacheTest, HasTheLogProbsOfTheTrainer) {
-  const bool wide = GetParam().dtype == at::kFloat;
-  at::set_num_threads(GetParam().threads);
-  ExactNumerics model(GetParam(), /*seed=*/3);
-  const auto sequences = model.DrawSequences(4);
-  const std::vector<TokenResults> cached = model.Paged(sequences, 16);
-  const std::vector<TokenResults> in_larger_blocks = model.Paged(sequences, 48);
-  for (size_t i = 0; i < sequences.size(); ++i) {
-    const TokenResults alone = model.Alone(sequences[i]);
-    for (const TokenResults& found : {cached[i], in_larger_blocks[i]}) {
-      ASSERT_EQ(found.logprobs.size(), alone.logprobs.size());
-      double largest = 0;
-      const double mean = MeanDifference(found.logprobs, alone.logprobs, largest);
-      EXPECT_LT(largest, wide ? 2e-5 : 0.5) << "sequence " << i;
-      EXPECT_LT(mean, wide ? 5e-6 : 0.05) << "sequence " << i;
-    }
-  }
-}
+TEST_P(LatentCacheTest, HasTheLogProbsOfTheTrainer) { CompareWithTrainer(GetParam()); }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, LatentCacheTest, ::testing::ValuesIn(LatentCases()),
                          ExactCaseName);

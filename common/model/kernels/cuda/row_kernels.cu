@@ -332,29 +332,52 @@ __global__ void __launch_bounds__(kWarpsOfBlock* kWarp)
   }
 }
 
+// Of keys or of values.
+struct CacheRows {
+  const void* from = nullptr;
+  int64_t row_stride = 0;
+  int64_t head_stride = 0;
+  void* to = nullptr;
+  int head_dim = 0;
+  int64_t block_stride = 0;
+};
+
+template <typename T, int N>
+__device__ void WriteRow(const CacheRows& rows, int64_t row, int64_t block, int64_t place,
+                         const WriteKv& args) {
+  using Piece = Pack<T, N>;
+  const int width = args.num_kv_heads * rows.head_dim;
+  for (int j = static_cast<int>(threadIdx.x) * N; j < width; j += kThreads * N) {
+    const int head = j / rows.head_dim;
+    const int i = j % rows.head_dim;
+    const int64_t to =
+        block * rows.block_stride + (int64_t{head} * args.block_size + place) * rows.head_dim + i;
+    const T* const from =
+        static_cast<const T*>(rows.from) + row * rows.row_stride + head * rows.head_stride + i;
+    *reinterpret_cast<Piece*>(static_cast<T*>(rows.to) + to) =
+        *reinterpret_cast<const Piece*>(from);
+  }
+}
+
 // A block for each row.
 template <typename T, int N>
 __global__ void __launch_bounds__(kThreads) WriteKvKernel(const WriteKv args) {
   device::AwaitPredecessor();
-  using Piece = Pack<T, N>;
   const int64_t row = blockIdx.x;
   const int64_t slot = args.slots[row];
   const int64_t block = slot / args.block_size;
   const int64_t place = slot % args.block_size;
-  const int width = args.num_kv_heads * args.head_dim;
-  for (int j = static_cast<int>(threadIdx.x) * N; j < width; j += kThreads * N) {
-    const int head = j / args.head_dim;
-    const int i = j % args.head_dim;
-    const int64_t to =
-        ((block * args.num_kv_heads + head) * args.block_size + place) * args.head_dim + i;
-    const T* const k =
-        static_cast<const T*>(args.k) + row * args.k_row_stride + head * args.k_head_stride + i;
-    const T* const v =
-        static_cast<const T*>(args.v) + row * args.v_row_stride + head * args.v_head_stride + i;
-    *reinterpret_cast<Piece*>(static_cast<T*>(args.keys) + to) = *reinterpret_cast<const Piece*>(k);
-    *reinterpret_cast<Piece*>(static_cast<T*>(args.values) + to) =
-        *reinterpret_cast<const Piece*>(v);
-  }
+  const int64_t tokens = int64_t{args.num_kv_heads} * args.block_size;
+  const auto stride = [&](int head_dim) {
+    return args.block_stride > 0 ? args.block_stride : tokens * head_dim;
+  };
+  WriteRow<T, N>({args.k, args.k_row_stride, args.k_head_stride, args.keys, args.head_dim,
+                  stride(args.head_dim)},
+                 row, block, place, args);
+  if (args.v == nullptr) return;
+  WriteRow<T, N>({args.v, args.v_row_stride, args.v_head_stride, args.values, args.v_head_dim,
+                  stride(args.v_head_dim)},
+                 row, block, place, args);
 }
 
 // A block for each row.
@@ -468,7 +491,8 @@ template <typename T>
 cudaError_t LaunchOf(const WriteKv& args, cudaStream_t stream) {
   constexpr int kPack = kPackOf<T>;
   const auto fits = [](int64_t elements) { return elements % kPack == 0; };
-  const bool packs = fits(args.head_dim) && fits(args.k_row_stride) && fits(args.k_head_stride) &&
+  const bool packs = fits(args.head_dim) && fits(args.v_head_dim) && fits(args.block_stride) &&
+                     fits(args.k_row_stride) && fits(args.k_head_stride) &&
                      fits(args.v_row_stride) && fits(args.v_head_stride) && IsAligned(args.k) &&
                      IsAligned(args.v) && IsAligned(args.keys) && IsAligned(args.values);
   const auto blocks = static_cast<unsigned>(args.rows);
@@ -503,7 +527,11 @@ cudaError_t Launch(const Rotate& args, cudaStream_t stream) { return LaunchByTyp
 cudaError_t Launch(const TransformHeads& args, cudaStream_t stream) {
   return LaunchByType(args, stream);
 }
-cudaError_t Launch(const WriteKv& args, cudaStream_t stream) { return LaunchByType(args, stream); }
+cudaError_t Launch(const WriteKv& args, cudaStream_t stream) {
+  WriteKv given = args;
+  if (given.v_head_dim == 0) given.v_head_dim = given.head_dim;
+  return LaunchByType(given, stream);
+}
 cudaError_t Launch(const RowLogProbsBackward& args, cudaStream_t stream) {
   return LaunchByType(args, stream);
 }

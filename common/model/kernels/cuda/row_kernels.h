@@ -113,11 +113,14 @@ struct WriteKv {
   int64_t rows = 0;
   int num_kv_heads = 0;
   int head_dim = 0;
+  int v_head_dim = 0;  // 0: head_dim
   int block_size = 0;
+  int64_t block_stride =
+      0;  // elements from a block to the next, of keys and values; 0: side by side
   const void* k = nullptr;
   int64_t k_row_stride = 0;
   int64_t k_head_stride = 0;
-  const void* v = nullptr;
+  const void* v = nullptr;  // null: values are part of the keys
   int64_t v_row_stride = 0;
   int64_t v_head_stride = 0;
   const int32_t* slots = nullptr;  // [rows]: block * block_size + offset in the block

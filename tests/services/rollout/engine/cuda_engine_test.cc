@@ -7,6 +7,7 @@
 
 #include "tests/services/rollout/engine/engine_fixture.h"
 #include "tests/support/cuda_device.h"
+#include "tests/support/unlike_layers.h"
 
 namespace tandem::rollout {
 namespace {
@@ -54,8 +55,29 @@ model::ModelSpec QwenLikeSpec() {
   return spec;
 }
 
+// A latent of 64 elements and 16 that rotate, which 20 heads share.
+model::ModelSpec DeepSeekLikeSpec() {
+  model::ModelSpec spec = LatentSmallSpec();
+  spec.hidden_size = 128;
+  spec.ropes.front().rotary_dim = 16;
+  for (model::LayerSpec& layer : spec.layers) {
+    layer.attention.num_heads = layer.attention.num_kv_heads = 20;
+    layer.attention.head_dim = 40;
+    layer.attention.v_head_dim = 24;
+    layer.attention.latent = model::LatentSpec{.q_rank = 20, .kv_rank = 64, .rope_dim = 16};
+  }
+  return spec;
+}
+
+model::ModelSpec UnlikeSpec() {
+  model::ModelSpec spec = SmallSpec();
+  tandem::testing::MakeLayersUnlike(spec);
+  return spec;
+}
+
 TEST_F(CudaEngineTest, GreedyTokensInFloat32AreTheCpus) {
-  for (const model::ModelSpec& spec : {SmallSpec(), QwenLikeSpec(), LinearSmallSpec()}) {
+  for (const model::ModelSpec& spec :
+       {SmallSpec(), QwenLikeSpec(), LinearSmallSpec(), DeepSeekLikeSpec(), UnlikeSpec()}) {
     StartRandom({}, spec);
     const auto expected = Continuations();
     for (const bool graphs : {false, true}) {
@@ -66,7 +88,7 @@ TEST_F(CudaEngineTest, GreedyTokensInFloat32AreTheCpus) {
 }
 
 TEST_F(CudaEngineTest, InBfloat16GraphsGiveWhatTheStepsGive) {
-  for (const model::ModelSpec& spec : {QwenLikeSpec(), LinearSmallSpec()}) {
+  for (const model::ModelSpec& spec : {QwenLikeSpec(), LinearSmallSpec(), DeepSeekLikeSpec()}) {
     EngineOptions options = OnGpu(/*graphs=*/false);
     options.dtype = at::kBFloat16;
     // One at a time: then a graph has the rows of the step.
@@ -167,6 +189,17 @@ TEST_F(CudaEngineTest, BlocksThatRunOutAndGroupsThatForkChangeNothing) {
   EXPECT_EQ(Continuations(), expected);
   EXPECT_GT(engine_->Info().scheduler.num_preemptions, 0);
   EXPECT_EQ(samples(), expected_samples);
+}
+
+TEST_F(CudaEngineTest, BlocksOfLatentsThatRunOutAreComputedAgain) {
+  StartRandom({}, DeepSeekLikeSpec());
+  const auto expected = Continuations();
+  EngineOptions options = OnGpu();
+  options.kv_cache_bytes = 12 * 2 * (64 + 16) * 16 * 4;  // 12 blocks of 16 tokens in 2 layers
+  options.scheduler.max_num_batched_tokens = 24;
+  StartRandom(options, DeepSeekLikeSpec());
+  EXPECT_EQ(Continuations(), expected);
+  EXPECT_GT(engine_->Info().scheduler.num_preemptions, 0);
 }
 
 TEST_F(CudaEngineTest, WeightsAreUpdatedUnderTheGraphs) {

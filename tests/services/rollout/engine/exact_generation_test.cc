@@ -15,6 +15,7 @@
 #include "tests/services/rollout/engine/trainer_log_probs.h"
 #include "tests/support/cuda_device.h"
 #include "tests/support/staged_weights.h"
+#include "tests/support/unlike_layers.h"
 
 namespace tandem::rollout {
 namespace {
@@ -152,11 +153,20 @@ TEST_P(ExactGenerationTest, LogProbsAreTheTrainersWithExperts) {
 }
 
 TEST_P(ExactGenerationTest, LogProbsAreTheTrainersWithLatentAttention) {
-  if (kDevice.is_cuda()) GTEST_SKIP() << "a rollout on a GPU has no latent attention";
   EngineOptions options = Options();
   options.scheduler = {.max_num_seqs = 12, .max_num_batched_tokens = 48};
   options.kv_cache_bytes = (200 << 10) * static_cast<int64_t>(c10::elementSize(options.dtype));
   StartRandom(options, LatentSmallSpec());
+  ExpectTrainersLogProbsOfMixedTraffic();
+}
+
+TEST_P(ExactGenerationTest, LogProbsAreTheTrainersWithLayersThatDiffer) {
+  model::ModelSpec spec = GroupedSpec();
+  tandem::testing::MakeLayersUnlike(spec);
+  EngineOptions options = Options();
+  options.scheduler = {.max_num_seqs = 12, .max_num_batched_tokens = 48};
+  options.kv_cache_bytes = (280 << 10) * static_cast<int64_t>(c10::elementSize(options.dtype));
+  StartRandom(options, spec);
   ExpectTrainersLogProbsOfMixedTraffic();
 }
 

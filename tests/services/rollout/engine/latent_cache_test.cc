@@ -27,6 +27,24 @@ TEST_F(LatentCacheTest, HoldsLatentsExceptWithExactNumerics) {
             2 * exact.cache.block_size * 6 * (20 + 16) * 4);
 }
 
+TEST_F(LatentCacheTest, TakesTheSameOnAGpu) {
+  const model::Transformer model(LatentSmallSpec());
+  EngineOptions options;
+  options.kv_cache_bytes = 1 << 20;
+  options.device = at::Device(at::kCUDA, 0);
+  ASSERT_OK_AND_ASSIGN(const CacheSize fast, SizeCache(options, model));
+  EXPECT_TRUE(fast.cache.shared);
+  EXPECT_EQ(model::PagedKvCache::BytesPerBlock(fast.cache),
+            2 * fast.cache.block_size * (24 + 8) * 4);
+  EXPECT_EQ(fast.cache.num_blocks,
+            options.kv_cache_bytes / model::PagedKvCache::BytesPerBlock(fast.cache));
+  model::SetNumerics(model::Numerics::kExact);
+  ASSERT_OK_AND_ASSIGN(const CacheSize exact, SizeCache(options, model));
+  EXPECT_FALSE(exact.cache.shared);
+  EXPECT_EQ(model::PagedKvCache::BytesPerBlock(exact.cache),
+            2 * exact.cache.block_size * 6 * (20 + 10) * 4);
+}
+
 TEST_F(LatentCacheTest, LogProbsAreTheTrainersUnderMixedTraffic) {
   EngineOptions options;
   options.scheduler = {.max_num_seqs = 12, .max_num_batched_tokens = 48};  // prompts in chunks

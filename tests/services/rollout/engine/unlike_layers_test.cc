@@ -37,17 +37,23 @@ TEST_F(UnlikeLayersTest, BlocksTakeWhatTheirLayersDo) {
               ::testing::ElementsAre(0, 20, 20));
 }
 
-TEST_F(UnlikeLayersTest, AGpuAndLatentsAreRefused) {
-  EngineOptions options;
+TEST_F(UnlikeLayersTest, OnAGpuABlockHoldsAllLayers) {
   const model::Transformer model(UnlikeSpec());
+  EngineOptions options;
+  options.kv_cache_bytes = 1 << 20;
   options.device = at::Device(at::kCUDA, 0);
-  EXPECT_THAT(SizeCache(options, model).status(),
-              testing::StatusIs(absl::StatusCode::kUnimplemented,
-                                ::testing::HasSubstr("rollout.device=cpu")));
-  options.device = at::kCPU;
+  ASSERT_OK_AND_ASSIGN(const CacheSize size, SizeCache(options, model));
+  const int64_t of_block = 2 * (2 * (12 + 12) + 3 * (16 + 20)) * 4 * options.block_size;
+  EXPECT_EQ(model::PagedKvCache::BytesPerBlock(size.cache), of_block);
+  EXPECT_EQ(size.cache.num_blocks, options.kv_cache_bytes / of_block);
+  EXPECT_THAT(model::GroupLayers(size.cache.windows, size.cache.sizes).windows,
+              ::testing::ElementsAre(0));
+}
+
+TEST_F(UnlikeLayersTest, LatentsAreRefused) {
   model::ModelSpec spec = LatentSmallSpec();
   spec.layers.back().attention = SmallSpec().layers.back().attention;
-  EXPECT_THAT(SizeCache(options, model::Transformer(spec)).status(),
+  EXPECT_THAT(SizeCache({}, model::Transformer(spec)).status(),
               testing::StatusIs(absl::StatusCode::kUnimplemented,
                                 ::testing::HasSubstr("layer 0 has latent attention")));
 }

@@ -63,6 +63,8 @@ std::vector<Comparison> AllComparisons() {
     all.push_back({"paged attention", dtype, ComparePagedAttention});
     all.push_back({"experts", dtype, CompareExperts});
     all.push_back({"linear attention", dtype, CompareLinearAttention});
+    all.push_back({"attention over latents", dtype, CompareLatentAttention});
+    all.push_back({"absorbed heads", dtype, CompareAbsorbedHeads});
   }
   all.push_back({"routing", at::kFloat, CompareRouting});
   all.push_back({"weight copies", at::kByte, CompareWeightCopies});

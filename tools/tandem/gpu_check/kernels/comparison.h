@@ -91,6 +91,8 @@ void ComparePackedAttention(Comparer& comparer);
 void ComparePagedAttention(Comparer& comparer);
 void CompareExperts(Comparer& comparer);
 void CompareRouting(Comparer& comparer);
+void CompareLatentAttention(Comparer& comparer);
+void CompareAbsorbedHeads(Comparer& comparer);
 void CompareWeightCopies(Comparer& comparer);
 void CompareWeightCasts(Comparer& comparer);
 void CompareWeightDigests(Comparer& comparer);
