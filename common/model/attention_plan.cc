@@ -75,6 +75,9 @@ AttentionPlan PlanAttention(absl::Span<const PagedSequence> sequences,
   plan.slots.reserve(num_tokens);
   plan.row_sequence.reserve(num_tokens);
   plan.row_position.reserve(num_tokens);
+  const bool sees_ahead = std::any_of(sequences.begin(), sequences.end(),
+                                      [](const auto& s) { return s.seen_ends != nullptr; });
+  if (sees_ahead) plan.row_last_key.reserve(num_tokens);
   plan.row_starts = {0};
   plan.page_starts = {0};
   plan.partial_starts = {0};
@@ -91,6 +94,10 @@ AttentionPlan PlanAttention(absl::Span<const PagedSequence> sequences,
       const int64_t position = s.context_length - s.num_tokens + t;
       plan.row_sequence.push_back(sequence);
       plan.row_position.push_back(static_cast<int32_t>(position));
+      if (sees_ahead) {
+        const int64_t last = s.seen_ends == nullptr ? position : s.seen_ends[t] - 1;
+        plan.row_last_key.push_back(static_cast<int32_t>(last));
+      }
       plan.slots.push_back(
           static_cast<int32_t>(s.blocks[position / geometry.block_size] * geometry.block_size +
                                position % geometry.block_size));

@@ -36,8 +36,10 @@ struct AttentionPlan {
   std::vector<int32_t> slots;         // [tokens]: block * block_size + offset in block
   std::vector<int32_t> row_sequence;  // [tokens]
   std::vector<int32_t> row_position;  // [tokens]
-  std::vector<int32_t> row_starts;    // [sequences + 1]
-  std::vector<int32_t> page_starts;   // [sequences + 1]
+  // [tokens]: the last position that each sees; empty if all see up to themselves.
+  std::vector<int32_t> row_last_key;
+  std::vector<int32_t> row_starts;   // [sequences + 1]
+  std::vector<int32_t> page_starts;  // [sequences + 1]
   std::vector<int32_t> pages;
   std::vector<int32_t> last_page_length;  // [sequences]
 

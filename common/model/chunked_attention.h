@@ -9,11 +9,9 @@
 #include <cstdint>
 
 #include "common/model/attention.h"
+#include "common/model/score_chunk.h"
 
 namespace tandem::model {
-
-// Scores that exist at once: 256 MiB in float32, several times in the backward pass.
-inline constexpr int64_t kScoresAtOnce = int64_t{1} << 26;
 
 // Arguments and result as PackedAttention::Forward(); cu_seqlens and seen_ends as there.
 // Differentiable in q, k, v and the sinks: the backward pass computes each chunk again. Only q, k, v

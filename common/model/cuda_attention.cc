@@ -198,7 +198,8 @@ class CudaAttention : public DeviceAttention {
     attend.scale = static_cast<float>(params.scale);
     const bool is_plain = params.softcap == 0 && params.alibi.scale == 0 && params.window == 0 &&
                           !params.sinks.has_value();
-    if (is_plain && kernel_ != Kernel::kPlain) {
+    // FlashInfer's mask is causal.
+    if (is_plain && batch_.row_last_key == nullptr && kernel_ != Kernel::kPlain) {
       if (batch_.split) {
         attend.partial_out = partial_out_.mutable_data_ptr();
         attend.partial_log_sum_exp = partial_sums_.mutable_data_ptr<float>();
@@ -263,6 +264,9 @@ class CudaAttention : public DeviceAttention {
     const int64_t slots = places.Take<int32_t>(tokens);
     const int64_t row_sequence = places.Take<int32_t>(tokens);
     const int64_t row_position = places.Take<int32_t>(tokens);
+    // None in steps that a graph holds, so that their offsets stay.
+    const auto ahead = static_cast<int64_t>(plan.row_last_key.size());
+    const int64_t row_last_key = places.Take<int32_t>(ahead);
     const int64_t row_starts = places.Take<int32_t>(sequences + 1);
     const int64_t page_starts = places.Take<int32_t>(sequences + 1);
     const int64_t last_page_length = places.Take<int32_t>(sequences);
@@ -286,6 +290,7 @@ class CudaAttention : public DeviceAttention {
     put(slots, plan.slots);
     put(row_sequence, plan.row_sequence);
     put(row_position, plan.row_position);
+    put(row_last_key, plan.row_last_key);
     put(row_starts, plan.row_starts);
     put(page_starts, plan.page_starts);
     put(last_page_length, plan.last_page_length);
@@ -314,6 +319,7 @@ class CudaAttention : public DeviceAttention {
     slots_ = ints(slots);
     batch_.row_sequence = ints(row_sequence);
     batch_.row_position = ints(row_position);
+    batch_.row_last_key = ahead > 0 ? ints(row_last_key) : nullptr;
     batch_.row_starts = ints(row_starts);
     batch_.page_starts = ints(page_starts);
     batch_.last_page_length = ints(last_page_length);

@@ -8,6 +8,8 @@
 #include <limits>
 #include <vector>
 
+#include "absl/types/span.h"
+#include "common/device/upload.h"
 #include "common/model/cuda_tensor.h"
 #include "common/model/device_packed_attention.h"
 #include "common/model/device_row_ops.h"
@@ -25,20 +27,31 @@ bool PackedAttentionTakes(const at::Tensor& q, const at::Tensor& k, const at::Te
          q.size(0) <= std::numeric_limits<int32_t>::max() / 4;
 }
 
-// Layout: the sequence of each row, its position, its block, and then the start of each sequence's
-// blocks.
-at::Tensor PackedPlaces(const at::Tensor& cu_seqlens, at::Device device) {
-  const AttentionPlan plan =
-      PackedPlan({cu_seqlens.const_data_ptr<int64_t>(), static_cast<size_t>(cu_seqlens.numel())});
+namespace {
+
+absl::Span<const int64_t> SpanOf(const at::Tensor& tensor) {
+  if (!tensor.defined()) return {};
+  return {tensor.const_data_ptr<int64_t>(), static_cast<size_t>(tensor.numel())};
+}
+
+}  // namespace
+
+// Layout: the sequence of each row, its position, the last key that it sees, its block, and then the
+// start of each sequence's blocks.
+at::Tensor PackedPlaces(const at::Tensor& cu_seqlens, const at::Tensor& seen_ends,
+                        at::Device device) {
+  const AttentionPlan plan = PackedPlan(SpanOf(cu_seqlens), SpanOf(seen_ends));
   const int64_t rows = plan.num_tokens();
   const at::Tensor here =
-      at::empty({3 * rows + static_cast<int64_t>(plan.page_starts.size())}, at::kInt);
+      at::empty({4 * rows + static_cast<int64_t>(plan.page_starts.size())}, at::kInt);
   int32_t* to = here.mutable_data_ptr<int32_t>();
+  const std::vector<int32_t>& last_key =
+      plan.row_last_key.empty() ? plan.row_position : plan.row_last_key;
   for (const std::vector<int32_t>* part :
-       {&plan.row_sequence, &plan.row_position, &plan.pages, &plan.page_starts}) {
+       {&plan.row_sequence, &plan.row_position, &last_key, &plan.pages, &plan.page_starts}) {
     to = std::copy(part->begin(), part->end(), to);
   }
-  return here.to(device);
+  return ::tandem::device::Upload(here, device);
 }
 
 at::Tensor PackedAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
@@ -54,8 +67,9 @@ at::Tensor PackedAttention(const at::Tensor& q, const at::Tensor& k, const at::T
   attend.batch.num_rows = rows;
   attend.batch.row_sequence = ints;
   attend.batch.row_position = ints + rows;
-  attend.batch.pages = ints + 2 * rows;
-  attend.batch.page_starts = ints + 3 * rows;
+  attend.batch.row_last_key = ints + 2 * rows;
+  attend.batch.pages = ints + 3 * rows;
+  attend.batch.page_starts = ints + 4 * rows;
   attend.type = CudaElementOf(q);
   attend.num_heads = static_cast<int>(q.size(1));
   attend.num_kv_heads = static_cast<int>(k.size(1));

@@ -19,9 +19,10 @@ inline constexpr int64_t kMaxHeadDim = 512;
 // bfloat16, and the build has the kernel for their sizes. The other functions require this.
 bool PackedAttentionTakes(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
 
-// Returns where the kernel finds the sequences of cu_seqlens (packed_attention.h): int32, on the
-// device. Compute it once for all layers; it waits for the device.
-at::Tensor PackedPlaces(const at::Tensor& cu_seqlens, at::Device device);
+// Returns where the kernel finds the sequences of cu_seqlens and what their tokens see, of seen_ends,
+// which may be undefined (packed_attention.h): int32, on the device. Compute it once for all layers.
+at::Tensor PackedPlaces(const at::Tensor& cu_seqlens, const at::Tensor& seen_ends,
+                        at::Device device);
 
 // Like PackedAttention::Forward(). `places` belongs to the same cu_seqlens and device. Queues on
 // the thread's current stream of the device; throws device errors.

@@ -26,6 +26,7 @@
 #include <tuple>
 #include <vector>
 
+#include "common/device/upload.h"
 #include "common/model/kernels/activation_rows.h"
 
 namespace tandem::model::eager {
@@ -126,9 +127,10 @@ at::Tensor Hidden(int64_t queries, int64_t keys, int64_t first_key,
   const int64_t before = ahead.has_value() ? ahead->first_query - first_key : keys - queries;
   const at::Tensor own = position.narrow(0, before, queries).unsqueeze(1);
   const at::Tensor distance = own - position.unsqueeze(0);
-  const at::Tensor hidden = ahead.has_value()
-                                ? position.unsqueeze(0).ge(ahead->ends.to(device).unsqueeze(1))
-                                : distance.lt(0);
+  const at::Tensor hidden =
+      ahead.has_value()
+          ? position.unsqueeze(0).ge(::tandem::device::Upload(ahead->ends, device).unsqueeze(1))
+          : distance.lt(0);
   if (!window.IsLimited()) return hidden;
   if (!window.chunked) return hidden.logical_or(distance.ge(window.size));
   const at::Tensor first_of_chunk = own - own.remainder(window.size);

@@ -26,8 +26,9 @@ constexpr int64_t kMostHeadDim = 256;
 constexpr int64_t kHeadDimStep = 8;
 // The efficient kernel reads 16 bytes at a time.
 constexpr int64_t kFloatHeadDimStep = 4;
-// Its mask: a query sees the keys up to its own.
+// Its masks: a query sees the keys up to its own, or all.
 constexpr int64_t kCausalFromTopLeft = 1;
+constexpr int64_t kNoMask = 0;
 
 bool IsHalf(const at::Tensor& x) {
   return x.scalar_type() == at::kBFloat16 || x.scalar_type() == at::kHalf;
@@ -55,13 +56,14 @@ at::Tensor SumOfGroups(const at::Tensor& grad, int64_t num_kv_heads) {
 struct FlashFunction : torch::autograd::Function<FlashFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q, const at::Tensor& k,
                             const at::Tensor& v, const at::Tensor& starts, int64_t longest,
-                            double scale, int64_t window) {
+                            bool causal, double scale, int64_t window) {
     auto [out, log_sum_exp, rng_state, unused, mask] = at::_flash_attention_forward(
-        q, k, v, starts, starts, longest, longest, /*dropout_p=*/0.0, /*is_causal=*/true,
+        q, k, v, starts, starts, longest, longest, /*dropout_p=*/0.0, causal,
         /*return_debug_mask=*/false, scale, KeysBefore(window),
         KeysBefore(window).has_value() ? std::optional<int64_t>(0) : std::nullopt);
     ctx->save_for_backward({q, k, v, out, log_sum_exp, starts, rng_state, unused});
     ctx->saved_data["longest"] = longest;
+    ctx->saved_data["causal"] = causal;
     ctx->saved_data["scale"] = scale;
     ctx->saved_data["window"] = window;
     return out;
@@ -73,24 +75,26 @@ struct FlashFunction : torch::autograd::Function<FlashFunction> {
     const std::optional<int64_t> before = KeysBefore(ctx->saved_data["window"].toInt());
     auto [grad_q, grad_k, grad_v] = at::_flash_attention_backward(
         grads[0].contiguous(), saved[0], saved[1], saved[2], saved[3], saved[4], saved[5], saved[5],
-        longest, longest, /*dropout_p=*/0.0, /*is_causal=*/true, saved[6], saved[7],
+        longest, longest, /*dropout_p=*/0.0, ctx->saved_data["causal"].toBool(), saved[6], saved[7],
         ctx->saved_data["scale"].toDouble(), before,
         before.has_value() ? std::optional<int64_t>(0) : std::nullopt);
-    return {grad_q, grad_k, grad_v, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
+    return {grad_q,       grad_k,       grad_v,       at::Tensor(),
+            at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
 
 struct EfficientFunction : torch::autograd::Function<EfficientFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q, const at::Tensor& k,
                             const at::Tensor& v, const at::Tensor& starts, int64_t longest,
-                            double scale) {
+                            bool causal, double scale) {
     const int64_t num_heads = q.size(1);
     auto [out, log_sum_exp, seed, offset, max_q, max_k] = at::_efficient_attention_forward(
         q.unsqueeze(0), Repeated(k, num_heads), Repeated(v, num_heads), /*bias=*/std::nullopt,
-        starts, starts, longest, longest, /*dropout_p=*/0.0, kCausalFromTopLeft,
+        starts, starts, longest, longest, /*dropout_p=*/0.0, causal ? kCausalFromTopLeft : kNoMask,
         /*compute_log_sumexp=*/true, scale);
     ctx->save_for_backward({q, k, v, out, log_sum_exp, starts, seed, offset});
     ctx->saved_data["longest"] = longest;
+    ctx->saved_data["causal"] = causal;
     ctx->saved_data["scale"] = scale;
     return out.squeeze(0);
   }
@@ -103,11 +107,13 @@ struct EfficientFunction : torch::autograd::Function<EfficientFunction> {
     auto [grad_q, grad_k, grad_v, grad_bias] = at::_efficient_attention_backward(
         grads[0].contiguous().unsqueeze(0), q.unsqueeze(0), Repeated(saved[1], q.size(1)),
         Repeated(saved[2], q.size(1)), /*bias=*/std::nullopt, saved[3], saved[5], saved[5], longest,
-        longest, saved[4], /*dropout_p=*/0.0, saved[6], saved[7], kCausalFromTopLeft,
+        longest, saved[4], /*dropout_p=*/0.0, saved[6], saved[7],
+        ctx->saved_data["causal"].toBool() ? kCausalFromTopLeft : kNoMask,
         /*bias_requires_grad=*/false, ctx->saved_data["scale"].toDouble());
     return {grad_q.squeeze(0),
             SumOfGroups(grad_k, num_kv_heads),
             SumOfGroups(grad_v, num_kv_heads),
+            at::Tensor(),
             at::Tensor(),
             at::Tensor(),
             at::Tensor()};
@@ -146,9 +152,9 @@ at::Tensor FusedAttention(const at::Tensor& q, const at::Tensor& k, const at::Te
   const at::Tensor values = LastDimContiguous(v);
   const at::Tensor out =
       IsHalf(q) ? FlashFunction::apply(queries, keys, values, sequences.starts, sequences.longest,
-                                       params.scale, params.window.size)
+                                       sequences.causal, params.scale, params.window.size)
                 : EfficientFunction::apply(queries, keys, values, sequences.starts,
-                                           sequences.longest, params.scale);
+                                           sequences.longest, sequences.causal, params.scale);
   return out.reshape({q.size(0), q.size(1) * v.size(2)});
 }
 

@@ -16,6 +16,7 @@ namespace tandem::model {
 struct FusedSequences {
   at::Tensor starts;  // int32 [num_sequences + 1], on the device
   int64_t longest = 0;
+  bool causal = true;  // else each token sees all of its sequence
 };
 
 // cu_seqlens: as of PackedAttention. Copies without waiting for the device.
@@ -26,8 +27,8 @@ FusedSequences FusedSequencesOf(const at::Tensor& cu_seqlens, at::Device device)
 bool FusedAttentionTakes(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                          const AttentionParams& params);
 
-// Arguments and result as PackedAttention::Forward(), if FusedAttentionTakes() them. Differentiable
-// in q, k and v. The backward pass of bfloat16 adds in an order that differs from run to run.
+// Arguments and result as PackedAttention::Forward(), if FusedAttentionTakes() them. Without
+// FusedSequences::causal no window. Differentiable in q, k and v. The backward pass of bfloat16 adds in an order that differs from run to run.
 at::Tensor FusedAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                           const FusedSequences& sequences, const AttentionParams& params);
 

@@ -10,7 +10,10 @@ bool PackedAttentionTakes(const at::Tensor& q, const at::Tensor& k, const at::Te
   return false;
 }
 
-at::Tensor PackedPlaces(const at::Tensor& cu_seqlens, at::Device device) { std::abort(); }
+at::Tensor PackedPlaces(const at::Tensor& cu_seqlens, const at::Tensor& seen_ends,
+                        at::Device device) {
+  std::abort();
+}
 
 at::Tensor PackedAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                            const at::Tensor& places, const AttentionParams& params) {

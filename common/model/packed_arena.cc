@@ -1,5 +1,7 @@
 #include "common/model/packed_arena.h"
 
+#include <ATen/ops/equal.h>
+
 #include <cstring>
 
 #include "common/model/cpu_dispatch.h"
@@ -116,6 +118,7 @@ bool PackedArena::HasSameBytes(const PackedArena& other, int index) const {
                        static_cast<size_t>(matrix->size_bytes())) == 0;
   }
   const at::Tensor& own = Get(index);
+  if (!own.is_cpu()) return at::equal(own.view(at::kByte), other.Get(index).view(at::kByte));
   return std::memcmp(own.const_data_ptr(), other.Get(index).const_data_ptr(), own.nbytes()) == 0;
 }
 

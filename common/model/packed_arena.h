@@ -60,8 +60,7 @@ class PackedArena : public ParameterProvider {
   void CopyFrom(const Arena& other);
   void CopyTo(Arena& other) const;
 
-  // Whether a parameter has the same bytes in an arena of the same table, dtype and packing. In host
-  // memory only.
+  // Whether a parameter has the same bytes in an arena of the same table, dtype, packing and device.
   bool HasSameBytes(const PackedArena& other, int index) const;
 
   // Returns the memory to the system; addresses stay valid, contents are lost.

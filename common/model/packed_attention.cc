@@ -22,11 +22,9 @@ using torch::autograd::variable_list;
 at::Tensor PackedAttention::Forward(int64_t layer, const at::Tensor& q, const at::Tensor& k,
                                     const at::Tensor& v, const AttentionParams& params) {
   const at::Tensor sinks = params.sinks.value_or(at::Tensor());
-  // The GPU's own kernels see up to the token alone.
-  if (implementation_ == Implementation::kFast && !seen_ends_.defined() &&
-      device::PackedAttentionTakes(q, k, v)) {
+  if (implementation_ == Implementation::kFast && device::PackedAttentionTakes(q, k, v)) {
     TORCH_CHECK(!prefixes_.defined(), "shared prefixes are for the CPU's kernels");
-    if (!places_.defined()) places_ = device::PackedPlaces(cu_seqlens_, q.device());
+    if (!places_.defined()) places_ = device::PackedPlaces(cu_seqlens_, seen_ends_, q.device());
     if (!NeedsGraph({q, k, v, sinks})) return device::PackedAttention(q, k, v, places_, params);
     variable_list inputs = {q, k, v};
     if (sinks.defined()) inputs.push_back(sinks);
@@ -40,8 +38,9 @@ at::Tensor PackedAttention::Forward(int64_t layer, const at::Tensor& q, const at
         [&](const variable_list& in) {
           return variable_list{device::PackedAttention(in[0], in[1], in[2], places_, with(in))};
         },
-        [with, cu_seqlens = cu_seqlens_](const variable_list& in) {
-          return variable_list{ChunkedAttention(in[0], in[1], in[2], cu_seqlens, with(in))};
+        [with, cu_seqlens = cu_seqlens_, seen_ends = seen_ends_](const variable_list& in) {
+          return variable_list{ChunkedAttention(in[0], in[1], in[2], cu_seqlens, with(in),
+                                                kScoresAtOnce, seen_ends)};
         })[0];
   }
   if (implementation_ == Implementation::kEager || !KernelsTake({q, k, v})) {

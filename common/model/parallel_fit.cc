@@ -195,7 +195,7 @@ std::string TooLargeForDelta(const ModelSpec& spec) {
 }  // namespace
 
 absl::Status CheckTrainerDevice(const ModelSpec& spec, bool on_gpu) {
-  const std::string part = spec.vision.has_value() ? "a vision tower" : TooLargeForDelta(spec);
+  const std::string part = TooLargeForDelta(spec);
   if (!on_gpu || part.empty()) return absl::OkStatus();
   return absl::UnimplementedError(absl::StrCat(
       "the model has ", part,
@@ -206,12 +206,6 @@ absl::Status CheckTrainerDevice(const ModelSpec& spec, bool on_gpu) {
 absl::Status CheckRolloutDevice(const ModelSpec& spec, const std::string& device) {
   // A rollout with auto computes such a model on the CPU.
   if (device.empty() || device == "auto" || device == "cpu") return absl::OkStatus();
-  if (spec.vision.has_value()) {
-    return absl::UnimplementedError(absl::StrCat(
-        "rollout.device: ", device,
-        ": the model has a vision tower, which a rollout on a GPU does not support; use "
-        "rollout.device=cpu"));
-  }
   if (const std::string part = TooLargeForDelta(spec); !part.empty()) {
     return absl::UnimplementedError(
         absl::StrCat("rollout.device: ", device, ": the model has ", part,

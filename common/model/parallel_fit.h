@@ -36,13 +36,11 @@ absl::Status CheckExpertParallel(const ModelSpec& spec, const UnitLimits& limits
 // others. INVALID_ARGUMENT names rollout.enable_expert_parallel.
 absl::Status CheckWholeExperts(const ModelSpec& spec, int size);
 
-// UNIMPLEMENTED for a vision tower, or for heads of linear attention above kMaxDeltaHeadDimOnGpu
-// (delta_sizes.h), on a GPU.
+// UNIMPLEMENTED for heads of linear attention above kMaxDeltaHeadDimOnGpu (delta_sizes.h) on a GPU.
 absl::Status CheckTrainerDevice(const ModelSpec& spec, bool on_gpu);
 
 // Checks whether a rollout on `device`, "cpu", "auto" (or empty) or a GPU, can compute the model:
-// UNIMPLEMENTED for experts on a GPU, whose forward pass waits for the host at every router, and for
-// latent attention, heads of linear attention above kMaxDeltaHeadDimOnGpu, and vision towers there.
+// UNIMPLEMENTED for heads of linear attention above kMaxDeltaHeadDimOnGpu on a GPU.
 absl::Status CheckRolloutDevice(const ModelSpec& spec, const std::string& device);
 
 }  // namespace tandem::model

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/device/upload.h"
 #include "common/model/rotary_frequencies.h"
 #include "common/model/step_memory.h"
 
@@ -94,7 +95,8 @@ RotaryAngles BySections(const RopeSpec& rope, const at::Tensor& positions,
   for (size_t i = 0; i < order.size(); ++i) {
     place[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
   }
-  const at::Tensor places = at::tensor(place, at::kLong).to(positions.device());
+  const at::Tensor places =
+      ::tandem::device::Upload(at::tensor(place, at::kLong), positions.device());
   return {angles.cos.index_select(1, places), angles.sin.index_select(1, places)};
 }
 

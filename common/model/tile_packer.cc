@@ -6,7 +6,9 @@
 
 #include <utility>
 
+#include "common/device/upload.h"
 #include "common/model/packed_tiles.h"
+#include "common/model/vision_ops.h"
 
 namespace tandem::model {
 namespace {
@@ -16,9 +18,9 @@ namespace {
 at::Tensor Between(const std::vector<PackedOrder::Corner>& corners, const at::Tensor& rows) {
   at::Tensor sum;
   for (const PackedOrder::Corner& corner : corners) {
-    const at::Tensor picked =
-        rows.index_select(0, at::tensor(corner.rows, at::kLong).to(rows.device()));
-    const at::Tensor shares = at::tensor(corner.shares, at::kFloat).to(rows.device()).unsqueeze(1);
+    const at::Tensor picked = rows.index_select(0, Numbers(corner.rows, rows.device()));
+    const at::Tensor shares =
+        ::tandem::device::Upload(at::tensor(corner.shares, at::kFloat), rows.device()).unsqueeze(1);
     const at::Tensor weighted = picked.to(at::kFloat) * shares;
     sum = sum.defined() ? sum + weighted : weighted;
   }
@@ -33,8 +35,7 @@ at::Tensor PackRows(const TileSpec& tiles, const std::vector<ImageGrid>& grids,
   std::vector<at::Tensor> parts = {rows};
   if (!order.corners.empty()) parts.push_back(Between(order.corners, rows));
   parts.push_back(newline.unsqueeze(0).expand({order.num_newlines, -1}));
-  const at::Tensor sources = at::tensor(order.sources, at::kLong).to(rows.device());
-  return at::cat(parts).index_select(0, sources);
+  return at::cat(parts).index_select(0, Numbers(order.sources, rows.device()));
 }
 
 }  // namespace tandem::model

@@ -2,7 +2,6 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/tensor.h>
 
 #include <cstdint>
 #include <vector>
@@ -49,8 +48,7 @@ at::Tensor EmbedTiles(const VisionSpec& spec, const VisionParameters& at,
   }
   at::Tensor positions = params.Get(at.positions);  // [tokens, hidden]
   if (spec.merge_size > 1 || tiles.positions_by_share) {
-    const at::Tensor order = at::tensor(PositionsOfTile(spec), at::kLong).to(x.device());
-    positions = positions.index_select(0, order);
+    positions = positions.index_select(0, Numbers(PositionsOfTile(spec), x.device()));
   }
   x = (x + positions).flatten(0, 1);
   return spec.first_norm.has_value() ? Normalize(x, NormOf(params, *spec.first_norm, at.first_norm))
@@ -78,7 +76,7 @@ at::Tensor EncodeTiles(const Transformer& model, const ParameterProvider& params
   const VisionParameters& at = model.table().vision();
   const int64_t num_tiles = images.pixel_values.size(0) / (tiles.side * tiles.side);
   const at::Tensor patches =
-      TimesWeight(images.pixel_values.to(params.Get(at.patch_weight).options()), params,
+      TimesWeight(PixelsFor(params.Get(at.patch_weight), images.pixel_values), params,
                   at.patch_weight, at.patch_bias);
   Residual stream{EmbedTiles(spec, at, params, patches, num_tiles), {}};
 

@@ -2,11 +2,13 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/div.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/unbind.h>
 
 #include <optional>
 #include <vector>
 
+#include "common/device/upload.h"
 #include "common/model/activation.h"
 #include "common/model/layers/tensor_ops.h"
 #include "common/model/linear.h"
@@ -17,6 +19,15 @@ at::Tensor TimesWeight(const at::Tensor& x, const ParameterProvider& params, int
   return Linear(x, params.Get(weight),
                 bias < 0 ? std::nullopt : std::optional<at::Tensor>(params.Get(bias)),
                 params.Packed(weight));
+}
+
+// Converted first: in bfloat16 half as much is copied.
+at::Tensor PixelsFor(const at::Tensor& weight, const at::Tensor& pixel_values) {
+  return ::tandem::device::Upload(pixel_values.to(weight.scalar_type()), weight.device());
+}
+
+at::Tensor Numbers(const std::vector<int64_t>& values, at::Device device) {
+  return ::tandem::device::Upload(at::tensor(values, at::kLong), device);
 }
 
 at::Tensor MeansOfRows(const at::Tensor& x, int64_t count) {

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <vector>
 
 #include "common/model/model_spec.h"
 #include "common/model/parameter_provider.h"
@@ -14,6 +15,12 @@ namespace tandem::model {
 
 // Returns x times a weight, plus a bias unless that is -1.
 at::Tensor TimesWeight(const at::Tensor& x, const ParameterProvider& params, int weight, int bias);
+
+// The pixels in the weight's type, on its device. A copy to a device does not wait for its work.
+at::Tensor PixelsFor(const at::Tensor& weight, const at::Tensor& pixel_values);
+
+// Copies the numbers to a device, without a wait for its work: int64 [values.size()].
+at::Tensor Numbers(const std::vector<int64_t>& values, at::Device device);
 
 // The mean of each `count` rows of x, [rows, width], which is contiguous: [rows / count, width]. Adds in
 // float32, one row after another, so that the bits do not depend on other rows.

@@ -1,7 +1,6 @@
 #include "common/model/vision_tower.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/argsort.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
@@ -17,6 +16,7 @@
 #include <optional>
 #include <utility>
 
+#include "common/device/upload.h"
 #include "common/model/image_attention.h"
 #include "common/model/layers/layer_forward.h"
 #include "common/model/layers/tensor_ops.h"
@@ -26,8 +26,6 @@
 
 namespace tandem::model {
 namespace {
-
-at::Tensor LongTensor(const std::vector<int64_t>& values) { return at::tensor(values, at::kLong); }
 
 // Two neighbours among the learned positions of an axis, and the share of each in a patch's.
 struct GridPoint {
@@ -85,8 +83,8 @@ RotaryAngles AnglesOfPatches(const VisionSpec& spec, const PatchPlaces& places,
     const RotaryFrequencies of_head = FrequenciesOf(spec.rope, head_dim, /*length=*/0);
     of_columns = at::tensor(of_head.inverse, at::kFloat).slice(0, 1, std::nullopt, 2).contiguous();
   }
-  const RotaryAngles by_row = AnglesOf(LongTensor(places.rows).to(device), of_rows);
-  const RotaryAngles by_column = AnglesOf(LongTensor(places.columns).to(device), of_columns);
+  const RotaryAngles by_row = AnglesOf(Numbers(places.rows, device), of_rows);
+  const RotaryAngles by_column = AnglesOf(Numbers(places.columns, device), of_columns);
   return {at::cat({by_row.cos, by_column.cos}, 1), at::cat({by_row.sin, by_column.sin}, 1)};
 }
 
@@ -95,8 +93,11 @@ RotaryAngles AnglesOfPatches(const VisionSpec& spec, const PatchPlaces& places,
 // in one order, so that the bits are the same wherever it is computed.
 at::Tensor AddPositions(const VisionSpec& spec, const std::vector<ImageGrid>& grids,
                         const PatchPlaces& places, const at::Tensor& table, const at::Tensor& x) {
-  std::array<std::vector<int64_t>, 4> vectors;
-  std::array<std::vector<float>, 4> shares;
+  constexpr size_t kCorners = 4;
+  const size_t num_patches = places.rows.size();
+  // Corner by corner.
+  std::vector<int64_t> vectors(kCorners * num_patches);
+  std::vector<float> shares(kCorners * num_patches);
   size_t patch = 0;
   for (const ImageGrid& grid : grids) {
     const std::vector<GridPoint> rows = PointsBetween(grid.rows, spec.position_grid);
@@ -104,19 +105,22 @@ at::Tensor AddPositions(const VisionSpec& spec, const std::vector<ImageGrid>& gr
     for (int64_t i = 0; i < grid.num_patches(); ++i, ++patch) {
       const GridPoint& row = rows[static_cast<size_t>(places.rows[patch])];
       const GridPoint& column = columns[static_cast<size_t>(places.columns[patch])];
-      for (size_t corner = 0; corner < vectors.size(); ++corner) {
+      for (size_t corner = 0; corner < kCorners; ++corner) {
         const size_t below = corner / 2;
         const size_t right = corner % 2;
-        vectors[corner].push_back(row.vectors[below] * spec.position_grid + column.vectors[right]);
-        shares[corner].push_back(row.shares[below] * column.shares[right]);
+        const size_t at = corner * num_patches + patch;
+        vectors[at] = row.vectors[below] * spec.position_grid + column.vectors[right];
+        shares[at] = row.shares[below] * column.shares[right];
       }
     }
   }
+  const at::Tensor of_corners = Numbers(vectors, x.device()).view({kCorners, -1});
+  const at::Tensor shares_of_corners =
+      ::tandem::device::Upload(at::tensor(shares, at::kFloat), x.device()).view({kCorners, -1, 1});
   at::Tensor sum;
-  for (size_t corner = 0; corner < vectors.size(); ++corner) {
-    const at::Tensor share = at::tensor(shares[corner], at::kFloat).to(x.device()).unsqueeze(1);
+  for (int64_t corner = 0; corner < static_cast<int64_t>(kCorners); ++corner) {
     const at::Tensor of_corner =
-        at::embedding(table, LongTensor(vectors[corner]).to(x.device())).to(at::kFloat) * share;
+        at::embedding(table, of_corners[corner]).to(at::kFloat) * shares_of_corners[corner];
     sum = sum.defined() ? sum + of_corner : of_corner;
   }
   return x + sum.to(x.scalar_type());
@@ -150,6 +154,15 @@ Windows WindowsOf(const VisionSpec& spec, const std::vector<ImageGrid>& grids) {
   return windows;
 }
 
+// Of each number, its place in the order.
+std::vector<int64_t> PlacesIn(const std::vector<int64_t>& order) {
+  std::vector<int64_t> places(order.size());
+  for (size_t i = 0; i < order.size(); ++i) {
+    places[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
+  }
+  return places;
+}
+
 std::vector<int64_t> EndsOf(const std::vector<ImageGrid>& grids) {
   std::vector<int64_t> ends = {0};
   for (const ImageGrid& grid : grids) ends.push_back(ends.back() + grid.num_patches());
@@ -175,8 +188,8 @@ at::Tensor EncodeImages(const Transformer& model, const ParameterProvider& param
               images.pixel_values.sizes());
   if (spec.tiles.has_value()) return EncodeTiles(model, params, images);
   const at::Tensor& patches = params.Get(at.patch_weight);
-  at::Tensor x = TimesWeight(images.pixel_values.to(patches.options()), params, at.patch_weight,
-                             at.patch_bias);
+  at::Tensor x =
+      TimesWeight(PixelsFor(patches, images.pixel_values), params, at.patch_weight, at.patch_bias);
   const PatchPlaces places = PlacesOf(spec, images.grids);
   if (at.positions >= 0) {
     x = AddPositions(spec, images.grids, places, params.Get(at.positions), x);
@@ -189,10 +202,11 @@ at::Tensor EncodeImages(const Transformer& model, const ParameterProvider& param
   rotary.ropes.push_back(AnglesOfPatches(spec, places, x.device()));
   ImageAttention whole(ends);
   std::optional<ImageAttention> windowed;
-  at::Tensor order;
+  at::Tensor places_in_windows;  // of the merged rows
   if (spec.window_size > 0) {
     Windows windows = WindowsOf(spec, images.grids);
-    order = LongTensor(windows.order).to(x.device());
+    const at::Tensor order = Numbers(windows.order, x.device());
+    places_in_windows = Numbers(PlacesIn(windows.order), x.device());
     windowed.emplace(std::move(windows.ends));
     // Windows do not leave an image, so that its patches stay together.
     x = Ordered(x, order, spec.patches_per_row());
@@ -219,7 +233,7 @@ at::Tensor EncodeImages(const Transformer& model, const ParameterProvider& param
   }
   parts.front() = MergePatches(spec, at.merger, params, Sum(stream), spec.hidden_size);
   const at::Tensor rows = parts.size() == 1 ? parts.front() : at::cat(parts, 1);
-  return order.defined() ? rows.index_select(0, at::argsort(order)) : rows;
+  return places_in_windows.defined() ? rows.index_select(0, places_in_windows) : rows;
 }
 
 at::Tensor PutImages(const at::Tensor& x, const at::Tensor& tokens, const at::Tensor& rows) {

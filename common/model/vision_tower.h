@@ -24,16 +24,17 @@ namespace tandem::model {
 
 // Images, one after another.
 struct ImagePatches {
-  // float32 [num_patches, patch_elements]: color, frame, y, x. Patches that become one row follow one
-  // another, in the order of the rows (images::ProcessedImage).
+  // [num_patches, patch_elements]: color, frame, y, x. Patches that become one row follow one another, in
+  // the order of the rows (images::ProcessedImage). float32 on the CPU, or on the device of the weights,
+  // in their type.
   at::Tensor pixel_values;
   std::vector<ImageGrid> grids;
 };
 
 // Returns the images' rows, [sum of NumImageRows(), num_row_parts() * hidden]: what stands in the
 // embedding, then what deepstack adds behind layer 0 of the language model, behind layer 1, ... On the
-// CPU the rows of an image depend on that image alone, bit for bit. Differentiable with respect to the
-// tower's parameters.
+// CPU, and on a GPU with exact numerics, the rows of an image depend on that image alone, bit for bit.
+// Differentiable with respect to the tower's parameters.
 at::Tensor EncodeImages(const Transformer& model, const ParameterProvider& params,
                         const ImagePatches& images);
 

@@ -161,6 +161,24 @@ TEST(CudaEmulation, ALaunchThatAGpuRefusesIsRefusedAndRunsNothing) {
   EXPECT_EQ(count, 2048);
 }
 
+TEST(CudaEmulation, TheNextLaunchMayOptInForMoreSharedMemory) {
+  std::atomic<int> count = 0;
+  const auto launch = [&](size_t shared_bytes) {
+    TANDEM_LAUNCH(CountKernel, 1, 32, shared_bytes, nullptr, &count);
+    return cudaGetLastError();
+  };
+  const auto opt_in = [](size_t bytes) {
+    return cudaFuncSetAttribute(CountKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  };
+  EXPECT_EQ(opt_in(100 << 10), cudaSuccess);
+  EXPECT_EQ(launch(100 << 10), cudaSuccess);
+  EXPECT_EQ(launch(100 << 10), cudaErrorInvalidConfiguration);
+  EXPECT_EQ(opt_in(100 << 10), cudaSuccess);
+  EXPECT_EQ(launch((100 << 10) + 1), cudaErrorInvalidConfiguration);
+  EXPECT_EQ(opt_in((163 << 10) + 1), cudaErrorInvalidValue);
+  EXPECT_EQ(count, 32);
+}
+
 TEST(CudaEmulation, OnlyTheBlocksAskedForRun) {
   std::atomic<int> count = 0;
   const OnlyBlocks last([](dim3 block) { return block.x == 0x7FFFFF; });

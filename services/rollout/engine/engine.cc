@@ -20,6 +20,10 @@
 namespace tandem::rollout {
 namespace {
 
+// Enough rows for a GPU's products to be as fast as they get, of few enough bytes: 4 images of
+// 1,792 x 1,792 pixels. In bfloat16 the widest tensors of a tower of width 1,280 then take 112 MB.
+constexpr int64_t kPatchesPerPassOnGpu = 16384;
+
 uint64_t DrawSeed() {
   uint64_t seed;
   const std::string drawn = security::DrawSecret(sizeof(seed));
@@ -104,6 +108,12 @@ Engine::Engine(const EngineOptions& options, const model::Transformer& model,
     ImageEncoderOptions of_encoder = options.image_encoder;
     if (of_encoder.max_patches_per_step == 0) {
       of_encoder.max_patches_per_step = options.scheduler.max_num_batched_tokens;
+    }
+    if (!options.device.is_cpu()) {
+      if (of_encoder.max_patches_per_pass == 0) {
+        of_encoder.max_patches_per_pass = kPatchesPerPassOnGpu;
+      }
+      of_encoder.await_device = [this] { runner_->Synchronize(); };
     }
     encoder_.emplace(model, *pixels_, of_encoder);
     scheduler_.SetNumReady([this](const Sequence& sequence) {

@@ -98,6 +98,10 @@ void Engine::TrySwap() {
 
 absl::Status Engine::FlipWeights(int64_t version, int64_t incarnation, CommitResult& result) {
   const telemetry::ScopedSpan span("flip weights", {{"policy_version", version}});
+  // Rows of images stay if the same tower would make them: a frozen one. A comparison reads the tower
+  // twice; encoding the images of the requests in flight again costs many times that.
+  const bool has_rows = encoder_.has_value() && encoder_->stats().row_bytes > 0;
+  const bool keeps_rows = has_rows && weights_.StagedEqualsLive(tower_);
   if (absl::Status loaded = weights_.Load(); !loaded.ok()) {
     live_ = nullptr;
     return loaded;
@@ -121,10 +125,7 @@ absl::Status Engine::FlipWeights(int64_t version, int64_t incarnation, CommitRes
   // A version that is repaired, or comes again from another trainer, gives its blocks other hashes:
   // the blocks in the prefix cache were computed with other weights.
   num_repairs_ = version == version_ ? num_repairs_ + 1 : 0;
-  // Rows of images stay if the same tower would make them: a frozen one. A comparison reads the tower
-  // twice; encoding the images of the requests in flight again costs many times that.
-  const bool has_rows = encoder_.has_value() && encoder_->stats().row_bytes > 0;
-  if (has_rows && !weights_.StagedEqualsLive(tower_)) encoder_->Clear();
+  if (has_rows && !keeps_rows) encoder_->Clear();
   weights_.Flip(version);
   live_ = weights_.live_parameters();
   version_ = version;

@@ -131,6 +131,8 @@ bool Engine::EncodeImages() {
 }
 
 void Engine::Step() {
+  // Rows of images are made and put together on the stream of the forward passes that read them.
+  const std::shared_ptr<void> entered = encoder_.has_value() ? runner_->Enter() : nullptr;
   if (encoder_.has_value()) encoder_->BeginStep();
   const StepPlan& plan = scheduler_.Plan();
   if (plan.sequences.empty()) {

@@ -102,7 +102,9 @@ bool ImageEncoder::EncodeWanted(const model::ParameterProvider& params, Fail fai
       fail(*wanted.sequence, pixels.status());
     }
   }
-  const int64_t patches_per_pass = kPatchesPerThread * at::get_num_threads();
+  const int64_t patches_per_pass = options_.max_patches_per_pass > 0
+                                       ? options_.max_patches_per_pass
+                                       : kPatchesPerThread * at::get_num_threads();
   for (size_t first = 0, end = 0; first < images.size(); first = end) {
     int64_t num_patches = 0;
     do {
@@ -129,7 +131,9 @@ void ImageEncoder::Encode(const model::ParameterProvider& params, absl::Span<con
                                    {{"images", images.size()}, {"rows", num_rows}});
   const c10::InferenceMode inference;
   const absl::StatusOr<at::Tensor> encoded = Catch([&]() -> absl::StatusOr<at::Tensor> {
-    return model::EncodeImages(model_, params, model::PatchesOf(pixels));
+    at::Tensor rows = model::EncodeImages(model_, params, model::PatchesOf(pixels));
+    if (options_.await_device != nullptr) options_.await_device();
+    return rows;
   });
   if (!encoded.ok() && images.size() > 1) {
     for (const Prepared& image : images) Encode(params, {&image, 1}, fail);

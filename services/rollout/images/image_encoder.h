@@ -12,6 +12,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -33,6 +34,11 @@ struct ImageEncoderOptions {
   // Patches that a step encodes: decoding waits for no more, or for one image. 0: as many as the step
   // may have tokens.
   int64_t max_patches_per_step = 0;
+  // Patches of one pass of the tower, or those of one image; 0: what the CPU's caches hold.
+  int64_t max_patches_per_pass = 0;
+  // Blocks until a GPU has made the rows that were queued, and throws its errors: weights may be written
+  // once EncodeWanted() returns. Null on the CPU.
+  std::function<void()> await_device;
 };
 
 // Counters since the start, but for num_waiting and row_bytes.
@@ -48,7 +54,8 @@ struct ImageEncoderStats {
   int64_t row_bytes = 0;         // kept now
 };
 
-// One thread, the engine's. The arguments of the constructor must outlive the encoder.
+// One thread, the engine's, which on a GPU has entered the forward passes' stream
+// (ModelRunner::Enter()). The arguments of the constructor must outlive the encoder.
 class ImageEncoder {
  public:
   ImageEncoder(const model::Transformer& model, model::PixelCache& pixels,

@@ -61,7 +61,7 @@ void WriteImages(const RunItem& item, v1::SequenceStep& step) {
   for (const int64_t token : sequence.places->TokensIn(sequence.num_computed, end)) {
     step.add_image_tokens(token - sequence.num_computed);
   }
-  const at::Tensor rows = item.image_rows.contiguous();
+  const at::Tensor rows = item.image_rows.cpu().contiguous();
   step.set_image_rows(rows.const_data_ptr(), rows.nbytes());
 }
 

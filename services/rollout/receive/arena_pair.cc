@@ -75,13 +75,17 @@ bool ArenaPair::StagedEqualsLive(absl::Span<const int> parameters) const {
   std::shared_ptr<const model::PackedArena> next;
   {
     absl::MutexLock lock(&mu_);
-    if (live_ < 0 || released_ || !device_.is_cpu()) return false;
+    if (live_ < 0 || released_) return false;
     live = arenas_[live_];
     next = arenas_[staged()];
   }
-  return next != nullptr && std::all_of(parameters.begin(), parameters.end(), [&](int index) {
-           return live->HasSameBytes(*next, index);
-         });
+  if (next == nullptr) return false;
+  try {
+    return std::all_of(parameters.begin(), parameters.end(),
+                       [&](int index) { return live->HasSameBytes(*next, index); });
+  } catch (const std::exception&) {
+    return false;  // Load() meets the error, and says it
+  }
 }
 
 void ArenaPair::Flip(int64_t version) {

@@ -62,7 +62,7 @@ class ArenaPair {
   absl::Status Load();
 
   // Whether the staged weights have the bytes of the live ones in these parameters. False if nothing is
-  // live, or the engine is on a GPU. For the engine thread, before Flip().
+  // live, or the device that holds them fails. For the engine thread, before Load().
   bool StagedEqualsLive(absl::Span<const int> parameters) const;
 
   // Makes the staged arena live.

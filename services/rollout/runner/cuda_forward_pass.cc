@@ -25,6 +25,7 @@
 #include "absl/time/time.h"
 #include "common/comm/link_facts.h"
 #include "common/comm/run_with_deadline.h"
+#include "common/device/upload.h"
 #include "common/model/device_attention.h"
 #include "common/model/tensor_collectives.h"
 #include "common/status/status_macros.h"
@@ -34,13 +35,29 @@
 namespace tandem::rollout {
 namespace {
 
-// Tokens of a step that the input buffers have room for at first.
+// Tokens of a step that the input buffers have room for at first, and the numbers of each: its id and
+// its position, or with images three positions, and its place among the placeholders.
 constexpr int64_t kInputTokens = 8192;
+constexpr int64_t kNumbersOfToken = 2;
+constexpr int64_t kNumbersOfTokenWithImages = 5;
 
 // Between two looks at a stream that waits for other ranks.
 constexpr absl::Duration kPollPause = absl::Microseconds(20);
 // In which kernels of an aborted communicator end.
 constexpr absl::Duration kDrainAfterAbort = absl::Seconds(5);
+
+// Text that follows images has the same position on every axis, which then serves as in a step without
+// images, bit for bit (RotaryTables::Make()): so that decode steps of all kinds share their graphs.
+at::Tensor PositionsOf(const ForwardBatch& batch) {
+  const at::Tensor& positions = batch.positions;
+  if (positions.dim() == 1) return positions;
+  const auto* const first = positions.const_data_ptr<int64_t>();
+  const int64_t count = positions.size(1);
+  for (int64_t axis = 1; axis < positions.size(0); ++axis) {
+    if (!std::equal(first, first + count, first + axis * count)) return positions;
+  }
+  return positions.select(0, 0);
+}
 
 // Between capture_begin() and capture_end(). Where an exception leaves it, the stream is given
 // back.
@@ -81,7 +98,8 @@ class CudaForwardPass : public ForwardPass {
         graphs_wanted_(options.graphs && (model.tensor_group() == nullptr || replays_ != nullptr)),
         attention_(std::move(attention)),
         stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/true, device_.index())) {
-    Reserve(kInputTokens);
+    Reserve(kInputTokens *
+            (model.spec().vision.has_value() ? kNumbersOfTokenWithImages : kNumbersOfToken));
   }
 
   ~CudaForwardPass() override {
@@ -114,19 +132,21 @@ class CudaForwardPass : public ForwardPass {
   at::Tensor Run(const model::ParameterProvider& params, const ForwardBatch& batch) override {
     Synchronize();  // of a step that failed something may still be on its way
     const int64_t num_tokens = batch.token_ids.numel();
-    const bool decodes = std::all_of(batch.sequences.begin(), batch.sequences.end(),
+    const at::Tensor positions = PositionsOf(batch);
+    const bool decodes = positions.dim() == 1 && !batch.image_tokens.defined() &&
+                         std::all_of(batch.sequences.begin(), batch.sequences.end(),
                                      [](const auto& s) { return s.num_tokens == 1; });
     const int64_t graph_rows = graphs_wanted_ && decodes ? GraphRows(num_tokens) : 0;
     attention_->Plan(batch.sequences, graph_rows);
     const int64_t rows = graph_rows > 0 ? graph_rows : num_tokens;
-    const Inputs inputs = Upload(batch, rows);
+    const Inputs inputs = Upload(batch, positions, rows);
     if (batch.recorder != nullptr) {
       ReserveExperts(rows, batch.recorder->values_per_token());
       batch.recorder->RecordOn(experts_);
     }
     at::Tensor x =
         graph_rows == 0
-            ? Stages(params, inputs, batch.recorder)
+            ? Stages(params, inputs, batch.recorder, device::Upload(batch.image_rows, device_))
             : RunGraph(params, inputs, graph_rows, batch.recorder).narrow(0, 0, num_tokens);
     if (batch.recorder != nullptr) {
       Synchronize();  // or the copy would wait, without a deadline
@@ -139,6 +159,7 @@ class CudaForwardPass : public ForwardPass {
   struct Inputs {  // on the device
     at::Tensor ids;
     at::Tensor positions;
+    at::Tensor image_tokens;  // undefined: no images
   };
 
   // A collective whose peers are gone does not end by itself: asking the group how it is does that,
@@ -168,28 +189,39 @@ class CudaForwardPass : public ForwardPass {
     at::Tensor x;
   };
 
-  void Reserve(int64_t num_tokens) {
-    if (host_.defined() && host_.numel() >= 2 * num_tokens) return;
+  void Reserve(int64_t count) {
+    if (host_.defined() && host_.numel() >= count) return;
     const auto type = at::TensorOptions(at::kLong);
-    host_ = at::empty({2 * num_tokens}, type.pinned_memory(true));
-    on_device_ = at::empty({2 * num_tokens}, type.device(device_));
+    host_ = at::empty({count}, type.pinned_memory(true));
+    on_device_ = at::empty({count}, type.device(device_));
     graphs_.clear();
   }
 
-  // The ids, then the positions, each padded with zeros to `rows`.
-  Inputs Upload(const ForwardBatch& batch, int64_t rows) {
-    Reserve(rows);
+  // The ids, then the positions, [tokens] or [axes, tokens], each padded with zeros to `rows`, which are
+  // the tokens where there are axes; then the places of images' rows.
+  Inputs Upload(const ForwardBatch& batch, const at::Tensor& positions, int64_t rows) {
+    const int64_t num_positions = std::max(rows, positions.numel());
+    const int64_t num_places = batch.image_tokens.defined() ? batch.image_tokens.numel() : 0;
+    const int64_t count = rows + num_positions + num_places;
+    Reserve(count);
     int64_t* host = host_.mutable_data_ptr<int64_t>();
-    for (const at::Tensor* values : {&batch.token_ids, &batch.positions}) {
-      const int64_t count = values->numel();
-      std::copy_n(values->const_data_ptr<int64_t>(), count, host);
-      std::fill_n(host + count, rows - count, 0);
-      host += rows;
-    }
+    const auto put = [&host](const at::Tensor& values, int64_t size) {
+      int64_t* const end = std::copy_n(values.const_data_ptr<int64_t>(), values.numel(), host);
+      std::fill(end, host + size, 0);
+      host += size;
+    };
+    put(batch.token_ids, rows);
+    put(positions, num_positions);
+    if (num_places > 0) put(batch.image_tokens, num_places);
     C10_CUDA_CHECK(cudaMemcpyAsync(on_device_.mutable_data_ptr(), host_.const_data_ptr(),
-                                   2 * rows * sizeof(int64_t), cudaMemcpyHostToDevice,
+                                   count * sizeof(int64_t), cudaMemcpyHostToDevice,
                                    stream_.stream()));
-    return {on_device_.narrow(0, 0, rows), on_device_.narrow(0, rows, rows)};
+    Inputs inputs{on_device_.narrow(0, 0, rows), on_device_.narrow(0, rows, num_positions), {}};
+    if (positions.dim() > 1) inputs.positions = inputs.positions.view(positions.sizes());
+    if (num_places > 0) {
+      inputs.image_tokens = on_device_.narrow(0, rows + num_positions, num_places);
+    }
+    return inputs;
   }
 
   // The choices of routers lie there, at an address that graphs keep.
@@ -201,9 +233,10 @@ class CudaForwardPass : public ForwardPass {
   }
 
   at::Tensor Stages(const model::ParameterProvider& params, const Inputs& inputs,
-                    model::ExpertRecorder* recorder) {
+                    model::ExpertRecorder* recorder, const at::Tensor& image_rows = {}) {
     const model::RouterPass routers{.recorder = recorder};
-    return RunStages(model_, params, inputs.ids, inputs.positions, *attention_, &routers);
+    return RunStages(model_, params, inputs.ids, inputs.positions, *attention_, &routers,
+                     inputs.image_tokens, image_rows);
   }
 
   at::Tensor RunGraph(const model::ParameterProvider& params, const Inputs& inputs, int64_t rows,

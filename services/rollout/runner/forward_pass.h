@@ -28,10 +28,10 @@ struct ForwardBatch {
   at::Tensor positions;
   absl::Span<const model::PagedSequence> sequences;
   model::ExpertRecorder* recorder = nullptr;  // null: nothing is recorded
-  // The rows of images at image_tokens, int64 [num_rows] of the step's tokens
-  // (model::EncodeImages()). Undefined: no images; on the CPU only.
+  // The rows of images (model::EncodeImages()) at image_tokens, int64 [num_rows] of the step's tokens, on
+  // the CPU. Undefined: no images.
   at::Tensor image_tokens;
-  at::Tensor image_rows;
+  at::Tensor image_rows;  // on the CPU or the cache's device
 };
 
 // One thread. Throws errors of operations and of the device, like ATen.

@@ -39,7 +39,8 @@ struct RunItem {
   double score_temperature = 1.0;  // > 0
   int64_t first_scored = 1;        // the first token of the sequence that is scored; >= 1
   int32_t num_top_logprobs = 0;    // per score; not with tensor parallelism
-  // Rows of the placeholders of images among its tokens (model::EncodeImages()); undefined: none.
+  // Rows of the placeholders of images among its tokens (model::EncodeImages()), on the CPU or the runner's
+  // device; undefined: none.
   at::Tensor image_rows;
   bool records_experts = false;  // wants the experts of its tokens; needs a model that has a
                                  // model::RoutedLayout, on a CPU
@@ -93,6 +94,11 @@ class ModelRunner {
   // host. INTERNAL like Run().
   absl::Status Sample(absl::Span<const SampleRow> rows, bool to_host, StepOutput& output,
                       absl::Span<SampledToken> tokens);
+
+  // Like ForwardPass's: for work that shares the forward passes' stream, which comes before the steps
+  // that read its results.
+  std::shared_ptr<void> Enter() { return forward_->Enter(); }
+  void Synchronize() { forward_->Synchronize(); }
 
   const model::PagedKvCache& cache() const { return cache_; }
 

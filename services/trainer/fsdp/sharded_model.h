@@ -97,7 +97,7 @@ struct MemoryBytes {
 struct EncodedImages {
   int64_t num_images = 0;  // an image counts once in each pass that shows it
   int64_t num_patches = 0;
-  double seconds = 0;  // of the forward passes; on the host
+  double seconds = 0;  // of the forward passes
 };
 
 class ShardedModel {

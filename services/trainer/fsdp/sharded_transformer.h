@@ -7,7 +7,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -62,7 +64,7 @@ class ShardedTransformer : public ShardedModel {
   int peak_gathered_units() const override { return gatherer_->peak_units(); }
   std::vector<std::pair<std::string, double>> TakePhaseSeconds() override { return clock_.Take(); }
   std::vector<std::vector<int64_t>> TakeExpertRows() override;
-  EncodedImages TakeEncodedImages() override { return std::exchange(encoded_images_, {}); }
+  EncodedImages TakeEncodedImages() override;
   model::RouterLosses::Values TakeRouterLosses() override;
   absl::Status MoveCorrectionBiases(double rate) override;
 
@@ -149,6 +151,8 @@ class ShardedTransformer : public ShardedModel {
   void AddImages(BatchImages& images, Pass& pass) const;
   // INVALID_ARGUMENT likewise.
   absl::Status CheckImages(const PackedBatch& batch) const;
+  // Adds the oldest `count` encoding times to encoded_images_.
+  void MeasureEncodings(size_t count) const;
   at::Tensor SelectRows(const Pass& pass, const at::Tensor& x) const;
   HeadResults RunHead(const Pass& pass, const at::Tensor& selected) const;
   // FAILED_PRECONDITION if the model has the other kind of head.
@@ -182,6 +186,9 @@ class ShardedTransformer : public ShardedModel {
   BufferPool pool_;
   PhaseClock clock_;
   mutable EncodedImages encoded_images_;
+  // When passes encoded images, on a GPU, where the host only issues the work: begins and ends. Bounded
+  // like the clock's.
+  mutable std::deque<std::array<std::unique_ptr<device::Event>, 2>> encoding_times_;
   std::optional<model::RoutedLayout> routed_layout_;  // if routing is replayed
   model::ExpertLoad expert_load_;
   std::unique_ptr<model::RouterLosses> router_losses_;  // null without any

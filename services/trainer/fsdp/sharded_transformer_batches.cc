@@ -210,7 +210,11 @@ void ShardedTransformer::AddImages(BatchImages& images, Pass& pass) const {
   const at::Tensor tokens = pass.slice.image_rows.ge(0).nonzero().squeeze(1);
   if (tokens.numel() == 0) return;
   pass.images = images.PatchesOf(pass.slice.image_indices);
-  pass.images.pixel_values = device::Upload(pass.images.pixel_values, options_.device);
+  if (!options_.device.is_cpu()) {
+    // Once, in the type in which the tower reads them.
+    pass.images.pixel_values =
+        device::Upload(pass.images.pixel_values.to(options_.compute_dtype), options_.device);
+  }
   pass.image_tokens = device::Upload(tokens, options_.device);
   pass.image_rows = device::Upload(pass.slice.image_rows.index_select(0, tokens), options_.device);
 }

@@ -1,5 +1,6 @@
 // ShardedTransformer: the forward and backward pass, stage by stage.
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -36,6 +37,9 @@ std::vector<at::Tensor> GradientsOf(const std::vector<at::Tensor>& outputs,
   }
   return gradients;
 }
+
+// The oldest half is done long since, so measuring it does not wait.
+constexpr size_t kMostEncodings = 4096;
 
 std::string StageName(int64_t stage) {
   return stage == 0 ? "embed" : absl::StrCat("layers.", stage - 1);
@@ -136,12 +140,34 @@ at::Tensor ShardedTransformer::Embed(const Pass& pass) const {
   if (!pass.image_tokens.defined()) return x;
   // An image of several sequences is encoded once, and its gradient is the sum of theirs.
   const absl::Time start = absl::Now();
+  std::unique_ptr<device::Event> begin = device_->RecordTime();
   const at::Tensor rows = model::EncodeImages(transformer_, *gatherer_, pass.images);
   encoded_images_.num_images += static_cast<int64_t>(pass.images.grids.size());
   encoded_images_.num_patches += pass.images.pixel_values.size(0);
-  encoded_images_.seconds += absl::ToDoubleSeconds(absl::Now() - start);
-  const at::Tensor of_tokens = rows.index_select(0, pass.image_rows);
+  if (begin != nullptr) {
+    if (encoding_times_.size() >= kMostEncodings) MeasureEncodings(kMostEncodings / 2);
+    encoding_times_.push_back({std::move(begin), device_->RecordTime()});
+  } else {
+    encoded_images_.seconds += absl::ToDoubleSeconds(absl::Now() - start);
+  }
+  // On a device an embedding's gradient adds the rows of several sequences in float32 and in one order,
+  // where a selection's adds them in the rows' type as they come.
+  const at::Tensor of_tokens =
+      rows.is_cpu() ? rows.index_select(0, pass.image_rows) : at::embedding(rows, pass.image_rows);
   return WithLaterRows(model::PutImages(x, pass.image_tokens, of_tokens), of_tokens);
+}
+
+void ShardedTransformer::MeasureEncodings(size_t count) const {
+  for (; count > 0; --count) {
+    const auto& [begin, end] = encoding_times_.front();
+    encoded_images_.seconds += device_->SecondsBetween(*begin, *end);
+    encoding_times_.pop_front();
+  }
+}
+
+EncodedImages ShardedTransformer::TakeEncodedImages() {
+  MeasureEncodings(encoding_times_.size());
+  return std::exchange(encoded_images_, {});
 }
 
 at::Tensor ShardedTransformer::SelectRows(const Pass& pass, const at::Tensor& x) const {

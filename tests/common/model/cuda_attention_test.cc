@@ -77,10 +77,12 @@ class CudaAttention : public ::testing::Test {
     lengths_.clear();
   }
 
-  // Adds new tokens to the sequences, numbered from 0, and expects the same rows of both.
+  // Adds new tokens to the sequences, numbered from 0, and expects the same rows of both. `sees_ahead`: the
+  // new tokens of each sequence, but for the first and the last, are an image's and see one another.
   void Step(const std::vector<std::pair<int, int64_t>>& sequences_and_tokens, int64_t padded_to = 0,
-            AttentionParams params = {}) {
+            AttentionParams params = {}, bool sees_ahead = false) {
     std::vector<PagedSequence> sequences;
+    std::vector<std::vector<int64_t>> seen_ends;
     int64_t rows = 0;
     for (const auto& [sequence, tokens] : sequences_and_tokens) {
       if (static_cast<size_t>(sequence) >= blocks_.size()) {
@@ -99,6 +101,13 @@ class CudaAttention : public ::testing::Test {
                            .context_length = lengths_[sequence],
                            .blocks = blocks_[sequence].data()});
       rows += tokens;
+      if (!sees_ahead) continue;
+      std::vector<int64_t>& ends = seen_ends.emplace_back();
+      const int64_t end = lengths_[sequence];
+      for (int64_t t = end - tokens; t < end; ++t) {
+        ends.push_back(t == end - tokens || t == end - 1 ? t + 1 : end - 1);
+      }
+      sequences.back().seen_ends = ends.data();
     }
     params.scale = 1.0 / std::sqrt(static_cast<double>(shape_.head_dim));
     const int64_t batch_rows = std::max(rows, padded_to);
@@ -230,6 +239,21 @@ TEST_F(CudaAttention, HonoursSoftcapWindowAndSinks) {
     Step({{0, 1}, {1, 40}}, 0, params);
     params.window = {32, /*in_chunks=*/true};
     Step({{0, 5}, {1, 40}}, 0, params);
+  }
+}
+
+// Of head sizes that FlashInfer takes otherwise, too.
+TEST_F(CudaAttention, TokensOfImagesSeeOneAnother) {
+  for (const Shape& shape : {Shape{8, 2, 64}, Shape{4, 2, 256}, Shape{6, 3, 12}}) {
+    for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+      Make(shape, dtype);
+      AttentionParams params;
+      Step({{0, 90}, {1, 20}}, 0, params, /*sees_ahead=*/true);
+      Step({{0, 1}, {1, 1}}, 0, params);
+      params.window = 37;
+      Step({{0, 50}, {2, 3}}, 0, params, /*sees_ahead=*/true);
+      Step({{0, 1}, {2, 1}}, 2, params);
+    }
   }
 }
 

@@ -10,7 +10,8 @@ namespace {
 std::vector<ExactCase> CudaCases() {
   std::vector<ExactCase> cases = {{kWideShape, at::kFloat, 1}, {kWideShape, at::kBFloat16, 1}};
   for (const std::vector<ExactShape>* shapes :
-       {&ExactShapes(), &WindowedShapes(), &ExpertShapes(), &LinearShapes(), &LatentShapes(), &UnlikeShapes()}) {
+       {&ExactShapes(), &WindowedShapes(), &ExpertShapes(), &LinearShapes(), &LatentShapes(),
+        &UnlikeShapes()}) {
     for (const ExactCase& exact_case : ExactCases(*shapes)) {
       if (exact_case.threads == 1) cases.push_back(exact_case);
     }

@@ -9,6 +9,7 @@
 
 #include "common/model/activation.h"
 #include "common/model/attention_plan.h"
+#include "common/model/eager_ops.h"
 #include "common/model/kernels/log_probs.h"
 #include "common/model/norm.h"
 #include "common/model/packed_places.h"
@@ -323,7 +324,7 @@ TEST_P(CudaKernels, AttentionIsTheSamePackedAndPaged) {
       args.block_size = 1;
       const std::vector<int64_t> cu_seqlens = {0, 9, 9, 9 + kTokens, 11 + kTokens};
       const at::Tensor expected =
-          attend(packed.narrow(1, 0, kHeads), PackedPlan(cu_seqlens)).narrow(0, 9, kTokens);
+          attend(packed.narrow(1, 0, kHeads), PackedPlan(cu_seqlens, {})).narrow(0, 9, kTokens);
 
       const at::Tensor keys = at::full({12, kKvHeads, kBlockSize, head_dim}, NAN, GetParam());
       const at::Tensor values = at::full_like(keys, NAN);
@@ -351,6 +352,80 @@ TEST_P(CudaKernels, AttentionIsTheSamePackedAndPaged) {
           EXPECT_TRUE(at::equal(found[0], expected[0]));
         }
       }
+    }
+  }
+}
+
+// Tokens of images see to the end of their image: packed, and in a cache in chunks that cut no image.
+TEST_P(CudaKernels, TokensSeeAheadPackedAndPaged) {
+  constexpr int64_t kBlockSize = 4, kTokens = 23, kHeads = 4, kKvHeads = 2, kHeadDim = 12;
+  const std::vector<int32_t> blocks = {7, 3, 11, 0, 9, 2};
+  // Images of the tokens 2 to 9 and 12 to 22.
+  std::vector<int64_t> ends(kTokens);
+  for (int64_t t = 0; t < kTokens; ++t) {
+    ends[t] = t >= 2 && t < 10 ? 10 : t >= 12 && t < 22 ? 22 : t + 1;
+  }
+  for (const Window& window : {Window(0), Window(5)}) {
+    const at::Tensor fused = Random({kTokens, kHeads + 2 * kKvHeads, kHeadDim});
+    const at::Tensor keys = fused.narrow(1, kHeads, kKvHeads).contiguous();
+    const at::Tensor values = fused.narrow(1, kHeads + kKvHeads, kKvHeads).contiguous();
+    AttentionParams params;
+    params.scale = 0.3;
+    params.window = window;
+    cuda::PagedAttention args;
+    args.type = type();
+    args.num_heads = kHeads;
+    args.num_kv_heads = kKvHeads;
+    args.head_dim = kHeadDim;
+    args.scale = static_cast<float>(params.scale);
+    args.window = window;
+    const auto attend = [&](int64_t begin, int64_t tokens, const AttentionPlan& plan) {
+      const at::Tensor q = fused.narrow(0, begin, tokens).narrow(1, 0, kHeads);
+      const at::Tensor out = at::empty({tokens, kHeads * kHeadDim}, q.options());
+      EXPECT_EQ(plan.row_last_key.size(), static_cast<size_t>(tokens));
+      args.batch.num_rows = tokens;
+      args.batch.row_sequence = plan.row_sequence.data();
+      args.batch.row_position = plan.row_position.data();
+      args.batch.row_last_key = plan.row_last_key.data();
+      args.batch.page_starts = plan.page_starts.data();
+      args.batch.pages = plan.pages.data();
+      args.q = q.const_data_ptr();
+      args.q_row_stride = q.stride(0);
+      args.q_head_stride = q.stride(1);
+      args.out = out.mutable_data_ptr();
+      EXPECT_EQ(cuda::LaunchPlain(args, nullptr), cudaSuccess);
+      return out;
+    };
+    args.keys = keys.mutable_data_ptr();
+    args.values = values.mutable_data_ptr();
+    args.block_size = 1;
+    const at::Tensor packed =
+        attend(0, kTokens, PackedPlan(std::vector<int64_t>{0, kTokens}, ends));
+    const at::Tensor expected = eager::PackedAttention(fused.narrow(1, 0, kHeads), keys, values,
+                                                       at::tensor({int64_t{0}, kTokens}, at::kLong),
+                                                       params, at::tensor(ends, at::kLong));
+    EXPECT_LT((packed.to(at::kFloat) - expected.to(at::kFloat)).abs().max().item<float>(),
+              GetParam() == at::kFloat ? 1e-5 : 3e-2);
+
+    const at::Tensor cached_keys = at::full({12, kKvHeads, kBlockSize, kHeadDim}, NAN, GetParam());
+    const at::Tensor cached_values = at::full_like(cached_keys, NAN);
+    for (int64_t t = 0; t < kTokens; ++t) {
+      const int64_t block = blocks[t / kBlockSize];
+      cached_keys[block].select(1, t % kBlockSize).copy_(keys[t]);
+      cached_values[block].select(1, t % kBlockSize).copy_(values[t]);
+    }
+    args.keys = cached_keys.mutable_data_ptr();
+    args.values = cached_values.mutable_data_ptr();
+    args.block_size = kBlockSize;
+    // The second image's first half is known.
+    for (const auto& [begin, tokens] : {std::pair<int64_t, int64_t>{0, 10}, {10, 12}, {17, 6}}) {
+      const std::vector<PagedSequence> sequences = {{.num_tokens = tokens,
+                                                     .context_length = begin + tokens,
+                                                     .blocks = blocks.data(),
+                                                     .seen_ends = ends.data() + begin}};
+      const at::Tensor found =
+          attend(begin, tokens, PlanAttention(sequences, {.block_size = kBlockSize}));
+      EXPECT_TRUE(at::equal(found, packed.narrow(0, begin, tokens))) << "from " << begin;
     }
   }
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/model/eager_ops.h"
+#include "common/model/numerics.h"
 #include "common/model/packed_attention.h"
 #include "tests/support/cuda_device.h"
 
@@ -26,6 +27,7 @@ struct Case {
   std::vector<int64_t> lengths;
   AttentionParams params;
   bool sinks = false;
+  bool sees_ahead = false;  // all but the first and the last token of a sequence see one another
 };
 
 std::vector<Case> Cases() {
@@ -38,12 +40,16 @@ std::vector<Case> Cases() {
                              {"window", 8, 2, 64, lengths},
                              {"softcap", 8, 2, 64, lengths},
                              {"alibi", 8, 2, 64, lengths},
-                             {"sinks", 8, 2, 64, lengths}};
+                             {"sinks", 8, 2, 64, lengths},
+                             {"ahead", 8, 2, 64, lengths},
+                             {"ahead_in_window", 4, 2, 256, lengths}};
   for (Case& a_case : cases) a_case.params.scale = 0.15;
   cases[5].params.window = 33;
   cases[6].params.softcap = 5.0;
   cases[7].params.alibi = {1.0, 8, 0};
   cases[8].sinks = true;
+  cases[9].sees_ahead = cases[10].sees_ahead = true;
+  cases[10].params.window = 33;
   return cases;
 }
 
@@ -51,15 +57,24 @@ std::vector<at::Tensor> Attend(const Case& a_case, std::vector<at::Tensor> input
   std::vector<int64_t> starts = {0};
   for (const int64_t length : a_case.lengths) starts.push_back(starts.back() + length);
   const at::Tensor cu_seqlens = at::tensor(starts, at::kLong);
+  std::vector<int64_t> ends;
+  for (const int64_t length : a_case.lengths) {
+    for (int64_t t = 0; t < length; ++t) {
+      ends.push_back(t == 0 || t + 1 == length ? t + 1 : length - 1);
+    }
+  }
+  const at::Tensor seen_ends = a_case.sees_ahead ? at::tensor(ends, at::kLong) : at::Tensor();
   const at::AutoGradMode grad(true);
   for (at::Tensor& input : inputs) input = input.detach().requires_grad_();
   AttentionParams params = a_case.params;
   if (a_case.sinks) params.sinks = inputs[3];
   at::Tensor out;
   if (on_gpu) {
-    out = PackedAttention(cu_seqlens).Forward(0, inputs[0], inputs[1], inputs[2], params);
+    PackedAttention attention(cu_seqlens, PackedAttention::Implementation::kFast, /*prefixes=*/{},
+                              seen_ends);
+    out = attention.Forward(0, inputs[0], inputs[1], inputs[2], params);
   } else {
-    out = eager::PackedAttention(inputs[0], inputs[1], inputs[2], cu_seqlens, params);
+    out = eager::PackedAttention(inputs[0], inputs[1], inputs[2], cu_seqlens, params, seen_ends);
   }
   const at::Tensor weight =
       at::sin(at::arange(out.numel(), at::kDouble)).view(out.sizes()).to(out.device());
@@ -102,6 +117,12 @@ class CudaPackedAttentionTest : public ::testing::TestWithParam<Case> {
 
 TEST_P(CudaPackedAttentionTest, AgreesInFloat32) { Compare(at::kFloat, 1e-5); }
 TEST_P(CudaPackedAttentionTest, AgreesInBFloat16) { Compare(at::kBFloat16, 1e-2); }
+TEST_P(CudaPackedAttentionTest, AgreesWithExactNumerics) {
+  SetNumerics(Numerics::kExact);
+  Compare(at::kFloat, 1e-5);
+  Compare(at::kBFloat16, 1e-2);
+  SetNumerics(Numerics::kFast);
+}
 
 INSTANTIATE_TEST_SUITE_P(Shapes, CudaPackedAttentionTest, ::testing::ValuesIn(Cases()),
                          [](const auto& info) { return info.param.name; });

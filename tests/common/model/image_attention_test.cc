@@ -1,5 +1,5 @@
 // Attention of images beside plain products and a softmax, forward and backward, and bit for bit beside
-// the same image alone.
+// the same image alone. On IMAGES_DEVICE, the CPU or a GPU.
 #include "common/model/image_attention.h"
 
 #include <ATen/ATen.h>
@@ -9,20 +9,27 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/model/numerics.h"
+#include "tests/support/cuda_device.h"
+
 namespace tandem::model {
 namespace {
 
+const at::Device kDevice(IMAGES_DEVICE);
 constexpr int64_t kHeads = 3;
-constexpr int64_t kDim = 20;  // no multiple of a register's width
 constexpr double kScale = 0.25;
+// A GPU's products in float32 are made of several in less.
+const double kMore = kDevice.is_cuda() ? 5 : 1;
 
 struct Heads {
   at::Tensor q, k, v;  // [tokens, heads, dim]
 };
 
-Heads RandomHeads(int64_t tokens, at::ScalarType type) {
+Heads RandomHeads(int64_t tokens, int64_t dim, at::ScalarType type) {
   at::manual_seed(3);
-  const auto draw = [&] { return at::randn({tokens, kHeads, kDim}, at::kFloat).to(type); };
+  const auto draw = [&] {
+    return at::randn({tokens, kHeads, dim}, at::kFloat).to(type).to(kDevice);
+  };
   return {draw(), draw(), draw()};
 }
 
@@ -52,32 +59,50 @@ double Difference(const at::Tensor& a, const at::Tensor& b) {
 // Shorter and longer than a block of keys; longer than the queries of one task; none.
 const std::vector<int64_t> kEnds = {0, 1, 50, 50, 306, 1506};
 
-TEST(ImageAttention, IsASoftmaxOverTheWholeSegment) {
+// By the size of a head: no multiple of a register's width, and those of published towers.
+class ImageAttentionTest : public ::testing::TestWithParam<int64_t> {
+ protected:
+  void SetUp() override {
+    if (kDevice.is_cuda()) TANDEM_SKIP_WITHOUT_CUDA();
+  }
+  void TearDown() override { SetNumerics(Numerics::kFast); }
+};
+
+TEST_P(ImageAttentionTest, IsASoftmaxOverTheWholeSegment) {
   for (const auto& [type, tolerance] :
-       {std::pair{at::kFloat, 1e-5}, std::pair{at::kBFloat16, 2e-2}}) {
-    const Heads heads = RandomHeads(kEnds.back(), type);
-    EXPECT_LT(Difference(Attend(kEnds, heads), Plain(kEnds, heads)), tolerance)
-        << c10::toString(type);
+       {std::pair{at::kFloat, 1e-5 * kMore}, std::pair{at::kBFloat16, 2e-2}}) {
+    const Heads heads = RandomHeads(kEnds.back(), GetParam(), type);
+    for (const Numerics numerics : {Numerics::kFast, Numerics::kExact}) {
+      SetNumerics(numerics);
+      EXPECT_LT(Difference(Attend(kEnds, heads), Plain(kEnds, heads)), tolerance)
+          << c10::toString(type);
+    }
   }
 }
 
-TEST(ImageAttention, HasTheGradientsOfPlainProducts) {
+TEST_P(ImageAttentionTest, HasTheGradientsOfPlainProducts) {
   const auto gradients = [](const auto& attend) {
-    Heads heads = RandomHeads(kEnds.back(), at::kFloat);
+    Heads heads = RandomHeads(kEnds.back(), GetParam(), at::kFloat);
     for (at::Tensor* tensor : {&heads.q, &heads.k, &heads.v}) tensor->requires_grad_();
     const at::Tensor out = attend(kEnds, heads);
     at::manual_seed(4);
-    const at::Tensor gradient = at::randn(out.sizes(), at::kFloat).to(out.scalar_type());
+    const at::Tensor gradient = at::randn(out.sizes(), at::kFloat).to(kDevice, out.scalar_type());
     return torch::autograd::grad({out}, {heads.q, heads.k, heads.v}, {gradient});
   };
-  const auto found = gradients(Attend);
   const auto expected = gradients(Plain);
-  for (size_t i = 0; i < found.size(); ++i) EXPECT_LT(Difference(found[i], expected[i]), 2e-5) << i;
+  for (const Numerics numerics : {Numerics::kFast, Numerics::kExact}) {
+    SetNumerics(numerics);
+    const auto found = gradients(Attend);
+    for (size_t i = 0; i < found.size(); ++i) {
+      EXPECT_LT(Difference(found[i], expected[i]), 2e-5 * kMore) << i;
+    }
+  }
 }
 
-TEST(ImageAttention, HasTheBitsOfASegmentAlone) {
+TEST_P(ImageAttentionTest, HasTheBitsOfASegmentAlone) {
+  SetNumerics(Numerics::kExact);
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
-    const Heads heads = RandomHeads(kEnds.back(), type);
+    const Heads heads = RandomHeads(kEnds.back(), GetParam(), type);
     const at::Tensor all = Attend(kEnds, heads);
     Heads recorded = heads;
     recorded.q = heads.q.clone().requires_grad_();
@@ -91,6 +116,8 @@ TEST(ImageAttention, HasTheBitsOfASegmentAlone) {
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(HeadDims, ImageAttentionTest, ::testing::Values(20, 72, 80));
 
 }  // namespace
 }  // namespace tandem::model

@@ -183,12 +183,12 @@ TEST(VisionSpec, ACriticIsMadeOfALanguageModel) {
               HasSubstr("Qwen2VLForConditionalGeneration has a vision tower"));
 }
 
-TEST(VisionSpec, ARolloutComputesATowerOnTheCpu) {
+TEST(VisionSpec, BothServicesComputeATowerOnEveryDevice) {
   ASSERT_OK_AND_ASSIGN(const ModelSpec spec, ParseModelSpec(HubConfig(), "config.json"));
-  for (const char* device : {"", "auto", "cpu"}) EXPECT_OK(CheckRolloutDevice(spec, device));
-  const absl::Status refused = CheckRolloutDevice(spec, "cuda:1");
-  EXPECT_EQ(refused.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(refused.message(), HasSubstr("rollout.device: cuda:1: the model has a vision tower"));
+  for (const char* device : {"", "auto", "cpu", "cuda:1"}) {
+    EXPECT_OK(CheckRolloutDevice(spec, device));
+  }
+  for (const bool on_gpu : {false, true}) EXPECT_OK(CheckTrainerDevice(spec, on_gpu));
 }
 
 TEST(VisionSpec, NamesKeysThatDoNotFit) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/model/delta_sizes.h"
+#include "common/model/score_chunk.h"
 
 namespace tandem::plan {
 namespace {
@@ -366,6 +367,13 @@ CountedTensor CountedOps::Scores(const Heads& heads) {
     // query head.
     backward_bytes = batch_.attention_tokens * attention_heads_ *
                      (head_dim_ * kFloat + (head_dim_ + value_dim_) * batch_.element_bytes);
+    if (batch_.sees_ahead) {
+      // Of a chunk: products, scaled, masked, and their softmax; behind them the gradients of two.
+      const int64_t chunk = std::min(model::kScoresAtOnce, attention_heads_ * n * n) * kFloat;
+      temporary_bytes = 4 * chunk;
+      backward_bytes = 6 * chunk + batch_.attention_tokens * attention_kv_heads_ *
+                                       (head_dim_ + value_dim_) * kFloat;
+    }
   } else if (batch_.kernels == setup::Kernels::kCpuPlainScores) {
     // For each sequence: softmax [heads, n, n] and the mask [n, n]; q, k and v widened, k and v
     // repeated for every head.

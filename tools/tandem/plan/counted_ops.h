@@ -42,6 +42,9 @@ struct CountedBatch {
   int64_t expert_ranks = 1;    // that split the experts
   double expert_load = 1.0;    // with expert_ranks above 1: RankWorkload::expert_load
   setup::Kernels kernels = setup::Kernels::kCpu;
+  // On a GPU: tokens of images see one another, which no fused kernel computes
+  // (common/model/chunked_attention.h).
+  bool sees_ahead = false;
 
   // Bytes of [tokens, columns] in compute dtype.
   int64_t Bytes(int64_t columns) const { return tokens * columns * element_bytes; }

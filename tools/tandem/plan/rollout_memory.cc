@@ -95,10 +95,10 @@ int64_t StateBytes(const model::ModelSpec& spec, int64_t sequences, int64_t elem
   return bytes * sequences;
 }
 
-// What encoding a step's images takes on a CPU, the only device of rollouts with towers: as many patches
-// as the step may have tokens, or those of the largest image of a prompt.
+// What encoding a step's images takes: as many patches as the step may have tokens, or those of the
+// largest image of a prompt.
 int64_t TowerBytes(const config::v1::RunConfig& config, const model::ParameterTable& table,
-                   int64_t element_bytes) {
+                   int64_t element_bytes, bool on_gpu) {
   const model::VisionSpec& vision = *table.spec().vision;
   const int64_t tokens = config.rollout().max_num_batched_tokens();
   const int64_t prompt_length = config.data().max_prompt_length();
@@ -111,6 +111,7 @@ int64_t TowerBytes(const config::v1::RunConfig& config, const model::ParameterTa
   }
   CountedBatch text;
   text.element_bytes = element_bytes;
+  if (on_gpu) text.kernels = setup::Kernels::kPlain;
   MemoryLedger ledger;
   TowerMemory tower(ledger, table, text, load);
   const Size pixels = ledger.Take(MemoryKind::kActivations, tower.pixel_bytes());
@@ -167,8 +168,10 @@ RolloutMemory PredictRolloutMemory(const config::v1::RunConfig& config,
   memory.temporaries = tokens * row * element + sequences * spec.vocab_size * 4;
   if (spec.vision.has_value()) {
     // Images are encoded after the step's tokens are computed.
-    memory.temporaries = std::max(memory.temporaries, TowerBytes(config, table, element));
-    memory.images = model::kImageRowBytes + model::PixelCache::kDefaultBytes;
+    memory.temporaries = std::max(memory.temporaries, TowerBytes(config, table, element, on_gpu));
+    // Pixels stay in host memory.
+    memory.images =
+        model::kImageRowBytes + (on_gpu ? int64_t{0} : model::PixelCache::kDefaultBytes);
   }
   memory.kv_cache = CacheBytes(rollout, hardware, memory);
   memory.sequences = SequencesInCache(config, spec, memory.kv_cache, element, on_gpu);

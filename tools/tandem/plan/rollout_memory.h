@@ -15,7 +15,7 @@ struct RolloutMemory {
   int64_t packed = 0;       // second copies in the CPU's packed order
   int64_t kv_cache = 0;     // rollout.kv_cache_megabytes, or its default
   int64_t states = 0;       // of linear attention, for rollout.max_num_seqs sequences
-  int64_t images = 0;       // rows of encoded images that are kept, and pixels
+  int64_t images = 0;       // rows of encoded images that are kept; on a CPU pixels, too
   int64_t transfer = 0;     // two buckets of a weight update
   int64_t temporaries = 0;  // of one engine step
   int64_t sequences = 0;    // sequences of the longest length that fit in the cache

@@ -58,7 +58,9 @@ ShardedMemory::ShardedMemory(MemoryLedger& ledger, const model::ModelSpec& spec,
              .sequence_ranks = setup.mesh.sequence,
              .expert_ranks = setup.mesh.ep,
              .expert_load = workload.expert_load,
-             .kernels = setup.kernels},
+             .kernels = setup.kernels,
+             .sees_ahead = workload.image_prompts > 0 && spec.vision.has_value() &&
+                           spec.vision->images_see_ahead},
       layers_(spec_, table_, batch_),
       head_(role == Role::kCritic ? table_.value_head() : table_.lm_head()),
       head_rows_(table_.parameter(head_).shape.front()),
@@ -188,7 +190,11 @@ int64_t ShardedMemory::image_tokens() const {
 Size ShardedMemory::TakePixels() {
   if (!has_images()) return nullptr;
   const int64_t patches = LoadOf(*spec_.vision, image_rows(), workload_.rows_per_prompt).patches;
-  return ledger_.Take(MemoryKind::kActivations, patches * spec_.vision->patch_elements() * kFloat);
+  // A GPU has them in the type in which the tower reads them.
+  const int64_t element_bytes =
+      setup_.kernels == setup::Kernels::kPlain ? setup_.element_bytes : kFloat;
+  return ledger_.Take(MemoryKind::kActivations,
+                      patches * spec_.vision->patch_elements() * element_bytes);
 }
 
 int64_t ShardedMemory::rows() const {

@@ -139,9 +139,7 @@ CountedTensor TowerMemory::Tiles(CountedTape* tape) {
   const model::VisionParameters& at = table_.vision();
   const model::TileSpec& tiles = *vision_.tiles;
   const model::AttentionSpec& attention = vision_.layers.front().attention;
-  // In the tower's type, which in float32 the pixels are of already.
-  const int64_t typed_bytes =
-      patches_.element_bytes == kBytesOfFloat ? 0 : patches_.Bytes(vision_.patch_elements());
+  const int64_t typed_bytes = TypedPixelBytes();
   CountedOps::Residual stream;
   {
     const CountedTensor pixels(ledger_.Take(MemoryKind::kActivations, typed_bytes), typed_bytes);

@@ -152,9 +152,7 @@ Size TowerMemory::Forward(bool has_graph) {
   }
   const model::VisionParameters& at = table_.vision();
   const auto take = [this](int64_t bytes) { return ledger_.Take(MemoryKind::kActivations, bytes); };
-  // In the tower's type, which in float32 the pixels are of already.
-  const int64_t typed_bytes =
-      batch_.element_bytes == kFloat32Bytes ? 0 : batch_.Bytes(vision_.patch_elements());
+  const int64_t typed_bytes = TypedPixelBytes();
   CountedTensor x = OpsOf(batch_, vision_.layers.front().attention, tape)
                         .Replicated(CountedTensor(take(typed_bytes), typed_bytes).Constant(),
                                     at.patch_weight, at.patch_bias);

@@ -30,16 +30,28 @@ class TowerMemory {
   TowerMemory(const TowerMemory&) = delete;
   TowerMemory& operator=(const TowerMemory&) = delete;
 
-  // Returns the rows, [num_rows, num_row_parts() * hidden]. The float32 pixels are the caller's.
+  // Returns the rows, [num_rows, num_row_parts() * hidden]. The pixels are the caller's.
   Size Forward(bool has_graph);
   // After Forward() with a graph: frees what it saved on the way. Returns the gradients of the tower's
   // trainable parameters.
   std::vector<Size> Backward(Size gradient);
 
   // Bytes of the pixels that Forward() reads.
-  int64_t pixel_bytes() const { return patches_.tokens * vision_.patch_elements() * 4; }
+  int64_t pixel_bytes() const {
+    return patches_.tokens * vision_.patch_elements() * pixel_element_bytes();
+  }
 
  private:
+  // float32 on a CPU; on a GPU of the type in which the tower reads them.
+  int64_t pixel_element_bytes() const {
+    return patches_.kernels == setup::Kernels::kPlain ? patches_.element_bytes : 4;
+  }
+  // Of their copy in the tower's type, unless they are of it already.
+  int64_t TypedPixelBytes() const {
+    return patches_.element_bytes == pixel_element_bytes()
+               ? 0
+               : patches_.Bytes(vision_.patch_elements());
+  }
   CountedOps& OpsOf(const CountedBatch& batch, const model::AttentionSpec& attention,
                     CountedTape* tape);
   // Rows or patches in another order: a copy, whose gradient is one too.

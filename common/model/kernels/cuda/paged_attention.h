@@ -23,8 +23,10 @@ struct PagedBatch {
   int tile_rows = 0;       // query rows (tokens times heads of a group) of a piece
   bool split = false;      // keys of a sequence are split into chunks, whose results are merged
 
-  const int32_t* row_sequence = nullptr;      // [rows]
-  const int32_t* row_position = nullptr;      // [rows]: keys 0 .. position are visible
+  const int32_t* row_sequence = nullptr;  // [rows]
+  const int32_t* row_position = nullptr;  // [rows]: keys 0 .. position are visible
+  // [rows]: the last visible key, where it is not the row's position; null: it is. For the plain kernel alone.
+  const int32_t* row_last_key = nullptr;
   const int32_t* row_starts = nullptr;        // [sequences + 1]
   const int32_t* page_starts = nullptr;       // [sequences + 1], into pages
   const int32_t* pages = nullptr;             // block ids

@@ -36,6 +36,8 @@ __global__ void __launch_bounds__(kWarps* kWarp)
   const int lane = threadIdx.x % kWarp;
   const int kv_head = head / (args.num_heads / args.num_kv_heads);
   const int64_t position = args.batch.row_position[row];
+  const int64_t last_key =
+      args.batch.row_last_key == nullptr ? position : args.batch.row_last_key[row];
   const float slope = SlopeOf(args.alibi, head);
   const int32_t* const pages =
       args.batch.pages + args.batch.page_starts[args.batch.row_sequence[row]];
@@ -50,7 +52,7 @@ __global__ void __launch_bounds__(kWarps* kWarp)
   for (float& sum : sums) sum = 0.0f;
   float most = -INFINITY;
   float sum = 0.0f;
-  for (int64_t key = args.window.OldestSeen(position) + warp; key <= position; key += kWarps) {
+  for (int64_t key = args.window.OldestSeen(position) + warp; key <= last_key; key += kWarps) {
     const int64_t page = pages[key / args.block_size];
     const int64_t token = kv_head * args.block_size + key % args.block_size;
     const T* const k =

@@ -36,6 +36,7 @@ struct EmulatedGuard {
 #include "common/model/cuda_row_ops.cc"
 #include "common/model/expert_rows.cc"
 #include "common/model/grouped_linear.cc"
+#include "common/model/image_attention.cc"
 #include "common/model/linear.cc"
 #include "common/model/norm.cc"
 #include "common/model/packed_attention.cc"

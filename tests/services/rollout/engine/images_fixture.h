@@ -1,5 +1,5 @@
 // Engines of the golden models that see images (tests/parity/vision_golden.py), their prompts, and what the
-// trainer's forward pass says of them.
+// trainer's forward pass says of them. Both compute on IMAGES_DEVICE, the CPU or a GPU.
 #ifndef TANDEM_TESTS_SERVICES_ROLLOUT_ENGINE_IMAGES_FIXTURE_H_
 #define TANDEM_TESTS_SERVICES_ROLLOUT_ENGINE_IMAGES_FIXTURE_H_
 
@@ -17,14 +17,17 @@
 #include "common/model/image_forms.h"
 #include "common/model/images/prompt_images.h"
 #include "common/model/numerics.h"
+#include "common/model/parallel_fit.h"
 #include "nlohmann/json.hpp"
 #include "tests/services/rollout/engine/engine_fixture.h"
+#include "tests/support/cuda_device.h"
 #include "tests/support/make_png.h"
 #include "tests/support/seen_ends.h"
 #include "tests/support/vision_golden.h"
 
 namespace tandem::rollout {
 
+inline const at::Device kDevice(IMAGES_DEVICE);
 inline constexpr int32_t kPlaceholder = 36;
 inline constexpr int32_t kVideo = 37;
 inline constexpr int32_t kBreak = 37;  // of models with lines of placeholders, which see no videos
@@ -56,7 +59,14 @@ inline void ExpectSameBits(const std::vector<float>& found, const std::vector<fl
 
 class ImagesTest : public EngineTest, public ::testing::WithParamInterface<std::string> {
  protected:
-  void SetUp() override { model::SetNumerics(model::Numerics::kExact); }
+  void SetUp() override {
+    if (kDevice.is_cuda()) {
+      TANDEM_SKIP_WITHOUT_CUDA();
+      const absl::Status fits = model::CheckRolloutDevice(Spec(), kDevice.str());
+      if (!fits.ok()) GTEST_SKIP() << fits.message();
+    }
+    model::SetNumerics(model::Numerics::kExact);
+  }
   void TearDown() override {
     engine_.reset();
     model::SetNumerics(model::Numerics::kFast);
@@ -67,6 +77,7 @@ class ImagesTest : public EngineTest, public ::testing::WithParamInterface<std::
   static EngineOptions Options() {
     EngineOptions options;
     options.dtype = at::kFloat;
+    options.device = kDevice;
     options.block_size = 16;
     options.kv_cache_bytes = int64_t{1} << 20;
     return options;
@@ -178,7 +189,8 @@ class ImagesTest : public EngineTest, public ::testing::WithParamInterface<std::
   std::vector<float> TrainerLogProbs(const std::vector<int32_t>& tokens,
                                      const std::vector<ImageFile>& files) {
     const at::NoGradGuard no_grad;
-    const auto arena = tandem::testing::PlainCopy(*engine_->weights().live());
+    model::Arena arena(model_->table(), engine_->weights().dtype(), kDevice);
+    arena.CopyFrom(*tandem::testing::PlainCopy(*engine_->weights().live()));
     const model::VisionSpec& spec = *model_->spec().vision;
     const model::ImagePreparer preparer = model::ImagePreparer::Load(path(), spec).value();
     std::vector<model::PreparedImage> prepared;
@@ -195,27 +207,28 @@ class ImagesTest : public EngineTest, public ::testing::WithParamInterface<std::
     }
     const std::vector<int64_t> wide(tokens.begin(), tokens.end());
     const model::ImagePlaces places = model::PlaceImages(spec, wide, grids).value();
-    const at::Tensor ids = at::tensor(wide, at::kLong);
-    const at::Tensor positions = model::PositionsOf(places);
+    const at::Tensor ids = at::tensor(wide, at::kLong).to(kDevice);
+    const at::Tensor positions = model::PositionsOf(places).to(kDevice);
     model::PackedAttention attention = tandem::testing::AttentionOf(spec, places, ids.numel());
     const model::Rotary rotary = model_->MakeRotary(positions);
-    at::Tensor x = model_->Embed(*arena, ids, positions);
-    const at::Tensor image_tokens = at::tensor(places.tokens, at::kLong);
+    at::Tensor x = model_->Embed(arena, ids, positions);
+    const at::Tensor image_tokens = at::tensor(places.tokens, at::kLong).to(kDevice);
     at::Tensor rows;
     if (!images.empty()) {
-      rows = model::EncodeImages(*model_, *arena, model::PatchesOf(images));
+      rows = model::EncodeImages(*model_, arena, model::PatchesOf(images));
       x = model::PutImages(x, image_tokens, rows);
     }
     for (int64_t layer = 0; layer < model_->spec().num_layers(); ++layer) {
-      x = model::AddImages(model_->Block(*arena, layer, x, rotary, attention), image_tokens, rows,
+      x = model::AddImages(model_->Block(arena, layer, x, rotary, attention), image_tokens, rows,
                            layer);
     }
     const int64_t count = ids.numel() - 1;
     const at::Tensor logprobs =
         model_
-            ->HeadLogProbs(*arena, model_->FinalNorm(*arena, x).narrow(0, 0, count),
-                           ids.narrow(0, 1, count), at::ones({count}))
-            .logprobs.contiguous();
+            ->HeadLogProbs(arena, model_->FinalNorm(arena, x).narrow(0, 0, count),
+                           ids.narrow(0, 1, count), at::ones({count}).to(kDevice))
+            .logprobs.cpu()
+            .contiguous();
     const float* const data = logprobs.const_data_ptr<float>();
     return {data, data + logprobs.numel()};
   }

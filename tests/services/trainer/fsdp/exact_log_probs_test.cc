@@ -76,6 +76,20 @@ model::ModelSpec ExpertsSpec() {
   return spec;
 }
 
+// Values are smaller than keys.
+model::ModelSpec LatentSpec() {
+  model::ModelSpec spec = SmallSpec();
+  spec.ropes.front() = {.rotary_dim = 4, .interleaved = true};
+  for (model::LayerSpec& layer : spec.layers) {
+    layer.attention.qkv_bias = false;
+    layer.attention.num_kv_heads = layer.attention.num_heads;
+    layer.attention.head_dim = 12;
+    layer.attention.v_head_dim = 8;
+    layer.attention.latent = model::LatentSpec{.q_rank = 10, .kv_rank = 16, .rope_dim = 4};
+  }
+  return spec;
+}
+
 struct ExactCase {
   const char* name;
   at::ScalarType dtype = at::kFloat;
@@ -148,6 +162,9 @@ INSTANTIATE_TEST_SUITE_P(
         ExactCase{"bfloat16_sequence_parallel", at::kBFloat16, {.dp_shard = 4, .sequence = 2}},
         ExactCase{"full_checkpointing", at::kBFloat16, {}, ActivationCheckpointing::kFull},
         ExactCase{"selective_checkpointing", at::kFloat, {}, ActivationCheckpointing::kSelective},
+        ExactCase{"latent", at::kFloat, {}, ActivationCheckpointing::kSelective, &LatentSpec},
+        ExactCase{
+            "bfloat16_latent", at::kBFloat16, {}, ActivationCheckpointing::kNone, &LatentSpec},
         ExactCase{"experts", at::kFloat, {}, ActivationCheckpointing::kNone, &ExpertsSpec},
         ExactCase{
             "bfloat16_experts", at::kBFloat16, {}, ActivationCheckpointing::kFull, &ExpertsSpec},

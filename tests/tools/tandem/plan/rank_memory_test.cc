@@ -261,6 +261,23 @@ TEST(RankMemory, OfImagesIsThatOfATowersPass) {
   EXPECT_EQ(ActivationsOf(Spec(), setup, 110), ActivationsOf(Spec(), setup, 10));
 }
 
+TEST(RankMemory, OfImagesThatSeeAheadOnAGpuHasChunksOfScores) {
+  setup::RankSetup setup;
+  setup.element_bytes = 2;
+  model::ModelSpec spec = SpecWithTower();
+  const auto added_by_seeing_ahead = [&] {
+    spec.vision->images_see_ahead = false;
+    const int64_t without = ActivationsOf(spec, setup, 10);
+    spec.vision->images_see_ahead = true;
+    return ActivationsOf(spec, setup, 10) - without;
+  };
+  EXPECT_EQ(added_by_seeing_ahead(), 0);
+  setup.kernels = setup::Kernels::kPlain;
+  // Of 256 tokens all at once, at least their scores and the softmax.
+  EXPECT_GT(added_by_seeing_ahead(),
+            2 * spec.layers.front().attention.num_heads * 256 * 256 * int64_t{sizeof(float)});
+}
+
 TEST(RankMemory, OfPixelsIsInHostMemoryAndBounded) {
   const model::ModelSpec spec = SpecWithTower();
   RankWorkload work = SupervisedWorkload(4, 256, 4 * 256);

@@ -109,6 +109,11 @@ TEST(RolloutMemory, OfAModelWithATowerHasItsCachesAndAStepOfIt) {
   EXPECT_GT(PredictRolloutMemory(config, spec, Hardware(), 0).temporaries, with.temporaries);
   EXPECT_EQ(with.total() - without.total(),
             with.images + with.temporaries - without.temporaries + with.weights - without.weights);
+  // A GPU keeps rows alone.
+  EXPECT_EQ(PredictRolloutMemory(config, spec, {.is_gpu = true, .memory_bytes = int64_t{1} << 36},
+                                 /*bucket_bytes=*/0)
+                .images,
+            int64_t{256} << 20);
 }
 
 TEST(RolloutMemory, OfAStepCountsTheExpertsThatATokenReaches) {
