@@ -10,14 +10,6 @@ constexpr int64_t kLeastChunk = 128;
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// The smallest tile with as many rows, or the largest.
-int64_t TileRows(int64_t mean_rows, const AttentionGeometry& geometry) {
-  for (const int64_t tile : geometry.tiles) {
-    if (mean_rows <= tile) return tile;
-  }
-  return geometry.tiles.back();
-}
-
 int64_t NumPieces(absl::Span<const PagedSequence> sequences, int64_t group, int64_t tile_rows,
                   int64_t chunk) {
   int64_t pieces = 0;
@@ -51,6 +43,13 @@ int64_t ChunkOf(absl::Span<const PagedSequence> sequences, const AttentionGeomet
 }
 
 }  // namespace
+
+int64_t TileRows(int64_t rows, const AttentionGeometry& geometry) {
+  for (const int64_t tile : geometry.tiles) {
+    if (rows <= tile) return tile;
+  }
+  return geometry.tiles.back();
+}
 
 int64_t DecodeTiles(const AttentionGeometry& geometry) {
   const int64_t rows = geometry.heads_per_kv_head;

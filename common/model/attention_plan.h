@@ -62,6 +62,9 @@ struct AttentionPlan {
 AttentionPlan PlanAttention(absl::Span<const PagedSequence> sequences,
                             const AttentionGeometry& geometry);
 
+// Rows of the tile for so many query rows: the smallest that has them all, or the largest.
+int64_t TileRows(int64_t rows, const AttentionGeometry& geometry);
+
 // Tiles per sequence when every sequence has one new token.
 int64_t DecodeTiles(const AttentionGeometry& geometry);
 

@@ -28,8 +28,10 @@ constexpr int64_t kAlignment = 16;  // bytes, of an array
 constexpr int64_t kLeastBytes = int64_t{4} << 20;
 // Buffers grow when more sequences decode at once.
 constexpr int64_t kUsualSequences = 512;
-// Blocks of the launch that each multiprocessor holds at once.
+// Blocks of the launch that each multiprocessor holds at once, at most.
 constexpr int64_t kPiecesAtOnce = 2;
+// Bytes of shared memory that the system keeps of each block's.
+constexpr int64_t kReservedShared = 1024;
 // No chunking: longer than any sequence, and doubling it does not overflow.
 constexpr int32_t kWhole = int32_t{1} << 30;
 
@@ -75,7 +77,8 @@ class CudaAttention : public DeviceAttention {
     if (kernel_ == Kernel::kPlain) {
       geometry_.tiles = kFlashInferTiles;
     } else {
-      geometry_.wanted_pieces = std::max<int64_t>(1, kPiecesAtOnce * processors / o.num_kv_heads);
+      geometry_.wanted_pieces =
+          std::max<int64_t>(1, PiecesAtOnce(device) * processors / o.num_kv_heads);
       // Keys are split only if that yields at most the wanted pieces, so this is the maximum.
       const int64_t of_prompts =
           geometry_.wanted_pieces * geometry_.tiles.back() / geometry_.heads_per_kv_head;
@@ -106,7 +109,10 @@ class CudaAttention : public DeviceAttention {
     const bool is_fixed = padded_to > 0;
     const int64_t pieces = is_fixed ? MostDecodePieces(padded_to, geometry_) : plan.num_pieces();
     Lay(plan, pieces, sequences);
-    batch_.split = is_fixed || plan.chunk > 0;
+    // Without splitting there are enough pieces, whatever the lengths.
+    const bool stays_whole = kernel_ == Kernel::kLatents &&
+                             padded_to * DecodeTiles(geometry_) >= geometry_.wanted_pieces;
+    batch_.split = is_fixed ? !stays_whole : plan.chunk > 0;
     if (batch_.split && kernel_ != Kernel::kPlain) {
       ReservePartials(is_fixed ? pieces : plan.num_partials());
     }
@@ -144,6 +150,16 @@ class CudaAttention : public DeviceAttention {
     return o.value_dim() == o.head_dim && cuda::FlashInferTakes(type, head_dim)
                ? Kernel::kFlashInfer
                : Kernel::kPlain;
+  }
+
+  // In decode steps.
+  int64_t PiecesAtOnce(const cudaDeviceProp& device) const {
+    if (kernel_ != Kernel::kLatents) return kPiecesAtOnce;
+    const int64_t bytes = cuda::LatentSharedBytes(TileRows(geometry_.heads_per_kv_head, geometry_),
+                                                  static_cast<int>(cache_.options().head_dim)) +
+                          kReservedShared;
+    return std::clamp<int64_t>(static_cast<int64_t>(device.sharedMemPerMultiprocessor) / bytes, 1,
+                               kPiecesAtOnce);
   }
 
   // Undefined v: the cache's values are part of its keys.

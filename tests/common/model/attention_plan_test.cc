@@ -99,6 +99,8 @@ TEST(AttentionPlan, EveryKeyIsInOnePiece) {
     geometry.heads_per_kv_head = 1 + below(20);
     geometry.block_size = 16 * (1 + below(4));
     geometry.wanted_pieces = below(4) == 0 ? 0 : 1 + below(200);
+    static constexpr int64_t kOtherTiles[] = {16, 32, 64};
+    if (i % 3 == 0) geometry.tiles = kOtherTiles;
     const Batch batch(sizes, geometry.block_size);
     const AttentionPlan plan = PlanAttention(batch.sequences, geometry);
     ExpectEveryKeyOnce(plan, batch, geometry);
@@ -106,12 +108,17 @@ TEST(AttentionPlan, EveryKeyIsInOnePiece) {
       EXPECT_LE(plan.num_pieces(), MostDecodePieces(plan.num_sequences(), geometry));
       EXPECT_LE(plan.num_partials(), MostDecodePieces(plan.num_sequences(), geometry));
       EXPECT_EQ(plan.tile_rows * DecodeTiles(geometry) >= geometry.heads_per_kv_head, true);
+      EXPECT_EQ(plan.tile_rows, TileRows(geometry.heads_per_kv_head, geometry));
+      if (plan.num_sequences() * DecodeTiles(geometry) >= geometry.wanted_pieces) {
+        EXPECT_EQ(plan.chunk, 0);
+      }
     }
     if (plan.chunk > 0) {
       EXPECT_LE(plan.num_pieces(), geometry.wanted_pieces);
       EXPECT_EQ(plan.chunk % geometry.block_size, 0);
       // What the attention reserves for partial results of prompts.
-      EXPECT_LE(plan.num_partials() * geometry.heads_per_kv_head, geometry.wanted_pieces * 128);
+      EXPECT_LE(plan.num_partials() * geometry.heads_per_kv_head,
+                geometry.wanted_pieces * geometry.tiles.back());
     }
   }
 }

@@ -38,7 +38,8 @@ constexpr int kTileElements = kMmaTile * kMmaTile;
 constexpr int kRowPadding = kPack;
 constexpr int kWeightStride = kKeys + kRowPadding;
 constexpr float kLog2e = 1.44269504088896341f;
-constexpr int kMergeThreads = 64;
+constexpr int kMergeGroups = 8;
+constexpr int kMergeThreads = kMaxPlainHeadDim / kPack;  // of a group
 
 struct alignas(16) SharedBytes {
   unsigned char at[16];
@@ -289,38 +290,64 @@ __global__ void __launch_bounds__(kLatentThreads, kRows == 16 ? 2 : 1)
 }
 
 // A block for each head of each row: the mean of its partial results, weighted with what their keys
-// have of the softmax.
-__global__ void __launch_bounds__(kMergeThreads) MergeKernel(const PagedAttention args) {
+// have of the softmax. Groups of threads, which have all columns between them, take every eighth.
+__global__ void __launch_bounds__(kMergeGroups* kMergeThreads)
+    MergeKernel(const PagedAttention args) {
+  constexpr int kThreads = kMergeGroups * kMergeThreads;
+  __shared__ float scratch[kWarp];
+  __shared__ float weights[kThreads];
+  __shared__ float totals[kMergeGroups];
+  __shared__ float of_groups[kMergeGroups][kMergeThreads * kPack];
   const int64_t row = blockIdx.x;
   const int64_t head = blockIdx.y;
   const int64_t first = args.batch.merge_starts[row];
   const int count = static_cast<int>(args.batch.merge_starts[row + 1] - first);
   if (count < 2) return;
+  const int thread = static_cast<int>(threadIdx.x);
+  const int group = thread / kMergeThreads;
+  const int column = thread % kMergeThreads * kPack;
+  const bool has_column = column < args.v_head_dim;
   const float* const log_sums = args.partial_log_sum_exp + first * args.num_heads + head;
+  const Value* const partials = static_cast<const Value*>(args.partial_out) +
+                                (first * args.num_heads + head) * args.v_head_dim + column;
+  const int64_t stride = int64_t{args.num_heads} * args.v_head_dim;
+
   float most = -INFINITY;
-  for (int i = 0; i < count; ++i) {
+  for (int i = thread; i < count; i += kThreads) {
     most = fmaxf(most, log_sums[int64_t{i} * args.num_heads]);
   }
-  const Value* const partials = static_cast<const Value*>(args.partial_out) +
-                                (first * args.num_heads + head) * args.v_head_dim;
-  const int64_t stride = int64_t{args.num_heads} * args.v_head_dim;
-  Value* const out =
-      static_cast<Value*>(args.out) + (row * args.num_heads + head) * args.v_head_dim;
-  for (int column = static_cast<int>(threadIdx.x) * kPack; column < args.v_head_dim;
-       column += kMergeThreads * kPack) {
-    float total = 0.0f;
-    float sums[kPack] = {};
-    for (int i = 0; i < count; ++i) {
-      // The first chunk has a key that the row sees, so the largest is a number.
-      const float weight = exp2f(log_sums[int64_t{i} * args.num_heads] - most);
-      const ValuePack pack = *reinterpret_cast<const ValuePack*>(partials + i * stride + column);
+  // The first chunk has a key that the row sees, so this is a number.
+  most = BlockMax(most, scratch);
+  float total = 0.0f;
+  float sums[kPack] = {};
+  for (int begin = 0; begin < count; begin += kThreads) {
+    const int here = Least(kThreads, count - begin);
+    __syncthreads();  // the weights before them are read
+    if (thread < here) {
+      weights[thread] = exp2f(log_sums[int64_t{begin + thread} * args.num_heads] - most);
+    }
+    __syncthreads();
+#pragma unroll 4
+    for (int i = group; i < here; i += kMergeGroups) {
+      const float weight = weights[i];
       total += weight;
+      if (!has_column) continue;
+      const ValuePack pack = *reinterpret_cast<const ValuePack*>(partials + (begin + i) * stride);
       for (int j = 0; j < kPack; ++j) sums[j] += weight * ToFloat(pack.at[j]);
     }
-    ValuePack merged;
-    for (int j = 0; j < kPack; ++j) FromFloat(sums[j] / total, merged.at[j]);
-    *reinterpret_cast<ValuePack*>(out + column) = merged;
   }
+  for (int j = 0; j < kPack; ++j) of_groups[group][column + j] = sums[j];
+  if (column == 0) totals[group] = total;
+  __syncthreads();
+  if (group > 0 || !has_column) return;
+  for (int g = 1; g < kMergeGroups; ++g) {
+    total += totals[g];
+    for (int j = 0; j < kPack; ++j) sums[j] += of_groups[g][column + j];
+  }
+  ValuePack merged;
+  for (int j = 0; j < kPack; ++j) FromFloat(sums[j] / total, merged.at[j]);
+  *reinterpret_cast<ValuePack*>(static_cast<Value*>(args.out) +
+                                (row * args.num_heads + head) * args.v_head_dim + column) = merged;
 }
 
 template <int kRows, int kTiles>
@@ -367,7 +394,7 @@ cudaError_t LaunchLatents(const PagedAttention& args, cudaStream_t stream) {
   if (launched != cudaSuccess || !args.batch.split) return launched;
   const dim3 grid(static_cast<unsigned>(args.batch.num_rows),
                   static_cast<unsigned>(args.num_heads));
-  TANDEM_LAUNCH(MergeKernel, grid, kMergeThreads, 0, stream, args);
+  TANDEM_LAUNCH(MergeKernel, grid, kMergeGroups * kMergeThreads, 0, stream, args);
   return cudaGetLastError();
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "common/config/load.h"
+#include "common/config/summary.h"
 
 namespace tandem::plan {
 namespace {
@@ -79,6 +80,30 @@ TEST(RolloutMemory, OfLinearAttentionOnAGpuHasItsKernelsFloatsAndLeavesLessForTh
   EXPECT_NEAR(static_cast<double>(few.kv_cache - many.kv_cache),
               static_cast<double>(many.states - few.states) / 2,
               static_cast<double>(many.temporaries - few.temporaries) + 1);
+}
+
+TEST(RolloutMemory, OnAGpuHasLatentsExceptWithExactNumerics) {
+  model::ModelSpec spec = ModelOfTwoLayers();
+  for (model::LayerSpec& layer : spec.layers) {
+    layer.attention.num_kv_heads = 4;
+    layer.attention.head_dim = 24;
+    layer.attention.v_head_dim = 20;
+    layer.attention.latent = model::LatentSpec{.kv_rank = 32, .rope_dim = 8};
+  }
+  config::v1::RunConfig config = config::DefaultRunConfig();
+  config.mutable_model()->set_dtype(config::v1::ELEMENT_TYPE_BFLOAT16);
+  config.mutable_rollout()->set_kv_cache_megabytes(64);
+  Hardware gpu;
+  gpu.is_gpu = true;
+  gpu.memory_bytes = int64_t{1} << 30;
+  const int64_t block = config.rollout().block_size();
+  const int64_t longest = config.data().max_prompt_length() + config::LongestCompletion(config);
+  const auto expected = [&](int64_t elements) {  // of a token in a layer
+    return (int64_t{64} << 20) / (2 * elements * 2 * block) / ((longest + block - 1) / block);
+  };
+  EXPECT_EQ(PredictRolloutMemory(config, spec, gpu, 0).sequences, expected(32 + 8));
+  config.set_numerics(config::v1::NUMERICS_EXACT);
+  EXPECT_EQ(PredictRolloutMemory(config, spec, gpu, 0).sequences, expected(4 * (24 + 20)));
 }
 
 TEST(RolloutMemory, OfAModelWithATowerHasItsCachesAndAStepOfIt) {
