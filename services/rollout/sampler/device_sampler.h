@@ -9,7 +9,8 @@
 
 namespace tandem::rollout {
 
-// Like Sample() for logits on a CUDA device: float32 [.., vocab], contiguous. Exponentials and sums
+// Like Sample() for logits on a CUDA device, without adjustments, and as if nothing were forbidden:
+// float32 [.., vocab], contiguous. Exponentials and sums
 // may differ from the CPU's in the last bits, so a draw may too if its `uniform` is that close to
 // the edge of a token's share. Synchronous. Throws device errors. Returns false, doing nothing, if
 // no kernel supports the logits.

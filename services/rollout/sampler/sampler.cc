@@ -156,20 +156,21 @@ SampledToken SampleAny(const float* logits, int64_t vocab_size, const SampleRow&
                                         : SampleAdjusted(logits, vocab_size, request);
 }
 
+bool IsForbidden(const SampleRow& request, int32_t id) {
+  return std::find(request.forbidden.begin(), request.forbidden.end(), id) !=
+         request.forbidden.end();
+}
+
 // Draws again, among the ids that are not forbidden, after `first` was. Both draws together give each of
 // them its share, and a row whose first draw will do costs nothing.
 SampledToken SampleOther(const float* logits, int64_t vocab_size, const SampleRow& request) {
-  const auto is_forbidden = [&request](int64_t id) {
-    return std::find(request.forbidden.begin(), request.forbidden.end(), id) !=
-           request.forbidden.end();
-  };
   std::vector<float> allowed(logits, logits + vocab_size);
   if (request.adjustments != nullptr) request.adjustments->Apply(allowed.data(), vocab_size);
   // What the log-probs are of, before ids are taken out.
   const std::vector<float> all = allowed;
   float least = std::numeric_limits<float>::infinity();
   for (int64_t id = 0; id < vocab_size; ++id) {
-    if (!is_forbidden(id)) least = std::min(least, allowed[id]);
+    if (!IsForbidden(request, static_cast<int32_t>(id))) least = std::min(least, allowed[id]);
   }
   // Far enough below the others that the exponential is zero at the temperature.
   const double temperature = request.params.temperature > 0.0 ? request.params.temperature : 1.0;
@@ -195,32 +196,45 @@ SampledToken SampleOther(const float* logits, int64_t vocab_size, const SampleRo
   return token;
 }
 
-// Draws the tokens with adjustments on the CPU, and the others by SampleOnDevice(). Returns false,
-// doing nothing, if no kernel supports the logits.
-bool SampleSplit(const at::Tensor& logits, absl::Span<const SampleRow> rows,
-                 absl::Span<SampledToken> out) {
-  std::vector<SampleRow> plain, adjusted;
-  std::vector<int64_t> plain_places, adjusted_places, needed;
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const bool is_adjusted = rows[i].adjustments != nullptr;
-    (is_adjusted ? adjusted : plain).push_back(rows[i]);
-    (is_adjusted ? adjusted_places : plain_places).push_back(static_cast<int64_t>(i));
-    if (!is_adjusted) continue;
-    // A prompt's samples stand together.
-    if (needed.empty() || needed.back() != rows[i].row) needed.push_back(rows[i].row);
-    adjusted.back().row = static_cast<int64_t>(needed.size()) - 1;
-  }
-  std::vector<SampledToken> tokens(plain.size());
-  if (!SampleOnDevice(logits, plain, absl::MakeSpan(tokens))) return false;
-  for (size_t i = 0; i < plain.size(); ++i) out[plain_places[i]] = tokens[i];
+// Draws the tokens at `places` on the CPU, from copies of their rows.
+void SampleCopies(const at::Tensor& logits, absl::Span<const SampleRow> rows,
+                  const std::vector<int64_t>& places, absl::Span<SampledToken> out) {
   const int64_t vocab_size = logits.size(-1);
+  std::vector<SampleRow> requests;
+  std::vector<int64_t> needed;
+  for (const int64_t place : places) {
+    // A prompt's samples stand together.
+    if (needed.empty() || needed.back() != rows[place].row) needed.push_back(rows[place].row);
+    requests.push_back(rows[place]);
+    requests.back().row = static_cast<int64_t>(needed.size()) - 1;
+  }
   const at::Tensor all = logits.view({-1, vocab_size});
   const auto num_rows = static_cast<int64_t>(needed.size());
   const at::Tensor here = at::empty({num_rows, vocab_size}, at::kFloat);
   for (int64_t i = 0; i < num_rows; ++i) here[i].copy_(all[needed[i]]);
-  tokens.assign(adjusted.size(), {});
-  Sample(here.const_data_ptr<float>(), vocab_size, adjusted, absl::MakeSpan(tokens));
-  for (size_t i = 0; i < adjusted.size(); ++i) out[adjusted_places[i]] = tokens[i];
+  std::vector<SampledToken> tokens(requests.size());
+  Sample(here.const_data_ptr<float>(), vocab_size, requests, absl::MakeSpan(tokens));
+  for (size_t i = 0; i < requests.size(); ++i) out[places[i]] = tokens[i];
+}
+
+// Draws by SampleOnDevice(); on the CPU the tokens with adjustments, and those for which a forbidden
+// one was drawn. Returns false, doing nothing, if no kernel supports the logits.
+bool SampleThere(const at::Tensor& logits, absl::Span<const SampleRow> rows,
+                 absl::Span<SampledToken> out) {
+  std::vector<SampleRow> plain;
+  for (const SampleRow& row : rows) {
+    if (row.adjustments == nullptr) plain.push_back(row);
+  }
+  std::vector<SampledToken> tokens(plain.size());
+  if (!SampleOnDevice(logits, plain, absl::MakeSpan(tokens))) return false;
+  std::vector<int64_t> here;
+  auto token = tokens.begin();
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const bool is_adjusted = rows[i].adjustments != nullptr;
+    if (!is_adjusted) out[i] = *token++;
+    if (is_adjusted || IsForbidden(rows[i], out[i].id)) here.push_back(static_cast<int64_t>(i));
+  }
+  if (!here.empty()) SampleCopies(logits, rows, here, out);
   return true;
 }
 
@@ -232,21 +246,14 @@ void Sample(const float* logits, int64_t vocab_size, absl::Span<const SampleRow>
     for (int64_t i = begin; i < end; ++i) {
       const float* const row = logits + rows[i].row * vocab_size;
       out[i] = SampleAny(row, vocab_size, rows[i]);
-      const absl::Span<const int32_t> forbidden = rows[i].forbidden;
-      if (std::find(forbidden.begin(), forbidden.end(), out[i].id) != forbidden.end()) {
-        out[i] = SampleOther(row, vocab_size, rows[i]);
-      }
+      if (IsForbidden(rows[i], out[i].id)) out[i] = SampleOther(row, vocab_size, rows[i]);
     }
   });
 }
 
 void Sample(const at::Tensor& logits, absl::Span<const SampleRow> rows,
             absl::Span<SampledToken> out) {
-  if (!logits.is_cpu()) {
-    const bool adjusted = std::any_of(
-        rows.begin(), rows.end(), [](const SampleRow& row) { return row.adjustments != nullptr; });
-    if (adjusted ? SampleSplit(logits, rows, out) : SampleOnDevice(logits, rows, out)) return;
-  }
+  if (!logits.is_cpu() && SampleThere(logits, rows, out)) return;
   const at::Tensor here = logits.cpu();
   Sample(here.const_data_ptr<float>(), here.size(-1), rows, out);
 }

@@ -24,8 +24,8 @@ struct SampleRow {
   FilterParams params;
   double uniform = 0.0;                           // in [0, 1)
   const LogitAdjustments* adjustments = nullptr;  // null: the logits as they are
-  // Ids that are not drawn, fewer than the vocabulary has; on the CPU only. Log-probs are those of all
-  // tokens. Outlives the call.
+  // Ids that are not drawn, fewer than the vocabulary has. Log-probs are those of all tokens. Outlives
+  // the call.
   absl::Span<const int32_t> forbidden;
 };
 
@@ -43,8 +43,9 @@ void Sample(const float* logits, int64_t vocab_size, absl::Span<const SampleRow>
             absl::Span<SampledToken> out);
 
 // The same for logits on any device, float32 [.., vocab], contiguous: on the device if it has a
-// kernel (device_sampler.h), else on the CPU. Tokens with adjustments are drawn on the CPU, from
-// copies of their rows; the others as if those were not there. Throws like ATen.
+// kernel (device_sampler.h), else on the CPU. Tokens with adjustments, and those for which a forbidden
+// one was drawn, are drawn on the CPU from copies of their rows; the others as if those were not
+// there. Throws like ATen.
 void Sample(const at::Tensor& logits, absl::Span<const SampleRow> rows,
             absl::Span<SampledToken> out);
 

@@ -113,6 +113,34 @@ TEST_F(CudaSampler, SaysWhichRowsAreNotFinite) {
 }
 
 // Those with penalties come from the CPU, and the others do not notice.
+// Each of the few tokens is drawn by many rows, so that forbidden ones come up among others.
+TEST_F(CudaSampler, ForbiddenTokensAreNotDrawnAndTheOthersAreTheCpus) {
+  const std::vector<float> row = RandomLogits(9, 1);
+  const at::Tensor logits = at::tensor(at::ArrayRef<float>(row)).view({1, 9});
+  const std::vector<int32_t> forbidden = {2, 5};
+  std::vector<SampleRow> rows;
+  for (int64_t i = 0; i < 300; ++i) {
+    SampleRow request{0, {i % 3 == 0 ? 0.7 : 1.0}, Uniform(3, 0, i)};
+    if (i % 2 == 0) request.forbidden = forbidden;
+    rows.push_back(request);
+  }
+  std::vector<SampledToken> expected(rows.size()), found(rows.size());
+  Sample(logits, rows, absl::MakeSpan(expected));
+  Sample(logits.to(at::Device(at::kCUDA, 0)), rows, absl::MakeSpan(found));
+  int drawn_elsewhere = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_EQ(found[i].id, expected[i].id) << i;
+    EXPECT_NEAR(found[i].logprob, expected[i].logprob, 2e-5) << i;
+    const bool is_one = found[i].id == 2 || found[i].id == 5;
+    if (rows[i].forbidden.empty()) {
+      drawn_elsewhere += is_one ? 1 : 0;
+    } else {
+      EXPECT_FALSE(is_one) << i;
+    }
+  }
+  EXPECT_GT(drawn_elsewhere, 0);
+}
+
 TEST_F(CudaSampler, TokensWithPenaltiesAreTheCpus) {
   const std::vector<float> values = RandomLogits(3 * 5000, 1);
   const at::Tensor here = at::tensor(at::ArrayRef<float>(values)).view({3, 5000});
