@@ -53,14 +53,32 @@ at::Tensor SumOfGroups(const at::Tensor& grad, int64_t num_kv_heads) {
   return grad.view({grad.size(1), num_kv_heads, grad.size(2) / num_kv_heads, grad.size(3)}).sum(2);
 }
 
+// What LibTorch's forward pass returns.
+auto FlashForward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                  const at::Tensor& starts, int64_t longest, bool causal, double scale,
+                  int64_t window) {
+  const std::optional<int64_t> before = KeysBefore(window);
+  return at::_flash_attention_forward(
+      q, k, v, starts, starts, longest, longest, /*dropout_p=*/0.0, causal,
+      /*return_debug_mask=*/false, scale, before,
+      before.has_value() ? std::optional<int64_t>(0) : std::nullopt);
+}
+
+auto EfficientForward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                      const at::Tensor& starts, int64_t longest, bool causal, double scale) {
+  const int64_t num_heads = q.size(1);
+  return at::_efficient_attention_forward(
+      q.unsqueeze(0), Repeated(k, num_heads), Repeated(v, num_heads), /*bias=*/std::nullopt, starts,
+      starts, longest, longest, /*dropout_p=*/0.0, causal ? kCausalFromTopLeft : kNoMask,
+      /*compute_log_sumexp=*/true, scale);
+}
+
 struct FlashFunction : torch::autograd::Function<FlashFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q, const at::Tensor& k,
                             const at::Tensor& v, const at::Tensor& starts, int64_t longest,
                             bool causal, double scale, int64_t window) {
-    auto [out, log_sum_exp, rng_state, unused, mask] = at::_flash_attention_forward(
-        q, k, v, starts, starts, longest, longest, /*dropout_p=*/0.0, causal,
-        /*return_debug_mask=*/false, scale, KeysBefore(window),
-        KeysBefore(window).has_value() ? std::optional<int64_t>(0) : std::nullopt);
+    auto [out, log_sum_exp, rng_state, unused, mask] =
+        FlashForward(q, k, v, starts, longest, causal, scale, window);
     ctx->save_for_backward({q, k, v, out, log_sum_exp, starts, rng_state, unused});
     ctx->saved_data["longest"] = longest;
     ctx->saved_data["causal"] = causal;
@@ -87,11 +105,8 @@ struct EfficientFunction : torch::autograd::Function<EfficientFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q, const at::Tensor& k,
                             const at::Tensor& v, const at::Tensor& starts, int64_t longest,
                             bool causal, double scale) {
-    const int64_t num_heads = q.size(1);
-    auto [out, log_sum_exp, seed, offset, max_q, max_k] = at::_efficient_attention_forward(
-        q.unsqueeze(0), Repeated(k, num_heads), Repeated(v, num_heads), /*bias=*/std::nullopt,
-        starts, starts, longest, longest, /*dropout_p=*/0.0, causal ? kCausalFromTopLeft : kNoMask,
-        /*compute_log_sumexp=*/true, scale);
+    auto [out, log_sum_exp, seed, offset, max_q, max_k] =
+        EfficientForward(q, k, v, starts, longest, causal, scale);
     ctx->save_for_backward({q, k, v, out, log_sum_exp, starts, seed, offset});
     ctx->saved_data["longest"] = longest;
     ctx->saved_data["causal"] = causal;
@@ -150,11 +165,21 @@ at::Tensor FusedAttention(const at::Tensor& q, const at::Tensor& k, const at::Te
   const at::Tensor queries = LastDimContiguous(q);
   const at::Tensor keys = LastDimContiguous(k);
   const at::Tensor values = LastDimContiguous(v);
-  const at::Tensor out =
-      IsHalf(q) ? FlashFunction::apply(queries, keys, values, sequences.starts, sequences.longest,
-                                       sequences.causal, params.scale, params.window.size)
-                : EfficientFunction::apply(queries, keys, values, sequences.starts,
-                                           sequences.longest, sequences.causal, params.scale);
+  const auto& [starts, longest, causal] = sequences;
+  const double scale = params.scale;
+  const int64_t window = params.window.size;
+  at::Tensor out;
+  if (IsHalf(q)) {
+    out = NeedsGraph({q, k, v})
+              ? FlashFunction::apply(queries, keys, values, starts, longest, causal, scale, window)
+              : std::get<0>(
+                    FlashForward(queries, keys, values, starts, longest, causal, scale, window));
+  } else {
+    out = NeedsGraph({q, k, v})
+              ? EfficientFunction::apply(queries, keys, values, starts, longest, causal, scale)
+              : std::get<0>(EfficientForward(queries, keys, values, starts, longest, causal, scale))
+                    .squeeze(0);
+  }
   return out.reshape({q.size(0), q.size(1) * v.size(2)});
 }
 

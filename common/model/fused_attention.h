@@ -28,7 +28,8 @@ bool FusedAttentionTakes(const at::Tensor& q, const at::Tensor& k, const at::Ten
                          const AttentionParams& params);
 
 // Arguments and result as PackedAttention::Forward(), if FusedAttentionTakes() them. Without
-// FusedSequences::causal no window. Differentiable in q, k and v. The backward pass of bfloat16 adds in an order that differs from run to run.
+// FusedSequences::causal no window. Differentiable in q, k and v. The backward pass of bfloat16 adds in
+// an order that differs from run to run.
 at::Tensor FusedAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                           const FusedSequences& sequences, const AttentionParams& params);
 

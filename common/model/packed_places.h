@@ -15,8 +15,8 @@
 namespace tandem::model {
 
 // cu_seqlens: 0, the end of the first sequence, ..., the number of tokens. Empty sequences are
-// skipped. seen_ends: empty, or of each token as PagedSequence::seen_ends. Contiguous keys and values [num_tokens, num_kv_heads, head_dim] then serve as a cache
-// [blocks, num_kv_heads, 1, head_dim].
+// skipped. seen_ends: empty, or of each token as PagedSequence::seen_ends. Contiguous keys and values
+// [num_tokens, num_kv_heads, head_dim] then serve as a cache [blocks, num_kv_heads, 1, head_dim].
 inline AttentionPlan PackedPlan(absl::Span<const int64_t> cu_seqlens,
                                 absl::Span<const int64_t> seen_ends) {
   std::vector<int32_t> rows(cu_seqlens.back());

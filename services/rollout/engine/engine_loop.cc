@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/model/worker_pool.h"
+#include "common/status/exceptions.h"
 #include "common/telemetry/log.h"
 #include "common/telemetry/trace.h"
 #include "services/rollout/engine/engine.h"
@@ -132,7 +133,11 @@ bool Engine::EncodeImages() {
 
 void Engine::Step() {
   // Rows of images are made and put together on the stream of the forward passes that read them.
-  const std::shared_ptr<void> entered = encoder_.has_value() ? runner_->Enter() : nullptr;
+  std::shared_ptr<void> entered;
+  absl::Status prepared = Catch([&] {
+    if (encoder_.has_value()) entered = runner_->Enter();
+    return absl::OkStatus();
+  });
   if (encoder_.has_value()) encoder_->BeginStep();
   const StepPlan& plan = scheduler_.Plan();
   if (plan.sequences.empty()) {
@@ -159,9 +164,12 @@ void Engine::Step() {
     item.samples = !request.scores && planned.reaches_end();
     item.records_experts = request.spec.return_routed_experts;
     if (item.records_experts) routing_.AddCached(sample);
-    if (sample.places != nullptr) {
-      item.image_rows = encoder_->RowsOf(*request.spec.images, sample.num_computed,
-                                         sample.num_computed + item.num_tokens);
+    if (prepared.ok() && sample.places != nullptr) {
+      prepared = Catch([&] {
+        item.image_rows = encoder_->RowsOf(*request.spec.images, sample.num_computed,
+                                           sample.num_computed + item.num_tokens);
+        return absl::OkStatus();
+      });
     }
     items.push_back(item);
     if (!item.samples) continue;
@@ -177,14 +185,16 @@ void Engine::Step() {
   }
 
   const CacheCopies copies{plan.block_copies, state_copies_};
-  if (options_.ranks != nullptr) {
-    const absl::Status sent = options_.ranks->Step(items, copies, LayoutOf(runner_->cache()));
+  if (options_.ranks != nullptr && prepared.ok()) {
+    const absl::Status sent =
+        Catch([&] { return options_.ranks->Step(items, copies, LayoutOf(runner_->cache())); });
     if (!sent.ok()) {
       LoseRanks(sent);
       return;
     }
   }
-  absl::StatusOr<StepOutput> output = [&] {
+  absl::StatusOr<StepOutput> output = [&]() -> absl::StatusOr<StepOutput> {
+    if (!prepared.ok()) return prepared;
     const telemetry::ScopedSpan span(
         "forward", {{"sequences", plan.sequences.size()}, {"tokens", plan.num_tokens}});
     return runner_->Run(*live_, items, copies);

@@ -130,8 +130,18 @@ void ImageEncoder::Encode(const model::ParameterProvider& params, absl::Span<con
   const telemetry::ScopedSpan span("encode images",
                                    {{"images", images.size()}, {"rows", num_rows}});
   const c10::InferenceMode inference;
-  const absl::StatusOr<at::Tensor> encoded = Catch([&]() -> absl::StatusOr<at::Tensor> {
-    at::Tensor rows = model::EncodeImages(model_, params, model::PatchesOf(pixels));
+  using Rows = std::vector<at::Tensor>;  // of each image
+  absl::StatusOr<Rows> encoded = Catch([&]() -> absl::StatusOr<Rows> {
+    const at::Tensor all = model::EncodeImages(model_, params, model::PatchesOf(pixels));
+    Rows rows;
+    int64_t first = 0;
+    for (const Prepared& prepared : images) {
+      const int64_t count = prepared.wanted.image->num_rows;
+      const at::Tensor part = all.narrow(0, first, count);
+      // A view would keep the rows of all images until the last of them is given up.
+      rows.push_back(images.size() == 1 ? part : part.clone());
+      first += count;
+    }
     if (options_.await_device != nullptr) options_.await_device();
     return rows;
   });
@@ -146,13 +156,9 @@ void ImageEncoder::Encode(const model::ParameterProvider& params, absl::Span<con
                                    " rows: ", encoded.status().message())));
     return;
   }
-  int64_t first = 0;
-  for (const Prepared& prepared : images) {
-    const RequestImage& image = *prepared.wanted.image;
-    at::Tensor rows = encoded->narrow(0, first, image.num_rows);
-    // A view would keep the rows of all images until the last of them is given up.
-    rows_.Put(image.key, images.size() == 1 ? rows : rows.clone());
-    first += image.num_rows;
+  for (size_t i = 0; i < images.size(); ++i) {
+    const RequestImage& image = *images[i].wanted.image;
+    rows_.Put(image.key, std::move((*encoded)[i]));
     ++stats_.num_images;
     stats_.num_patches += image.num_patches;
   }

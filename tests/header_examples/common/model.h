@@ -54,12 +54,12 @@ extern DeltaSpec spec;
 extern DeltaTensors tensors;
 extern at::Tensor cu_seqlens;
 }  // namespace tandem::model::delta_attention_example
-namespace tandem::model::device_delta_attention_example {
+namespace tandem::model::device::device_delta_attention_example {
 extern DeltaSpec spec;
 extern DeltaTensors tensors;
 extern at::Tensor cu_seqlens, out;
 extern at::Device gpu;
-}  // namespace tandem::model::device_delta_attention_example
+}  // namespace tandem::model::device::device_delta_attention_example
 
 namespace tandem::model::device_attention_example {
 using namespace model_names;

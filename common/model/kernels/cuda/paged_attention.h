@@ -25,7 +25,8 @@ struct PagedBatch {
 
   const int32_t* row_sequence = nullptr;  // [rows]
   const int32_t* row_position = nullptr;  // [rows]: keys 0 .. position are visible
-  // [rows]: the last visible key, where it is not the row's position; null: it is. For the plain kernel alone.
+  // [rows]: the last visible key, where it is not the row's position; null: it is. Only for the plain
+  // kernel.
   const int32_t* row_last_key = nullptr;
   const int32_t* row_starts = nullptr;        // [sequences + 1]
   const int32_t* page_starts = nullptr;       // [sequences + 1], into pages

@@ -52,6 +52,14 @@ inline void ExpectNear(const std::vector<float>& found, const std::vector<float>
   for (size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-4) << i;
 }
 
+inline void ExpectNearOnAverage(const std::vector<float>& found, const std::vector<float>& expected,
+                                double tolerance) {
+  ASSERT_EQ(found.size(), expected.size());
+  double sum = 0;
+  for (size_t i = 0; i < found.size(); ++i) sum += std::abs(found[i] - expected[i]);
+  EXPECT_LT(sum / static_cast<double>(found.size()), tolerance);
+}
+
 inline void ExpectSameBits(const std::vector<float>& found, const std::vector<float>& expected) {
   ASSERT_EQ(found.size(), expected.size());
   ASSERT_EQ(std::memcmp(found.data(), expected.data(), found.size() * sizeof(float)), 0);
@@ -241,6 +249,26 @@ class ImagesTest : public EngineTest, public ::testing::WithParamInterface<std::
       SCOPED_TRACE(i);
       ExpectNear(found[i], rows[i].logprobs);
       ExpectSameBits(found[i], TrainerLogProbs(rows[i].ids, rows[i].files));
+    }
+  }
+
+  // With the fused kernels that a GPU has, in both types. Prompts share steps.
+  void ExpectGoldenInFastNumerics() {
+    model::SetNumerics(model::Numerics::kFast);
+    for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+      SCOPED_TRACE(c10::toString(dtype));
+      EngineOptions options = InChunks(20);
+      options.dtype = dtype;
+      StartCase(options);
+      const std::vector<GoldenRow> rows = GoldenRows();
+      const std::vector<std::vector<float>> found = ScoreAll(rows);
+      for (size_t i = 0; i < rows.size(); ++i) {
+        if (dtype == at::kFloat) {
+          ExpectNear(found[i], rows[i].logprobs);
+        } else {
+          ExpectNearOnAverage(found[i], rows[i].logprobs, 0.1);
+        }
+      }
     }
   }
 

@@ -22,6 +22,8 @@ TEST_P(ImagesTest, LogProbsAreThoseOfTransformers) {
   ExpectGolden();
 }
 
+TEST_P(ImagesTest, LogProbsInFastNumericsAreThoseOfTransformers) { ExpectGoldenInFastNumerics(); }
+
 // Steps of 7 tokens cut every image's run.
 TEST_P(ImagesTest, ChunksOfPromptsChangeNothing) {
   EngineOptions options = Options();
@@ -146,7 +148,8 @@ TEST_P(ImagesTest, PreemptedSequencesGetTheirImagesAgain) {
   options.kv_cache_bytes =
       14 * model::PagedKvCache::BytesPerBlock({.num_layers = num_caches,
                                                .num_kv_heads = 1,
-                                               .head_dim = spec.full_attention().head_dim});
+                                               .head_dim = spec.full_attention().head_dim,
+                                               .device = options.device});
   StartCase(options);
   ASSERT_EQ(engine_->Info().num_kv_blocks, 14);
   std::vector<GenerationRequest> requests;

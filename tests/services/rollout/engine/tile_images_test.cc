@@ -26,6 +26,10 @@ TEST_P(TileImagesTest, LogProbsAreThoseOfTransformersHoweverPromptsAreCut) {
   ExpectGolden();
 }
 
+TEST_P(TileImagesTest, LogProbsInFastNumericsAreThoseOfTransformers) {
+  ExpectGoldenInFastNumerics();
+}
+
 TEST_P(TileImagesTest, GreedyTokensAreTheLikeliestOfTheScoredSequence) {
   StartCase();
   ExpectGreedyTokens();

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <vector>
 
 #include "common/model/transformer.h"
 #include "tests/simulator/accelerator.h"
@@ -83,6 +84,21 @@ TEST_P(ArenaPairTest, WhatIsStagedLeavesTheLiveWeightsAlone) {
   EXPECT_TRUE(at::equal(arenas.live()->arena().Get(0).cpu(), weights->Get(0)));
   arenas.DropStaged();
   ExpectLive(arenas, *weights);
+}
+
+TEST_P(ArenaPairTest, WhatIsStagedIsComparedWithTheLiveWeights) {
+  ArenaPair arenas(model_.table(), at::kFloat, device(),
+                   stages_on_device() ? device() : at::Device(at::kCPU));
+  const std::vector<int> first = {0}, both = {0, 1};
+  EXPECT_FALSE(arenas.StagedEqualsLive(first));  // nothing is live
+  const auto weights = Commit(arenas, 1);
+  ASSERT_OK_AND_ASSIGN(const auto staged, arenas.Staged());
+  staged->arena().CopyFrom(*weights);
+  EXPECT_TRUE(arenas.StagedEqualsLive(both));
+  weights->Get(1).add_(1);
+  staged->arena().CopyFrom(*weights);
+  EXPECT_TRUE(arenas.StagedEqualsLive(first));
+  EXPECT_FALSE(arenas.StagedEqualsLive(both));
 }
 
 TEST_P(ArenaPairTest, ReleasedWeightsCanBeStagedAgain) {

@@ -21,10 +21,10 @@
 namespace tandem::gpu_check {
 namespace {
 
-constexpr int64_t kBlockSize = 16;
+constexpr int64_t kStateBlockSize = 16;
 
 template <typename T>
-T ValueOrThrow(absl::StatusOr<T> value) {
+T MadeOrThrow(absl::StatusOr<T> value) {
   if (!value.ok()) throw std::runtime_error(value.status().ToString());
   return *std::move(value);
 }
@@ -68,8 +68,8 @@ std::vector<at::Tensor> WithGradients(const std::vector<at::Tensor>& inputs, at:
   return results;
 }
 
-void ComparePacked(Comparer& comparer, const model::DeltaSpec& spec,
-                   const std::vector<int64_t>& lengths) {
+void ComparePackedDelta(Comparer& comparer, const model::DeltaSpec& spec,
+                        const std::vector<int64_t>& lengths) {
   std::vector<int64_t> ends = {0};
   for (const int64_t length : lengths) ends.push_back(ends.back() + length);
   const at::Tensor cu_seqlens = at::tensor(ends, at::kLong);
@@ -100,10 +100,10 @@ void CompareSteps(Comparer& comparer, const model::DeltaSpec& spec, int64_t leng
   const at::Tensor whole =
       model::DeltaAttention(spec, TensorsOf(inputs), at::tensor({int64_t{0}, length, 2 * length}));
   const at::Device device = comparer.device();
-  model::PagedKvCache cache = ValueOrThrow(model::PagedKvCache::Create(
+  model::PagedKvCache cache = MadeOrThrow(model::PagedKvCache::Create(
       {.num_layers = 2,
-       .num_blocks = 2 * (length / kBlockSize + 1),
-       .block_size = kBlockSize,
+       .num_blocks = 2 * (length / kStateBlockSize + 1),
+       .block_size = kStateBlockSize,
        .num_kv_heads = 1,
        .head_dim = 8,
        .dtype = comparer.dtype(),
@@ -111,8 +111,8 @@ void CompareSteps(Comparer& comparer, const model::DeltaSpec& spec, int64_t leng
        .windows = {model::kNoCache, model::Window()},
        .states = {.layers = {spec, std::nullopt}, .count = 3, .dtype = comparer.dtype()}}));
   std::unique_ptr<model::DeviceAttention> on_device;
-  if (device.is_cuda()) on_device = ValueOrThrow(model::CreateCudaAttention(cache, 1));
-  std::vector<int32_t> blocks(2 * (length / kBlockSize + 1));
+  if (device.is_cuda()) on_device = MadeOrThrow(model::CreateCudaAttention(cache, 1));
+  std::vector<int32_t> blocks(2 * (length / kStateBlockSize + 1));
   std::iota(blocks.begin(), blocks.end(), 0);
   for (int64_t done = 0; done < length;) {
     const bool decodes = done > 0 && done % 5 != 0;
@@ -123,7 +123,7 @@ void CompareSteps(Comparer& comparer, const model::DeltaSpec& spec, int64_t leng
       batch.push_back({.first_token = i * count,
                        .num_tokens = count,
                        .context_length = done + count,
-                       .blocks = blocks.data() + i * (length / kBlockSize + 1),
+                       .blocks = blocks.data() + i * (length / kStateBlockSize + 1),
                        .state = static_cast<int32_t>(2 * i)});
       rows.push_back(inputs[0].narrow(0, i * length + done, count));
     }
@@ -168,7 +168,7 @@ void CompareLinearAttention(Comparer& comparer) {
     specs.push_back(spec(1, 1, 256, 200, 2));
   }
   for (const model::DeltaSpec& of : specs) {
-    ComparePacked(
+    ComparePackedDelta(
         comparer, of,
         comparer.small() ? std::vector<int64_t>{3, 70} : std::vector<int64_t>{1, 5, 130, 64, 200});
     const at::NoGradGuard no_grad;
