@@ -1,6 +1,9 @@
 #include "services/rollout/sampler/sampler.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/index_select.h>
+#include <ATen/ops/ones_like.h>
 
 #include <algorithm>
 #include <cmath>
@@ -10,6 +13,7 @@
 #include <vector>
 
 #include "common/model/cpu_dispatch.h"
+#include "common/model/device_row_ops.h"
 #include "common/model/kernels/log_probs.h"
 #include "services/rollout/sampler/device_sampler.h"
 #include "services/rollout/sampler/filter.h"
@@ -196,6 +200,42 @@ SampledToken SampleOther(const float* logits, int64_t vocab_size, const SampleRo
   return token;
 }
 
+// Gives tokens that were drawn on the CPU the log-probs that the device computes, which have other
+// bits: those of all other tokens, and of a trainer with exact numerics. `tokens`: of `places`.
+void TakeLogProbs(const at::Tensor& logits, absl::Span<const SampleRow> rows,
+                  const std::vector<int64_t>& places, std::vector<SampledToken>& tokens) {
+  const auto count = static_cast<int64_t>(places.size());
+  const at::Tensor needed = at::empty({count}, at::kLong);
+  const at::Tensor targets = at::empty({count}, at::kLong);
+  const at::Tensor temperatures = at::empty({count}, at::kFloat);
+  for (int64_t i = 0; i < count; ++i) {
+    const SampleRow& row = rows[places[i]];
+    needed.mutable_data_ptr<int64_t>()[i] = row.row;
+    targets.mutable_data_ptr<int64_t>()[i] = std::max(tokens[i].id, 0);
+    temperatures.mutable_data_ptr<float>()[i] =
+        row.params.temperature > 0.0 ? static_cast<float>(row.params.temperature) : 1.0f;
+  }
+  const at::Device device = logits.device();
+  const at::Tensor picked = logits.index_select(0, needed.to(device));
+  const at::Tensor ids = targets.to(device);
+  const auto log_probs_at = [&](const at::Tensor& of_rows) {
+    at::Tensor log_probs = at::empty({count}, picked.options());
+    at::Tensor entropy = at::empty_like(log_probs);
+    at::Tensor log_sum_exp = at::empty_like(log_probs);
+    model::device::RowLogProbs(picked, ids, of_rows.to(device), log_probs, entropy, log_sum_exp);
+    return log_probs.cpu();
+  };
+  const at::Tensor raw = log_probs_at(at::ones_like(temperatures));
+  const at::Tensor processed = log_probs_at(temperatures);
+  for (int64_t i = 0; i < count; ++i) {
+    if (tokens[i].id < 0) continue;
+    tokens[i].logprob = raw.const_data_ptr<float>()[i];
+    // Of adjusted logits there is no other.
+    if (rows[places[i]].adjustments != nullptr) continue;
+    tokens[i].processed_logprob = processed.const_data_ptr<float>()[i];
+  }
+}
+
 // Draws the tokens at `places` on the CPU, from copies of their rows.
 void SampleCopies(const at::Tensor& logits, absl::Span<const SampleRow> rows,
                   const std::vector<int64_t>& places, absl::Span<SampledToken> out) {
@@ -214,6 +254,7 @@ void SampleCopies(const at::Tensor& logits, absl::Span<const SampleRow> rows,
   for (int64_t i = 0; i < num_rows; ++i) here[i].copy_(all[needed[i]]);
   std::vector<SampledToken> tokens(requests.size());
   Sample(here.const_data_ptr<float>(), vocab_size, requests, absl::MakeSpan(tokens));
+  if (model::device::LogitKernelsTake(all)) TakeLogProbs(all, rows, places, tokens);
   for (size_t i = 0; i < requests.size(); ++i) out[places[i]] = tokens[i];
 }
 

@@ -170,6 +170,24 @@ TEST_P(ExactGenerationTest, LogProbsAreTheTrainersWithLayersThatDiffer) {
   ExpectTrainersLogProbsOfMixedTraffic();
 }
 
+// Tokens with penalties are drawn on the CPU, also where a GPU computes.
+TEST_P(ExactGenerationTest, LogProbsAreTheTrainersWithPenalties) {
+  StartRandom(Options(), GroupedSpec());
+  for (int i = 0; i < 4; ++i) {
+    GenerationRequest request = RandomRequest();
+    request.n = 1;
+    request.filter = {};
+    request.penalties.frequency = 0.5;
+    request.penalties.logit_bias = {{5, 2.0f}, {7, -1.0f}};
+    const SampleChunk sample = Generate(request);
+    std::vector<int32_t> tokens = request.prompt_ids;
+    tokens.insert(tokens.end(), sample.token_ids.begin(), sample.token_ids.end());
+    const auto arena = tandem::testing::PlainCopy(*engine_->weights().live());
+    ExpectSameBits(sample.logprobs, TrainerLogProbs(*model_, *arena, tokens, 1.0, kDevice),
+                   request.prompt_ids.size(), "raw log-prob");
+  }
+}
+
 TEST_P(ExactGenerationTest, ASeedFixesASampleWhateverElseRuns) {
   EngineOptions options = Options();
   options.scheduler = {.max_num_seqs = 64, .max_num_batched_tokens = 256};
