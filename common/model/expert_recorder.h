@@ -5,11 +5,8 @@
 //   x = model.Block(params, layer, x, rotary, attention, nullptr, &routers);
 //   Use(recorder.Of(first_token, count));
 //
-// A pass on a device writes to memory there, which may be captured in a graph:
-//
-//   recorder.RecordOn(buffer);
-//   ...  // the pass, and the wait for it
-//   recorder.Fetch();
+// A pass on a device writes to memory there, which may be captured in a graph: RecordOn() before it, and
+// Fetch() when it is done.
 #ifndef TANDEM_COMMON_MODEL_EXPERT_RECORDER_H_
 #define TANDEM_COMMON_MODEL_EXPERT_RECORDER_H_
 
