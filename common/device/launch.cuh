@@ -15,6 +15,9 @@
 
 #ifndef TANDEM_LAUNCH
 #include <cuda_runtime.h>
+
+#include <atomic>
+#include <cstdint>
 // kernel: in parentheses if it has template arguments. Then the kernel's arguments.
 #define TANDEM_LAUNCH(kernel, grid, threads, shared_bytes, stream, ...) \
   kernel<<<grid, threads, shared_bytes, stream>>>(__VA_ARGS__)
@@ -24,12 +27,25 @@
 
 namespace tandem::device {
 
-// Whether the current device begins kernels early.
+// Compiled for the same architectures as the kernels around it.
+static __global__ void ArchitectureProbe() {}
+
+// Whether the current device begins kernels early, and runs code of ours that then waits: code for an
+// older architecture does not.
 inline bool LaunchesEarly() {
-  int device = 0, major = 0;
+  constexpr int kMostDevices = 64;
+  static std::atomic<int8_t> known[kMostDevices];  // 1: yes, -1: no
+  int device = 0;
   cudaGetDevice(&device);
+  if (device < kMostDevices && known[device] != 0) return known[device] > 0;
+  int major = 0;
   cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-  return major >= 9;
+  cudaFuncAttributes code{};
+  const bool early = major >= 9 &&
+                     cudaFuncGetAttributes(&code, ArchitectureProbe) == cudaSuccess &&
+                     code.ptxVersion >= 90;
+  if (device < kMostDevices) known[device] = early ? 1 : -1;
+  return early;
 }
 
 // Errors are those of cudaGetLastError() afterwards.

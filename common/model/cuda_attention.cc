@@ -17,6 +17,8 @@
 #include "common/model/cuda_delta_forward.h"
 #include "common/model/cuda_tensor.h"
 #include "common/model/device_attention.h"
+#include "common/model/device_delta_attention.h"
+#include "common/model/gpu_head_sizes.h"
 #include "common/model/kernels/cuda/paged_attention.h"
 #include "common/model/kernels/cuda/row_kernels.h"
 #include "common/model/numerics.h"
@@ -62,6 +64,8 @@ absl::Span<const int64_t> LatentTiles(const cudaDeviceProp& device, int64_t head
   return tiles;
 }
 
+static_assert(kMaxLatentDimOnGpu == cuda::kMaxSharedHeadDim);
+
 class CudaAttention : public DeviceAttention {
  public:
   CudaAttention(const PagedKvCache& cache, int64_t num_heads)
@@ -82,7 +86,9 @@ class CudaAttention : public DeviceAttention {
       // Keys are split only if that yields at most the wanted pieces, so this is the maximum.
       const int64_t of_prompts =
           geometry_.wanted_pieces * geometry_.tiles.back() / geometry_.heads_per_kv_head;
-      ReservePartials(std::max(of_prompts, MostDecodePieces(kUsualSequences, geometry_)));
+      // Latents are split only where there are fewer pieces than wanted.
+      const int64_t sequences = o.shared ? 1 : kUsualSequences;
+      ReservePartials(std::max(of_prompts, DecodePartials(MostDecodePieces(sequences, geometry_))));
     }
     Reserve(kLeastBytes);
   }
@@ -114,7 +120,7 @@ class CudaAttention : public DeviceAttention {
                              padded_to * DecodeTiles(geometry_) >= geometry_.wanted_pieces;
     batch_.split = is_fixed ? !stays_whole : plan.chunk > 0;
     if (batch_.split && kernel_ != Kernel::kPlain) {
-      ReservePartials(is_fixed ? pieces : plan.num_partials());
+      ReservePartials(is_fixed ? DecodePartials(pieces) : plan.num_partials());
     }
   }
 
@@ -130,6 +136,24 @@ class CudaAttention : public DeviceAttention {
                             const AttentionParams& params) override {
     Write(layer, latents.unsqueeze(1), /*v=*/{});
     return Attended(layer, q.contiguous(), params);
+  }
+
+  at::Tensor ForwardDelta(int64_t layer, const DeltaSpec& spec,
+                          const DeltaTensors& tensors) override {
+    TORCH_CHECK(device::DeltaAttentionTakes(spec, tensors),
+                "linear attention: expected tensors of one type on the cache's device");
+    const RecurrentStates& states = cache_.states();
+    cuda::DeltaBatch rows;
+    rows.num_rows = batch_.num_rows;
+    rows.num_sequences = batch_.num_sequences;
+    rows.row_sequence = batch_.row_sequence;
+    rows.row_starts = batch_.row_starts;
+    rows.states = states_;
+    rows.row_position = batch_.row_position;
+    rows.state = states.State(layer, 0);
+    rows.tail = states.Tail(layer, 0);
+    rows.state_stride = states.bytes_between();
+    return device::DeltaForwardOf(spec, tensors, rows);
   }
 
  private:
@@ -236,23 +260,6 @@ class CudaAttention : public DeviceAttention {
     return out;
   }
 
-  at::Tensor ForwardDelta(int64_t layer, const DeltaSpec& spec,
-                          const DeltaTensors& tensors) override {
-    const RecurrentStates& states = cache_.states();
-    cuda::DeltaBatch rows;
-    rows.num_rows = batch_.num_rows;
-    rows.num_sequences = batch_.num_sequences;
-    rows.row_sequence = batch_.row_sequence;
-    rows.row_starts = batch_.row_starts;
-    rows.states = states_;
-    rows.row_position = batch_.row_position;
-    rows.state = states.State(layer, 0);
-    rows.tail = states.Tail(layer, 0);
-    rows.state_stride = states.bytes_between();
-    return device::DeltaForwardOf(spec, tensors, rows);
-  }
-
- private:
   // Allocates this many bytes for arrays, on host and device.
   void Reserve(int64_t bytes) {
     if (host_.defined() && host_.numel() >= bytes) return;
@@ -260,6 +267,12 @@ class CudaAttention : public DeviceAttention {
     host_ = at::empty({size}, at::TensorOptions(at::kByte).pinned_memory(true));
     device_ = at::empty({size}, at::TensorOptions(at::kByte).device(cache_.options().device));
     ++epoch_;
+  }
+
+  // The partial results of as many pieces, each of which has all tiles of a token.
+  int64_t DecodePartials(int64_t pieces) const {
+    const int64_t tiles = DecodeTiles(geometry_);
+    return (pieces + tiles - 1) / tiles;
   }
 
   void ReservePartials(int64_t rows) {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "common/device/upload.h"
 #include "common/model/cpu_dispatch.h"
 #include "common/model/cuda_delta_backward.h"
 #include "common/model/cuda_delta_forward.h"
@@ -88,7 +89,7 @@ DeltaPlaces DeltaPlacesOf(const at::Tensor& cu_seqlens, at::Device device) {
   }
   at::Tensor here = at::empty({static_cast<int64_t>(all.size())}, at::kInt);
   std::copy(all.begin(), all.end(), here.mutable_data_ptr<int32_t>());
-  places.ints = here.to(device);
+  places.ints = ::tandem::device::Upload(here, device);
   return places;
 }
 

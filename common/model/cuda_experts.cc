@@ -25,6 +25,7 @@ namespace tandem::model::device {
 namespace {
 
 constexpr int64_t kPackBytes = 16;  // to which ATen wants rows of grouped products aligned
+constexpr int64_t kMostAtenGroups = 1000;
 
 cuda::RoutedLogits RoutedOf(const at::Tensor& logits, const RoutingSpec& spec,
                             const at::Tensor& correction_bias) {
@@ -66,8 +67,8 @@ bool AreAligned(const at::Tensor& x, int64_t size) {
 
 // Whether ATen multiplies by groups: what it has no kernel for it computes group by group, and waits.
 bool AtenTakes(const at::Tensor& x, const at::Tensor& stack) {
-  return CurrentNumerics() != Numerics::kExact && x.scalar_type() == at::kBFloat16 &&
-         stack.scalar_type() == at::kBFloat16 && HasGroupedProducts(x.device()) && x.size(0) > 0 &&
+  return x.scalar_type() == at::kBFloat16 && stack.scalar_type() == at::kBFloat16 &&
+         HasGroupedProducts(x.device()) && x.size(0) > 0 && stack.size(0) <= kMostAtenGroups &&
          AreAligned(x, x.size(1)) && AreAligned(stack, stack.stride(0)) &&
          AreAligned(stack, stack.size(2)) && AreAligned(stack, stack.size(1));
 }
@@ -190,7 +191,7 @@ at::Tensor GroupedProduct(const at::Tensor& x, const at::Tensor& first,
   const c10::cuda::CUDAGuard guard(x.device());
   const at::Tensor stack = Stacked(weights);
   const at::Tensor bias = biases.empty() ? at::Tensor() : Stacked(biases);
-  if (!has_others && AtenTakes(x, stack)) {
+  if (!has_others && CurrentNumerics() != Numerics::kExact && AtenTakes(x, stack)) {
     at::Tensor out = at::_grouped_mm(x, stack.transpose(1, 2), EndsOf(first));
     if (bias.defined()) out.add_(BiasesByRow(bias, first, x.size(0)));
     return out;
@@ -221,9 +222,10 @@ at::Tensor GroupedProduct(const at::Tensor& x, const at::Tensor& first,
   return out;
 }
 
-bool GroupedGradientsTake(const at::Tensor& x, int64_t out_size) {
-  return KernelsTake({x}) && x.scalar_type() == at::kBFloat16 && HasGroupedProducts(x.device()) &&
-         x.size(0) > 0 && AreAligned(x, x.size(1)) && AreAligned(x, out_size);
+bool GroupedGradientsTake(const at::Tensor& x, const at::Tensor& grad,
+                          const std::vector<at::Tensor>& weights) {
+  if (!KernelsTake({x, grad})) return false;
+  return AtenTakes(x, Stacked(weights)) && AreAligned(grad, grad.size(1));
 }
 
 at::Tensor GroupedInputGradient(const at::Tensor& grad, const at::Tensor& first,

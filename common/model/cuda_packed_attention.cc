@@ -19,11 +19,11 @@
 
 namespace tandem::model::device {
 
-static_assert(kMaxHeadDim == cuda::kMaxPlainHeadDim);
+static_assert(kMaxHeadDimOnGpu == cuda::kMaxPlainHeadDim);
 
 bool PackedAttentionTakes(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
   return CurrentNumerics() == Numerics::kExact && KernelsTake({q, k, v}) &&
-         q.size(2) <= kMaxHeadDim && v.size(2) <= kMaxHeadDim &&
+         q.size(2) <= kMaxHeadDimOnGpu && v.size(2) <= kMaxHeadDimOnGpu &&
          q.size(0) <= std::numeric_limits<int32_t>::max() / 4;
 }
 

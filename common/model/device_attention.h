@@ -20,8 +20,9 @@ namespace tandem::model {
 
 // bfloat16 with a head_dim of 64 or 128, of keys and values, uses FlashInfer's kernel; bfloat16 over a
 // cache of latents one of our own. Everything else, and everything with exact numerics, uses a plain
-// kernel (kernels/cuda/paged_attention.h) in which a row depends only on that row and its keys. All work is queued on the thread's current stream of the cache's
-// device. Device errors are thrown, as in ATen. Not differentiable. Single-threaded.
+// kernel (kernels/cuda/paged_attention.h) in which a row depends only on that row and its keys. All
+// work is queued on the thread's current stream of the cache's device. Device errors are thrown, as in
+// ATen. Not differentiable. Single-threaded.
 class DeviceAttention : public Attention {
  public:
   // Sets the sequences for the following calls of Forward(), one after another in the batch. Work

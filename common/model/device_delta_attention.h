@@ -30,7 +30,7 @@ struct DeltaPlaces {
   int64_t num_chunks = 0;
   int64_t boundary_bytes = kDeltaBoundaryBytesOnGpu;
 };
-// Compute it once for all layers; it waits for the device. cu_seqlens: as for DeltaAttention().
+// Compute it once for all layers. cu_seqlens: as for DeltaAttention().
 DeltaPlaces DeltaPlacesOf(const at::Tensor& cu_seqlens, at::Device device);
 
 // Like DeltaAttention(). Requires DeltaAttentionTakes(). Differentiable; the graph keeps the inputs

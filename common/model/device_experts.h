@@ -1,6 +1,6 @@
-// The operations of experts on a CUDA device: routing (router.h), the rows of experts (expert_rows.h) and
-// their products (grouped_linear.h), which have their meaning there. Nothing waits for the device, so
-// that decode steps with experts can be captured in a CUDA graph. Work is queued on the thread's
+// The operations of experts on a CUDA device: routing (router.h), the rows of experts (expert_rows.h)
+// and their products (grouped_linear.h), which have their meaning there. Nothing waits for the device,
+// so that decode steps with experts can be captured in a CUDA graph. Work is queued on the thread's
 // current stream; device errors are thrown, as in ATen. Not differentiable. Builds without CUDA take
 // nothing.
 #ifndef TANDEM_COMMON_MODEL_DEVICE_EXPERTS_H_
@@ -43,8 +43,9 @@ at::Tensor GroupedProduct(const at::Tensor& x, const at::Tensor& first,
                           const std::vector<at::Tensor>& biases, bool has_others);
 
 // Gradients of the products, where ATen computes them for all groups at once: bfloat16, on GPUs with
-// such products, sizes that are multiples of 8. Deterministic.
-bool GroupedGradientsTake(const at::Tensor& x, int64_t out_size);
+// such products, sizes and places in memory that are multiples of 16 bytes. Deterministic.
+bool GroupedGradientsTake(const at::Tensor& x, const at::Tensor& grad,
+                          const std::vector<at::Tensor>& weights);
 // Returns grad weights[g] for the rows of group g, [num_rows, in].
 at::Tensor GroupedInputGradient(const at::Tensor& grad, const at::Tensor& first,
                                 const std::vector<at::Tensor>& weights);

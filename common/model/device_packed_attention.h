@@ -9,11 +9,9 @@
 #include <cstdint>
 
 #include "common/model/attention.h"
+#include "common/model/gpu_head_sizes.h"
 
 namespace tandem::model::device {
-
-// The largest head_dim that the kernel supports, of keys and of values.
-inline constexpr int64_t kMaxHeadDim = 512;
 
 // Returns true if numerics are exact, q, k and v are on one CUDA device and share float32 or
 // bfloat16, and the build has the kernel for their sizes. The other functions require this.

@@ -43,8 +43,8 @@ class ExpertLoad {
     for (size_t e = 0; e < counts.size(); ++e) counts[e] += first[e + 1] - first[e];
   }
 
-  // Returns for each layer the rows of its experts, none for a dense layer, and begins anew. Waits for
-  // the GPU that has them.
+  // Returns for each layer the rows of its experts, none for a dense layer, and restarts the counts.
+  // Waits for the GPU that has them.
   std::vector<std::vector<int64_t>> Take() {
     std::vector<std::vector<int64_t>> taken = rows_;
     std::vector<at::Tensor> there;

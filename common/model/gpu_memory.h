@@ -14,14 +14,15 @@ inline constexpr int64_t kDefaultCacheBytesOnCpu = int64_t{512} << 20;
 // 29 MB.
 inline constexpr int64_t kImageRowBytes = int64_t{256} << 20;
 
-// Of the GPU memory that is free beside the weights and recurrent states, half: the rest is for the tensors of a step,
-// captured graphs, and a trainer rank on the same GPU.
+// Half of the GPU memory that is free beside the weights and recurrent states: the rest is for the
+// tensors of a step, captured graphs, and a trainer rank on the same GPU.
 inline int64_t DefaultCacheBytesOnGpu(int64_t free_bytes) {
   return std::max<int64_t>(0, free_bytes) / 2;
 }
 
 // Whether weight updates are received in the GPU's memory, beside the live weights. That must leave
-// the KV cache that is stated (0: none is), with recurrent states, and a quarter of the free memory for all else.
+// the KV cache that is stated (0: none is), with recurrent states, and a quarter of the free memory for
+// all else.
 inline bool StagesWeightsOnGpu(int64_t free_bytes, int64_t weight_bytes, int64_t cache_bytes) {
   return 2 * weight_bytes + cache_bytes <= free_bytes / 4 * 3;
 }

@@ -100,10 +100,10 @@ struct GroupedLinearFunction : torch::autograd::Function<GroupedLinearFunction> 
     const at::Tensor grad = grads[0].contiguous();
     const bool has_biases = ctx->saved_data["has_biases"].toBool();
     const int64_t num_experts = first.numel() - 1;
-    // Of x, the weights, the biases and `first`.
+    // Gradients of x, the weights, the biases and `first`.
     variable_list result(2 + num_experts * (has_biases ? 2 : 1));
-    if (device::GroupedGradientsTake(x, grad.size(1))) {
-      const std::vector<at::Tensor> weights(saved.begin() + 1, saved.begin() + 1 + num_experts);
+    const std::vector<at::Tensor> weights(saved.begin() + 1, saved.begin() + 1 + num_experts);
+    if (device::GroupedGradientsTake(x, grad, weights)) {
       AllAtOnce(*ctx, x, grad, first, weights, result);
       return result;
     }

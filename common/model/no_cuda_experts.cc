@@ -34,7 +34,10 @@ at::Tensor GroupedProduct(const at::Tensor& x, const at::Tensor& first,
   std::abort();
 }
 
-bool GroupedGradientsTake(const at::Tensor& x, int64_t out_size) { return false; }
+bool GroupedGradientsTake(const at::Tensor& x, const at::Tensor& grad,
+                          const std::vector<at::Tensor>& weights) {
+  return false;
+}
 
 at::Tensor GroupedInputGradient(const at::Tensor& grad, const at::Tensor& first,
                                 const std::vector<at::Tensor>& weights) {

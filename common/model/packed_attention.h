@@ -16,8 +16,8 @@ namespace tandem::model {
 class PackedAttention : public Attention {
  public:
   enum class Implementation {
-    // Our kernels on a CPU and, with exact numerics, forward on a GPU; elsewhere fused kernels
-    // (fused_attention.h) or chunks of queries (chunked_attention.h).
+    // Our kernels on a CPU, for linear attention also on a GPU, and there with exact numerics forward;
+    // elsewhere fused kernels (fused_attention.h) or chunks of queries (chunked_attention.h).
     kFast,
     kEager,  // plain ATen with a matrix of scores, the reference
   };

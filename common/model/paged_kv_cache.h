@@ -45,8 +45,7 @@ struct PagedKvCacheOptions {
 // plus padding_block(), an extra block that takes the writes of tokens that pad a batch.
 class PagedKvCache {
  public:
-  // INVALID_ARGUMENT for invalid sizes; UNIMPLEMENTED for states on a GPU; RESOURCE_EXHAUSTED if the
-  // allocation fails.
+  // INVALID_ARGUMENT for invalid sizes; RESOURCE_EXHAUSTED if the allocation fails.
   static absl::StatusOr<PagedKvCache> Create(const PagedKvCacheOptions& options);
 
   // Bytes of one block, in all layers that share it.

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/model/cache_groups.h"
 #include "common/model/delta_sizes.h"
+#include "common/model/gpu_head_sizes.h"
 #include "common/status/status_macros.h"
 
 namespace tandem::model {
@@ -203,10 +204,37 @@ absl::Status CheckTrainerDevice(const ModelSpec& spec, bool on_gpu) {
       "theirs with CUDA_VISIBLE_DEVICES="));
 }
 
+namespace {
+
+// What attention over a cache on a GPU does not take; empty: it takes all of it.
+std::string TooLargeForCache(const ModelSpec& spec) {
+  for (const LayerSpec& layer : spec.layers) {
+    const AttentionSpec& attention = layer.attention;
+    if (attention.delta.has_value()) continue;
+    const int64_t head = std::max(attention.head_dim, attention.value_dim());
+    if (head > kMaxHeadDimOnGpu) {
+      return absl::StrCat("heads of ", head, " elements, more than ", kMaxHeadDimOnGpu);
+    }
+    if (!attention.latent.has_value()) continue;
+    const int64_t latent = attention.latent->kv_rank;
+    const int64_t cached = latent + attention.latent->rope_dim;
+    if (latent > kMaxHeadDimOnGpu || cached > kMaxLatentDimOnGpu) {
+      return absl::StrCat("latents of ", latent, " elements, ", cached,
+                          " with their rotated part, more than ", kMaxHeadDimOnGpu, " and ",
+                          kMaxLatentDimOnGpu);
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
 absl::Status CheckRolloutDevice(const ModelSpec& spec, const std::string& device) {
   // A rollout with auto computes such a model on the CPU.
   if (device.empty() || device == "auto" || device == "cpu") return absl::OkStatus();
-  if (const std::string part = TooLargeForDelta(spec); !part.empty()) {
+  std::string part = TooLargeForDelta(spec);
+  if (part.empty()) part = TooLargeForCache(spec);
+  if (!part.empty()) {
     return absl::UnimplementedError(
         absl::StrCat("rollout.device: ", device, ": the model has ", part,
                      ", which a rollout on a GPU does not support; use rollout.device=cpu"));

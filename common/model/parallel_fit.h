@@ -40,7 +40,8 @@ absl::Status CheckWholeExperts(const ModelSpec& spec, int size);
 absl::Status CheckTrainerDevice(const ModelSpec& spec, bool on_gpu);
 
 // Checks whether a rollout on `device`, "cpu", "auto" (or empty) or a GPU, can compute the model:
-// UNIMPLEMENTED for heads of linear attention above kMaxDeltaHeadDimOnGpu on a GPU.
+// on a GPU UNIMPLEMENTED for heads of linear attention above kMaxDeltaHeadDimOnGpu, and for heads and
+// latents beyond those that its attention takes (gpu_head_sizes.h).
 absl::Status CheckRolloutDevice(const ModelSpec& spec, const std::string& device);
 
 }  // namespace tandem::model

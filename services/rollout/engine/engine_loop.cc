@@ -209,7 +209,7 @@ void Engine::Step() {
                     [](const SampleState* sample) { return sample->request->spec.wants_logits(); });
     computed = runner_->Sample(rows, wants_others, *output, absl::MakeSpan(tokens));
   }
-  if (!computed.ok() && options_.ranks != nullptr) {
+  if (!computed.ok() && prepared.ok() && options_.ranks != nullptr) {
     // A rank that stops in the middle of a step leaves the others in a collective.
     LoseRanks(computed);
     return;

@@ -142,9 +142,16 @@ void ImageEncoder::Encode(const model::ParameterProvider& params, absl::Span<con
       rows.push_back(images.size() == 1 ? part : part.clone());
       first += count;
     }
-    if (options_.await_device != nullptr) options_.await_device();
     return rows;
   });
+  if (options_.await_device != nullptr) {
+    // Also after an error: what is queued reads weights, which may be written when this returns.
+    const absl::Status done = Catch([&] {
+      options_.await_device();
+      return absl::OkStatus();
+    });
+    if (encoded.ok() && !done.ok()) encoded = done;
+  }
   if (!encoded.ok() && images.size() > 1) {
     for (const Prepared& image : images) Encode(params, {&image, 1}, fail);
     return;

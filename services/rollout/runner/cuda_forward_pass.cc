@@ -141,8 +141,8 @@ class CudaForwardPass : public ForwardPass {
     const int64_t rows = graph_rows > 0 ? graph_rows : num_tokens;
     const Inputs inputs = Upload(batch, positions, rows);
     if (batch.recorder != nullptr) {
-      ReserveExperts(rows, batch.recorder->values_per_token());
-      batch.recorder->RecordOn(experts_);
+      batch.recorder->RecordOn(
+          ExpertsBuffer(graph_rows > 0, rows, batch.recorder->values_per_token()));
     }
     at::Tensor x =
         graph_rows == 0
@@ -224,12 +224,14 @@ class CudaForwardPass : public ForwardPass {
     return inputs;
   }
 
-  // The choices of routers lie there, at an address that graphs keep.
-  void ReserveExperts(int64_t rows, int64_t values) {
-    if (experts_.defined() && experts_.size(0) >= rows) return;
-    experts_ = at::empty({std::max(rows, kMostGraphRows), values},
+  // Where the choices of routers lie. Graphs keep the address of theirs.
+  const at::Tensor& ExpertsBuffer(bool of_graph, int64_t rows, int64_t values) {
+    at::Tensor& buffer = of_graph ? experts_of_graphs_ : experts_;
+    if (!buffer.defined() || buffer.size(0) < rows) {
+      buffer = at::empty({of_graph ? kMostGraphRows : rows, values},
                          at::TensorOptions(at::kInt).device(device_));
-    graphs_.clear();
+    }
+    return buffer;
   }
 
   at::Tensor Stages(const model::ParameterProvider& params, const Inputs& inputs,
@@ -282,9 +284,9 @@ class CudaForwardPass : public ForwardPass {
   bool graphs_wanted_;
   std::unique_ptr<model::DeviceAttention> attention_;
   const c10::cuda::CUDAStream stream_;
-  at::Tensor host_;       // int64, page-locked
-  at::Tensor on_device_;  // int64
-  at::Tensor experts_;    // int32
+  at::Tensor host_;                         // int64, page-locked
+  at::Tensor on_device_;                    // int64
+  at::Tensor experts_, experts_of_graphs_;  // int32
   // By rows, and whether they record the choices of routers. Their intermediate results share a pool,
   // for they run one after another.
   std::map<std::pair<int64_t, bool>, std::unique_ptr<Graph>> graphs_;

@@ -43,7 +43,7 @@ struct RunItem {
   // device; undefined: none.
   at::Tensor image_rows;
   bool records_experts = false;  // wants the experts of its tokens; needs a model that has a
-                                 // model::RoutedLayout, on a CPU
+                                 // model::RoutedLayout
 };
 
 // The first token that a step scores of the item's sequence, which has `num_computed` tokens in the cache

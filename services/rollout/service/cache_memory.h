@@ -14,8 +14,8 @@ namespace tandem::rollout {
 // Sets `options`' staged_on and kv_cache_bytes; the weights are not in memory yet. On a GPU weights
 // are received in its memory if two copies of them leave enough (common/model/gpu_memory.h), else in
 // host memory. `megabytes`: rollout.kv_cache_megabytes, or if it is 0 the device's default: on a GPU
-// a share of what is free beside the weights and the states of linear attention, the least of all ranks. `ranks`: those of a
-// tensor-parallel engine, or null; then collective. Errors: those of CUDA and of the group.
+// a share of what is free beside the weights and the states of linear attention, the least of all
+// ranks. `ranks`: those of a tensor-parallel engine, or null; then collective. Errors: those of CUDA and of the group.
 absl::Status DivideMemory(int64_t megabytes, const model::Transformer& model,
                           comm::ProcessGroup* ranks, EngineOptions& options);
 

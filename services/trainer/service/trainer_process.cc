@@ -180,10 +180,10 @@ absl::Status CheckExactDevice(const model::ModelSpec& spec, at::Device device) {
   for (const model::LayerSpec& layer : spec.layers) {
     const int64_t head_dim = std::max(layer.attention.head_dim, layer.attention.value_dim());
     if (device.is_cpu()) continue;
-    if (head_dim <= model::device::kMaxHeadDim) continue;
+    if (head_dim <= model::kMaxHeadDimOnGpu) continue;
     return absl::UnimplementedError(
         absl::StrCat("numerics: exact on ", device.str(), " supports a head_dim of at most ",
-                     model::device::kMaxHeadDim, ", found ", head_dim,
+                     model::kMaxHeadDimOnGpu, ", found ", head_dim,
                      "; set numerics to fast, or hide the GPUs with CUDA_VISIBLE_DEVICES="));
   }
   return absl::OkStatus();

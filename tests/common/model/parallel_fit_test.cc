@@ -35,6 +35,22 @@ TEST(TensorParallelCheck, RefusesMoreRanksThanInnerUnitsOfAnExpert) {
                                         HasSubstr("3 inner units of a shared expert")));
 }
 
+TEST(RolloutDeviceCheck, RefusesHeadsAndLatentsBeyondThoseOfAGpusAttention) {
+  ModelSpec spec = Qwen3Spec();
+  spec.layers.back().attention.head_dim = 520;
+  EXPECT_OK(CheckRolloutDevice(spec, "auto"));
+  EXPECT_THAT(CheckRolloutDevice(spec, "cuda"),
+              tandem::testing::StatusIs(
+                  absl::StatusCode::kUnimplemented,
+                  AllOf(HasSubstr("heads of 520 elements"), HasSubstr("rollout.device=cpu"))));
+  spec = LatentModelSpec(9);
+  EXPECT_OK(CheckRolloutDevice(spec, "cuda"));
+  for (LayerSpec& layer : spec.layers) layer.attention.latent->kv_rank = 768;
+  EXPECT_THAT(CheckRolloutDevice(spec, "cuda"),
+              tandem::testing::StatusIs(absl::StatusCode::kUnimplemented,
+                                        HasSubstr("latents of 768 elements, 772 with")));
+}
+
 TEST(RolloutDeviceCheck, TakesExpertsOnAGpu) {
   for (const char* device : {"", "cpu", "auto", "cuda:1"}) {
     EXPECT_OK(CheckRolloutDevice(ExpertsSpec(), device));

@@ -5,8 +5,8 @@
 // The facts about an operation are those of its code: norm.cc saves the sum and a row's moments;
 // linear.cc its input; rotary.cc the projection if q and k are normed; packed_attention.cc q, k, v,
 // its result and log-sum-exp; delta_attention.cc, and on a GPU cuda_delta_attention.cc, the projection;
-// activation.cc its input. A GPU uses the plain operations of eager_ops.cc, which compute in float32 and
-// save more.
+// activation.cc its input. On a GPU the operations of eager_ops.cc are counted, which compute in float32
+// and save more than the kernels that take their place.
 //
 // Experts: a token has top_k rows whatever the router chooses, so the sizes of all tensors are
 // known, unless ranks split the experts: then the rows of a rank's experts are CountedBatch::expert_load

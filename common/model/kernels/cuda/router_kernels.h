@@ -16,6 +16,7 @@ namespace tandem::model::cuda {
 
 inline constexpr int kMostExperts = 1024;
 inline constexpr int kMostChosen = 32;
+inline constexpr int kMostGroups = 32;
 
 // What both launches read. Spec: as RoutingSpec has it.
 struct RoutedLogits {
@@ -36,7 +37,6 @@ struct ChooseExperts {
   RoutingSpec::GroupScore group_score = RoutingSpec::GroupScore::kLargest;
   int64_t* experts = nullptr;  // [rows, top_k]
 };
-inline constexpr int kMostGroups = 32;
 cudaError_t Launch(const ChooseExperts& args, cudaStream_t stream);
 
 // The weights of chosen experts; NaN for a row that has one among its logits, and for all rows if

@@ -1,9 +1,8 @@
 // Products x weight^T on a CUDA device, in which a row of the result depends only on that row of x
 // and the weight, bit for bit, whatever shares the batch: all blocks have one tile shape, and an
 // element is a sum over parts of k that are cut at the same places for any number of rows. Groups of
-// consecutive rows may have a weight each (grouped_linear.h). Queues
-// on `stream`, whose device must be current; allocates nothing and keeps no address, so that
-// launches can be captured in a CUDA graph.
+// consecutive rows may have a weight each (grouped_linear.h). Queues on `stream`, whose device must be
+// current; allocates nothing and keeps no address, so that launches can be captured in a CUDA graph.
 #ifndef TANDEM_COMMON_MODEL_KERNELS_CUDA_ROW_PRODUCT_H_
 #define TANDEM_COMMON_MODEL_KERNELS_CUDA_ROW_PRODUCT_H_
 
