@@ -359,8 +359,9 @@ TEST(PagedKvCacheTest, RefusesLayersThatItCannotHold) {
                                                   ::testing::HasSubstr("layer 2")));
   options = LayersThatDiffer();
   options.device = at::Device(at::kCUDA, 0);
-  EXPECT_THAT(refusal(options), testing::StatusIs(absl::StatusCode::kUnimplemented,
-                                                  ::testing::HasSubstr("rollout.device=cpu")));
+  // There a block has all layers, whatever their sizes.
+  EXPECT_THAT(refusal(options), testing::StatusIs(absl::StatusCode::kInvalidArgument,
+                                                  ::testing::HasSubstr("0 sizes on cuda:0")));
 }
 
 TEST(PagedKvCacheTest, RefusesSizesThatDoNotFit) {

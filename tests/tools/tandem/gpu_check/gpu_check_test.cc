@@ -52,7 +52,7 @@ TEST(GpuCheck, RefusesAnUnknownCheck) {
 TEST(CheckDevice, PrintsALineBeforeAndAfterEachComparison) {
   const TempFolder folder;
   const ChildOutput output = ToolsIn(folder).RunDevice(
-      "kernels", {"kernels", "--device", "cpu", "--small", "--from", "16"},
+      "kernels", {"kernels", "--device", "cpu", "--small", "--from", "23"},
       absl::Now() + absl::Minutes(3));
   ASSERT_TRUE(output.status.ok()) << output.status;
   const CheckResult result = CompareKernels([&](int64_t) { return output; });
