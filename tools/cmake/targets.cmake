@@ -170,9 +170,7 @@ function(tandem_kernel_test)
     list(APPEND checks -fsanitize=thread)
   endif()
   target_compile_options(${ARG_NAME} PRIVATE ${checks} -fno-sanitize-recover=alignment,signed-integer-overflow,shift,bounds -g1)
-  # The C++ library first: it has what googletest asks for, or a source of the model's library would come
-  # along for the instance that it has too, beside the test's own copy of that source.
-  target_link_options(${ARG_NAME} PRIVATE ${checks} -lstdc++)
+  target_link_options(${ARG_NAME} PRIVATE ${checks})
   set_tests_properties(${ARG_NAME} PROPERTIES ENVIRONMENT
     "TANDEM_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};TANDEM_SOURCE=${CMAKE_SOURCE_DIR};OMP_NUM_THREADS=1;MKL_NUM_THREADS=1")
 endfunction()
