@@ -7,17 +7,6 @@ namespace {
 // Rows of a block that sums the gradient of the norm.
 constexpr int kRowsOfNormSum = 32;
 
-// silu(x) and its slope.
-struct SiluAndSlope {
-  float value;
-  float slope;
-  __device__ explicit SiluAndSlope(float x) {
-    const float sigmoid = Sigmoid(x);
-    value = x * sigmoid;
-    slope = x * sigmoid * (1.0f - sigmoid) + sigmoid;
-  }
-};
-
 // A block has kRowsOfNormSum rows, whose heads its warps take in turns. With x the results, n the normed
 // ones, w the norm's weight and s = silu(z): out = n w s.
 template <typename T>
@@ -98,16 +87,9 @@ __global__ void __launch_bounds__(kRecurrenceThreads) ReverseKernel(const DeltaR
   __shared__ float decay_of[kTokens];
   __shared__ float scratch[kWarp];
   const DeltaShape& shape = args.shape;
-  const int of_sequence = static_cast<int>(blockIdx.x % args.num_heads);  // the head
-  const int head = args.first_head + of_sequence;
   const DeltaSequence sequence(args.batch, static_cast<int>(blockIdx.x / args.num_heads));
-  const int key_head = head / shape.group();
-  const int first_column = static_cast<int>(blockIdx.y) * kDeltaColumns;
-  const int lane = threadIdx.x % kWarp;
-  const int part = lane / kColumnsOfWarp;
-  const int of_block = threadIdx.x / kWarp * kColumnsOfWarp + lane % kColumnsOfWarp;
-  const int column = first_column + of_block;
-  const bool is_column = column < shape.value_dim;
+  const auto [of_sequence, head, key_head, first_column, part, of_block, column, is_column] =
+      ColumnOfThread(shape, args.first_head, args.num_heads);
   const int64_t keys_stride = shape.key_size();
   const int64_t values_stride = shape.value_size();
 

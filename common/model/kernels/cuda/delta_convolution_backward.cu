@@ -31,10 +31,9 @@ __global__ void __launch_bounds__(kDeltaWarps* kWarp)
     slope[i] = 0.0f;
     grad[i] = 0.0f;
     if (d >= head.dim) continue;
-    const float x = Convolved<T>(shape, args.batch, sequence, t, head.channel + d);
-    const float sigmoid = Sigmoid(x);
-    activated[i] = x * sigmoid;
-    slope[i] = x * sigmoid * (1.0f - sigmoid) + sigmoid;
+    const SiluAndSlope silu(Convolved<T>(shape, args.batch, sequence, t, head.channel + d));
+    activated[i] = silu.value;
+    slope[i] = silu.slope;
     squares = fmaf(activated[i], activated[i], squares);
   }
   if (head.key_head >= 0) {

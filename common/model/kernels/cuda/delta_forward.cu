@@ -34,16 +34,9 @@ __global__ void __launch_bounds__(kRecurrenceThreads) AdvanceKernel(const DeltaA
   __shared__ float beta_of[kTokens];
   __shared__ float decay_of[kTokens];
   const DeltaShape& shape = args.shape;
-  const int of_sequence = static_cast<int>(blockIdx.x % args.num_heads);  // the head
-  const int head = args.first_head + of_sequence;
   const DeltaSequence sequence(args.batch, static_cast<int>(blockIdx.x / args.num_heads));
-  const int key_head = head / shape.group();
-  const int first_column = static_cast<int>(blockIdx.y) * kDeltaColumns;
-  const int lane = threadIdx.x % kWarp;
-  const int part = lane / kColumnsOfWarp;
-  const int of_block = threadIdx.x / kWarp * kColumnsOfWarp + lane % kColumnsOfWarp;
-  const int column = first_column + of_block;
-  const bool is_column = column < shape.value_dim;
+  const auto [of_sequence, head, key_head, first_column, part, of_block, column, is_column] =
+      ColumnOfThread(shape, args.first_head, args.num_heads);
   const int64_t keys_stride = shape.key_size();
   const int64_t values_stride = shape.value_size();
   const int padded = shape.padded_value_dim();

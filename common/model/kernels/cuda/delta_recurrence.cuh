@@ -76,6 +76,33 @@ struct LaneColumn {
   }
 };
 
+// The column that a thread has a part of. A block has kDeltaColumns of one head of a sequence; blocks lie
+// [sequences, heads], and columns in y.
+struct DeltaColumn {
+  int of_sequence;  // the head, counted from the first of the launch
+  int head;
+  int key_head;
+  int first_column;  // of the block
+  int part;
+  int of_block;  // the column, counted from first_column
+  int column;
+  bool is_column;  // otherwise it is beyond the head
+};
+__device__ inline DeltaColumn ColumnOfThread(const DeltaShape& shape, int first_head,
+                                             int num_heads) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  DeltaColumn at;
+  at.of_sequence = static_cast<int>(blockIdx.x % num_heads);
+  at.head = first_head + at.of_sequence;
+  at.key_head = at.head / shape.group();
+  at.first_column = static_cast<int>(blockIdx.y) * kDeltaColumns;
+  at.part = lane / kColumnsOfWarp;
+  at.of_block = static_cast<int>(threadIdx.x) / kWarp * kColumnsOfWarp + lane % kColumnsOfWarp;
+  at.column = at.first_column + at.of_block;
+  at.is_column = at.column < shape.value_dim;
+  return at;
+}
+
 // Copies keys or queries of `count` tokens of a head into shared memory, zeros beyond key_dim.
 template <int kElements>
 __device__ void LoadKeys(const float* from, int64_t token_stride, int key_dim, int count,

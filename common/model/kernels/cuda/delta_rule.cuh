@@ -49,6 +49,17 @@ __device__ inline int64_t ProjectedSize(const DeltaShape& shape) {
   return shape.channels() + shape.value_size() + 2 * shape.num_value_heads;
 }
 
+// x sigmoid(x), and its slope.
+struct SiluAndSlope {
+  float value;
+  float slope;
+  __device__ explicit SiluAndSlope(float x) {
+    const float sigmoid = Sigmoid(x);
+    value = x * sigmoid;
+    slope = x * sigmoid * (1.0f - sigmoid) + sigmoid;
+  }
+};
+
 template <typename T>
 __device__ const T* ProjectedRow(const DeltaShape& shape, int64_t row) {
   return static_cast<const T*>(shape.projected) + row * shape.row_stride;
