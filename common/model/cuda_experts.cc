@@ -11,6 +11,7 @@
 
 #include <algorithm>
 
+#include "common/model/cuda_row_product.h"
 #include "common/model/cuda_tensor.h"
 #include "common/model/device_experts.h"
 #include "common/model/device_processor.h"
@@ -65,12 +66,16 @@ bool AreAligned(const at::Tensor& x, int64_t size) {
          reinterpret_cast<uintptr_t>(x.const_data_ptr()) % kPackBytes == 0;
 }
 
-// Whether ATen multiplies by groups: what it has no kernel for it computes group by group, and waits.
+// Whether ATen multiplies such rows by groups: what it has no kernel for it computes group by group, and
+// waits.
+bool AtenTakes(const at::Tensor& x) {
+  return x.scalar_type() == at::kBFloat16 && HasGroupedProducts(x.device()) && x.size(0) > 0 &&
+         AreAligned(x, x.size(1));
+}
 bool AtenTakes(const at::Tensor& x, const at::Tensor& stack) {
-  return x.scalar_type() == at::kBFloat16 && stack.scalar_type() == at::kBFloat16 &&
-         HasGroupedProducts(x.device()) && x.size(0) > 0 && stack.size(0) <= kMostAtenGroups &&
-         AreAligned(x, x.size(1)) && AreAligned(stack, stack.stride(0)) &&
-         AreAligned(stack, stack.size(2)) && AreAligned(stack, stack.size(1));
+  return AtenTakes(x) && stack.scalar_type() == at::kBFloat16 && stack.size(0) <= kMostAtenGroups &&
+         AreAligned(stack, stack.stride(0)) && AreAligned(stack, stack.size(2)) &&
+         AreAligned(stack, stack.size(1));
 }
 
 // The ends of groups, as ATen wants them.
@@ -200,38 +205,28 @@ at::Tensor GroupedProduct(const at::Tensor& x, const at::Tensor& first,
   const std::vector<int64_t> sizes = {x.size(0), stack.size(1)};
   at::Tensor out = has_others ? at::zeros(sizes, options) : at::empty(sizes, options);
   cuda::RowProduct args;
-  args.type = CudaElementOf(x);
-  args.out_type = args.type;
-  args.rows = x.size(0);
-  args.in = x.size(1);
   args.out_size = stack.size(1);
-  args.x = x.const_data_ptr();
   args.weight = stack.const_data_ptr();
-  args.bias = DataOrNull(bias);
-  args.out = out.mutable_data_ptr();
   args.first = first.const_data_ptr<int64_t>();
   args.groups = stack.size(0);
   args.weight_stride = stack.stride(0);
   args.bias_stride = bias.defined() ? bias.stride(0) : 0;
-  at::Tensor partial;
-  if (const int64_t floats = cuda::PartialFloats(args); floats > 0) {
-    partial = at::empty({floats}, x.options().dtype(at::kFloat).requires_grad(false));
-    args.partial = partial.mutable_data_ptr<float>();
-  }
-  C10_CUDA_CHECK(cuda::Launch(args, CurrentStream(x.device())));
+  LaunchRowProduct(x, bias, out, args);
   return out;
 }
 
-bool GroupedGradientsTake(const at::Tensor& x, const at::Tensor& grad,
-                          const std::vector<at::Tensor>& weights) {
-  if (!KernelsTake({x, grad})) return false;
-  return AtenTakes(x, Stacked(weights)) && AreAligned(grad, grad.size(1));
+at::Tensor WeightsForGroupedGradients(const at::Tensor& x, const at::Tensor& grad,
+                                      const std::vector<at::Tensor>& weights) {
+  // What may copy all weights comes last.
+  if (!KernelsTake({x, grad}) || !AtenTakes(x) || !AreAligned(grad, grad.size(1))) return {};
+  const at::Tensor stack = Stacked(weights);
+  return AtenTakes(x, stack) ? stack : at::Tensor();
 }
 
 at::Tensor GroupedInputGradient(const at::Tensor& grad, const at::Tensor& first,
-                                const std::vector<at::Tensor>& weights) {
+                                const at::Tensor& weights) {
   const c10::cuda::CUDAGuard guard(grad.device());
-  return at::_grouped_mm(grad, Stacked(weights), EndsOf(first));
+  return at::_grouped_mm(grad, weights, EndsOf(first));
 }
 
 at::Tensor GroupedWeightGradient(const at::Tensor& grad, const at::Tensor& x,

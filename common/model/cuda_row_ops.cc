@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "common/model/cuda_row_product.h"
 #include "common/model/cuda_tensor.h"
 #include "common/model/device_row_ops.h"
 #include "common/model/kernels/cuda/few_rows_product.h"
@@ -195,21 +196,9 @@ void RowProduct(const at::Tensor& x, const at::Tensor& weight, const at::Tensor&
                 at::Tensor& out) {
   const c10::cuda::CUDAGuard guard(x.device());
   cuda::RowProduct args;
-  args.type = CudaElementOf(x);
-  args.out_type = CudaElementOf(out);
-  args.rows = x.size(0);
-  args.in = x.size(1);
   args.out_size = weight.size(0);
-  args.x = x.const_data_ptr();
   args.weight = weight.const_data_ptr();
-  args.bias = DataOrNull(bias);
-  args.out = out.mutable_data_ptr();
-  at::Tensor partial;
-  if (const int64_t floats = cuda::PartialFloats(args); floats > 0) {
-    partial = at::empty({floats}, x.options().dtype(at::kFloat).requires_grad(false));
-    args.partial = partial.mutable_data_ptr<float>();
-  }
-  C10_CUDA_CHECK(cuda::Launch(args, CurrentStream(x.device())));
+  LaunchRowProduct(x, bias, out, args);
 }
 
 namespace {

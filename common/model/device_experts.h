@@ -44,11 +44,12 @@ at::Tensor GroupedProduct(const at::Tensor& x, const at::Tensor& first,
 
 // Gradients of the products, where ATen computes them for all groups at once: bfloat16, on GPUs with
 // such products, sizes and places in memory that are multiples of 16 bytes. Deterministic.
-bool GroupedGradientsTake(const at::Tensor& x, const at::Tensor& grad,
-                          const std::vector<at::Tensor>& weights);
+// Returns the weights as one tensor, [groups, out, in]; undefined if ATen does not compute them.
+at::Tensor WeightsForGroupedGradients(const at::Tensor& x, const at::Tensor& grad,
+                                      const std::vector<at::Tensor>& weights);
 // Returns grad weights[g] for the rows of group g, [num_rows, in].
 at::Tensor GroupedInputGradient(const at::Tensor& grad, const at::Tensor& first,
-                                const std::vector<at::Tensor>& weights);
+                                const at::Tensor& weights);
 // Returns grad^T x of each group, [groups, out, in].
 at::Tensor GroupedWeightGradient(const at::Tensor& grad, const at::Tensor& x,
                                  const at::Tensor& first);

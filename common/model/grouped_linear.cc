@@ -48,12 +48,11 @@ at::Tensor Forward(const at::Tensor& x, const at::Tensor& first,
   return out;
 }
 
-// The gradients of all experts in a few launches, without waiting for `first`. result: of x, the weights,
-// and the biases if there are any.
+// The gradients of all experts in a few launches, without waiting for `first`. weights: [experts, out, in];
+// result: of x, the weights, and the biases if there are any.
 void AllAtOnce(const AutogradContext& ctx, const at::Tensor& x, const at::Tensor& grad,
-               const at::Tensor& first, const std::vector<at::Tensor>& weights,
-               variable_list& result) {
-  const size_t num_experts = weights.size();
+               const at::Tensor& first, const at::Tensor& weights, variable_list& result) {
+  const auto num_experts = static_cast<size_t>(weights.size(0));
   const auto wanted = [&](size_t begin) {
     for (size_t e = 0; e < num_experts; ++e) {
       if (ctx.needs_input_grad(begin + e)) return true;
@@ -103,8 +102,9 @@ struct GroupedLinearFunction : torch::autograd::Function<GroupedLinearFunction> 
     // Gradients of x, the weights, the biases and `first`.
     variable_list result(2 + num_experts * (has_biases ? 2 : 1));
     const std::vector<at::Tensor> weights(saved.begin() + 1, saved.begin() + 1 + num_experts);
-    if (device::GroupedGradientsTake(x, grad, weights)) {
-      AllAtOnce(*ctx, x, grad, first, weights, result);
+    const at::Tensor stack = device::WeightsForGroupedGradients(x, grad, weights);
+    if (stack.defined()) {
+      AllAtOnce(*ctx, x, grad, first, stack, result);
       return result;
     }
     const at::Tensor on_host = first.cpu();

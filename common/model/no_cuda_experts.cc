@@ -34,13 +34,13 @@ at::Tensor GroupedProduct(const at::Tensor& x, const at::Tensor& first,
   std::abort();
 }
 
-bool GroupedGradientsTake(const at::Tensor& x, const at::Tensor& grad,
-                          const std::vector<at::Tensor>& weights) {
-  return false;
+at::Tensor WeightsForGroupedGradients(const at::Tensor& x, const at::Tensor& grad,
+                                      const std::vector<at::Tensor>& weights) {
+  return {};
 }
 
 at::Tensor GroupedInputGradient(const at::Tensor& grad, const at::Tensor& first,
-                                const std::vector<at::Tensor>& weights) {
+                                const at::Tensor& weights) {
   std::abort();
 }
 
