@@ -79,6 +79,26 @@ absl::StatusOr<std::unique_ptr<DeviceMesh>> DeviceMesh::Create(const MeshShape& 
                        ? absl::StatusOr<ProcessGroup*>(mesh->shard_)
                        : join("expert", (replicate * shape.dp_shard + shard) * shape.tp + tensor,
                               expert, shape.ep));
+  // `group` is the number of the group that is split, and `index` this rank's place in it.
+  const auto split = [&](const std::string& name, int group, int index, int size,
+                         int per_host) -> absl::StatusOr<HostGroups> {
+    HostGroups groups;
+    if (per_host == 0) return groups;
+    const int hosts = size / per_host;
+    ASSIGN_OR_RETURN(groups.within, join(name + "_within_host", group * hosts + index / per_host,
+                                         index % per_host, per_host));
+    ASSIGN_OR_RETURN(
+        groups.across,
+        join(name + "_across_hosts", group * per_host + index % per_host, index / per_host, hosts));
+    return groups;
+  };
+  ASSIGN_OR_RETURN(mesh->shard_by_host_, split("shard", replicate * shape.tp + tensor, dense,
+                                               num_shards, shape.shards_per_host()));
+  ASSIGN_OR_RETURN(mesh->expert_shard_by_host_,
+                   shape.ep == 1
+                       ? absl::StatusOr<HostGroups>(mesh->shard_by_host_)
+                       : split("expert_shard", (replicate * shape.ep + expert) * shape.tp + tensor,
+                               shard, shape.dp_shard, shape.expert_shards_per_host()));
   return mesh;
 }
 

@@ -23,6 +23,16 @@
 
 namespace tandem::comm {
 
+// The ranks of a group that is spread evenly over hosts, once by host and once across: rank i of the
+// group is rank i % within.size() of the host i / within.size().
+struct HostGroups {
+  ProcessGroup* within = nullptr;  // of this rank's host
+  ProcessGroup* across = nullptr;  // those with this rank's place in each host
+
+  bool exist() const { return within != nullptr; }
+  int num_hosts() const { return exist() ? across->size() : 1; }
+};
+
 class DeviceMesh {
  public:
   // Joins the group `name` ("shard.3") as `rank` of `size`. Called on every member.
@@ -47,6 +57,9 @@ class DeviceMesh {
   ProcessGroup& shard() const { return *shard_; }
   // Ranks over which one expert is sharded: dp_shard. The same as shard() without ep.
   ProcessGroup& expert_shard() const { return *expert_shard_; }
+  // Of the ranks of shard() and expert_shard(), if several hosts have several of them each.
+  const HostGroups& shard_by_host() const { return shard_by_host_; }
+  const HostGroups& expert_shard_by_host() const { return expert_shard_by_host_; }
   // Ranks that split the experts: ep.
   ProcessGroup& expert() const { return *expert_; }
   ProcessGroup& replicate() const { return *replicate_; }
@@ -80,6 +93,8 @@ class DeviceMesh {
   ProcessGroup* replicate_ = nullptr;
   ProcessGroup* tensor_ = nullptr;
   ProcessGroup* sequence_ = nullptr;
+  HostGroups shard_by_host_;
+  HostGroups expert_shard_by_host_;
 };
 
 }  // namespace tandem::comm

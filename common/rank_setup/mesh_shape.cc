@@ -91,6 +91,7 @@ absl::StatusOr<MeshShape> MeshShapeOf(const TrainerConfig& trainer, int local_ra
         absl::StrCat("trainer.ulysses_sequence_parallel_size: expected a divisor of the ",
                      shape->dp_shard, " ranks of dp_shard, found ", shape->sequence));
   }
+  shape->ranks_per_host = local_ranks;
   return shape;
 }
 

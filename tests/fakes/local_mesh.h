@@ -12,6 +12,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -23,7 +24,12 @@ namespace tandem::testing {
 
 class LocalMesh {
  public:
-  explicit LocalMesh(const comm::MeshShape& shape) : shape_(shape) {}
+  // What a test puts around a group of this rank, or the group itself.
+  using Wrap = std::function<std::unique_ptr<comm::ProcessGroup>(
+      const std::string& name, std::unique_ptr<comm::ProcessGroup>)>;
+
+  explicit LocalMesh(const comm::MeshShape& shape, Wrap wrap = nullptr)
+      : shape_(shape), wrap_(std::move(wrap)) {}
 
   // Calls `body` for every rank at once, each on a thread of its own; returns when all have.
   void Run(const std::function<void(const comm::DeviceMesh&)>& body) {
@@ -33,7 +39,8 @@ class LocalMesh {
         at::set_num_threads(1);
         const auto mesh = comm::DeviceMesh::Create(
             shape_, rank, [this](const std::string& name, int rank_within, int size) {
-              return World(name, size).Join(rank_within);
+              std::unique_ptr<comm::ProcessGroup> group = World(name, size).Join(rank_within);
+              return wrap_ == nullptr ? std::move(group) : wrap_(name, std::move(group));
             });
         body(**mesh);
       });
@@ -50,6 +57,7 @@ class LocalMesh {
   }
 
   const comm::MeshShape shape_;
+  const Wrap wrap_;
   absl::Mutex mu_;
   std::map<std::string, std::unique_ptr<LocalWorld>> worlds_ ABSL_GUARDED_BY(mu_);
 };

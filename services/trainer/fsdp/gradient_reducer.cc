@@ -22,8 +22,10 @@ GradientReducer::GradientReducer(const Options& options, std::vector<at::Tensor>
       index_in_unit_[parameters[i]] = static_cast<int>(i);
     Unit unit;
     unit.shard = std::move(shards[u]);
-    unit.group =
-        table.units()[u].of_experts ? &options.mesh->expert_shard() : &options.mesh->shard();
+    const bool of_experts = table.units()[u].of_experts;
+    unit.group = of_experts ? &options.mesh->expert_shard() : &options.mesh->shard();
+    unit.by_host =
+        of_experts ? options.mesh->expert_shard_by_host() : options.mesh->shard_by_host();
     unit.written.resize(parameters.size());
     units_.push_back(std::move(unit));
   }
@@ -32,16 +34,17 @@ GradientReducer::GradientReducer(const Options& options, std::vector<at::Tensor>
       sharding::GradientReduction<TensorOps>::Options{.compute_type = options.compute_dtype,
                                                       .reduce_type = options.reduce_dtype,
                                                       .shared_unit = options.shared_unit},
-      Extents());
+      ReducedUnits());
 }
 
-std::vector<sharding::ShardExtent> GradientReducer::Extents() const {
-  std::vector<sharding::ShardExtent> extents;
+std::vector<sharding::ReducedUnit> GradientReducer::ReducedUnits() const {
+  std::vector<sharding::ReducedUnit> units;
   for (const Unit& unit : units_) {
     const int64_t owned = unit.shard.defined() ? unit.shard.numel() : 0;
-    extents.push_back({.owned = owned, .padded = owned * unit.group->size()});
+    units.push_back({.extent = {.owned = owned, .padded = owned * unit.group->size()},
+                     .num_hosts = unit.by_host.num_hosts()});
   }
-  return extents;
+  return units;
 }
 
 bool GradientReducer::OnDevice(int unit) const {
@@ -116,9 +119,20 @@ at::Tensor& GradientReducer::TensorOps::SumOf(int unit, Flight& flight) {
   return flight.sum.has_value() ? *flight.sum : reducer_.units_[unit].shard;
 }
 
-absl::Status GradientReducer::TensorOps::Start(int unit, Flight& flight) {
+void GradientReducer::TensorOps::SortByRankOfHost(int unit, const at::Tensor& from,
+                                                  at::Tensor& to) {
+  const comm::HostGroups& by_host = reducer_.units_[unit].by_host;
+  const int64_t hosts = by_host.across->size();
+  const int64_t ranks = by_host.within->size();
+  to.view({ranks, hosts, -1}).copy_(from.view({hosts, ranks, -1}).transpose(0, 1));
+}
+
+absl::Status GradientReducer::TensorOps::Start(int unit, sharding::Leg leg, Flight& flight) {
   const Options& options = reducer_.options_;
-  comm::ProcessGroup& group = *reducer_.units_[unit].group;
+  const Unit& of = reducer_.units_[unit];
+  comm::ProcessGroup& group = leg == sharding::Leg::kAll          ? *of.group
+                              : leg == sharding::Leg::kWithinHost ? *of.by_host.within
+                                                                  : *of.by_host.across;
   const std::string tag = absl::StrCat("gradients of ", options.table->units()[unit].name);
   const std::shared_ptr<device::Event> laid = options.side->device().Record(kGradientsLaid);
   comm::ProcessGroup::WorkOr work = absl::InternalError("not issued");
@@ -126,21 +140,21 @@ absl::Status GradientReducer::TensorOps::Start(int unit, Flight& flight) {
     work = flight.slices.has_value() ? group.AllToAll(*flight.slices, *flight.full, tag)
                                      : group.ReduceScatter(SumOf(unit, flight), *flight.full, tag);
   });
-  ASSIGN_OR_RETURN(work_, std::move(work));
+  ASSIGN_OR_RETURN(WorkOf(leg), std::move(work));
   return absl::OkStatus();
 }
 
-absl::Status GradientReducer::TensorOps::Wait(int unit) {
+absl::Status GradientReducer::TensorOps::Wait(int unit, sharding::Leg leg) {
   const Options& options = reducer_.options_;
   const PhaseClock::Scope scope(*options.clock, Phase::kReduceScatterWait,
                                 options.table->units()[unit].name);
-  return work_->Wait();
+  const std::unique_ptr<comm::Work> work = std::move(WorkOf(leg));
+  return work->Wait();
 }
 
 void GradientReducer::TensorOps::AddSlices(int unit, Flight& flight) {
-  at::sum_out(SumOf(unit, flight), flight.slices->view({reducer_.units_[unit].group->size(), -1}),
-              {0},
-              /*keepdim=*/false, at::kFloat);
+  at::Tensor& sum = SumOf(unit, flight);
+  at::sum_out(sum, flight.slices->view({-1, sum.numel()}), {0}, /*keepdim=*/false, at::kFloat);
 }
 
 void GradientReducer::TensorOps::AddToShard(int unit, const at::Tensor& sum, bool holds_sum) {
@@ -152,10 +166,7 @@ void GradientReducer::TensorOps::AddToShard(int unit, const at::Tensor& sum, boo
   }
 }
 
-void GradientReducer::TensorOps::Arrived(int unit) {
-  work_.reset();
-  Evict(reducer_.units_[unit].shard);
-}
+void GradientReducer::TensorOps::Arrived(int unit) { Evict(reducer_.units_[unit].shard); }
 
 absl::Status GradientReducer::SumReplicas() {
   comm::ProcessGroup& replicas = options_.mesh->replicate();

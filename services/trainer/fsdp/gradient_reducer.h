@@ -4,8 +4,9 @@
 // buffer and reduce-scattered among the ranks that share a copy of the model; the order of buffers
 // and collectives is that of common/sharding/gradient_reduction.h. The reduce-scatter overlaps the
 // next stage's backward. bfloat16 gradients travel unreduced, each rank's slice to its owner, which
-// adds them in float32: the same sum at half the traffic. A group of one rank adds to its shard
-// directly. Copies of the model add up their shards once, at the end.
+// adds them in float32: the same sum at half the traffic. Ranks on several hosts do so within each host
+// first, and hosts then exchange their sums. A group of one rank adds to its shard directly. Copies of
+// the model add up their shards once, at the end.
 //
 // One thread; every rank adds the same units in the same order.
 #ifndef TANDEM_SERVICES_TRAINER_FSDP_GRADIENT_REDUCER_H_
@@ -23,7 +24,6 @@
 #include "common/device/side_stream.h"
 #include "common/model/parameter_table.h"
 #include "common/sharding/gradient_reduction.h"
-#include "common/sharding/shard_extent.h"
 #include "services/trainer/fsdp/buffer_pool.h"
 #include "services/trainer/fsdp/phase_clock.h"
 
@@ -75,6 +75,7 @@ class GradientReducer {
   struct Unit {
     at::Tensor shard;                     // undefined if the unit is frozen
     comm::ProcessGroup* group = nullptr;  // of the ranks that share a copy of the unit
+    comm::HostGroups by_host;             // the same ranks, if they are on several hosts
     std::vector<bool> written;            // by parameter: whether its part of the buffer is filled
   };
 
@@ -92,18 +93,24 @@ class GradientReducer {
     void Release(at::Tensor buffer);
     void Seal(int unit, at::Tensor& full);
     void Round(const at::Tensor& from, at::Tensor& to) { to.copy_(from); }
+    void SortByRankOfHost(int unit, const at::Tensor& from, at::Tensor& to);
     bool CanReduceIntoShard(int unit) const { return reducer_.OnDevice(unit); }
-    absl::Status Start(int unit, Flight& flight);
-    absl::Status Wait(int unit);
+    absl::Status Start(int unit, sharding::Leg leg, Flight& flight);
+    absl::Status Wait(int unit, sharding::Leg leg);
     void AddSlices(int unit, Flight& flight);
     void AddToShard(int unit, const at::Tensor& sum, bool holds_sum);
     void Arrived(int unit);
 
    private:
     at::Tensor& SumOf(int unit, Flight& flight);
+    // While in flight.
+    std::unique_ptr<comm::Work>& WorkOf(sharding::Leg leg) {
+      return leg == sharding::Leg::kBetweenHosts ? second_work_ : first_work_;
+    }
 
     GradientReducer& reducer_;
-    std::unique_ptr<comm::Work> work_;  // while in flight
+    std::unique_ptr<comm::Work> first_work_;
+    std::unique_ptr<comm::Work> second_work_;
   };
 
   // The buffer for the unit's gradients, allocated if needed, or the shard itself.
@@ -114,7 +121,7 @@ class GradientReducer {
   bool IsAlone(int unit) const { return units_[unit].group->size() == 1; }
   // Whether the device's collectives can use the unit's shard directly.
   bool OnDevice(int unit) const;
-  std::vector<sharding::ShardExtent> Extents() const;
+  std::vector<sharding::ReducedUnit> ReducedUnits() const;
 
   const Options options_;
   std::vector<Unit> units_;

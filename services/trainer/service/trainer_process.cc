@@ -107,8 +107,13 @@ absl::StatusOr<std::unique_ptr<comm::DeviceMesh>> JoinMesh(const TrainerProcessO
                                                            at::Device device,
                                                            const absl::Notification* cancel) {
   const config::v1::TrainerConfig& trainer = options.config.trainer();
-  ASSIGN_OR_RETURN(const comm::MeshShape shape,
+  ASSIGN_OR_RETURN(comm::MeshShape shape,
                    setup::MeshShapeOf(trainer, options.environment.local_world_size));
+  // float32 gradients need no groups by host.
+  if (options.config.model().dtype() == config::v1::ELEMENT_TYPE_FLOAT32 &&
+      trainer.reduce_dtype() != config::v1::ELEMENT_TYPE_BFLOAT16) {
+    shape.ranks_per_host = 0;
+  }
   return comm::DeviceMesh::Create(
       shape, options.environment.rank,
       [&](const std::string& name, int rank,

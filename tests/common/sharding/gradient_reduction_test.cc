@@ -40,13 +40,16 @@ struct RecordingOps {
   void Round(const Buffer& from, Buffer& to) {
     events.push_back(absl::StrCat("round ", from.bytes, " to ", to.bytes));
   }
+  void SortByRankOfHost(int unit, const Buffer& from, Buffer& to) {
+    events.push_back(absl::StrCat("sort u", unit, ", ", from.bytes, " to ", to.bytes));
+  }
   bool CanReduceIntoShard(int) const { return can_reduce_into_shard; }
-  absl::Status Start(int unit, Flight&) {
-    events.push_back(absl::StrCat("start u", unit));
+  absl::Status Start(int unit, Leg leg, Flight&) {
+    events.push_back(absl::StrCat("start u", unit, Over(leg)));
     return start;
   }
-  absl::Status Wait(int unit) {
-    events.push_back(absl::StrCat("wait u", unit));
+  absl::Status Wait(int unit, Leg leg) {
+    events.push_back(absl::StrCat("wait u", unit, Over(leg)));
     return absl::OkStatus();
   }
   void AddSlices(int unit, Flight&) { events.push_back(absl::StrCat("add slices u", unit)); }
@@ -55,6 +58,9 @@ struct RecordingOps {
   }
   void Arrived(int unit) { events.push_back(absl::StrCat("arrived u", unit)); }
 
+  static const char* Over(Leg leg) {
+    return leg == Leg::kAll ? "" : leg == Leg::kWithinHost ? " within" : " between";
+  }
   std::vector<std::string> Take() { return std::exchange(events, {}); }
 
   bool can_reduce_into_shard = true;
@@ -66,7 +72,12 @@ struct RecordingOps {
 using Reduction = GradientReduction<RecordingOps>;
 
 // Three units over two ranks, which own 5, 6 and 7 elements of them.
-std::vector<ShardExtent> Units() { return {ExtentOf(9, 2), ExtentOf(12, 2), ExtentOf(14, 2)}; }
+std::vector<ReducedUnit> Units() {
+  return {{ExtentOf(9, 2)}, {ExtentOf(12, 2)}, {ExtentOf(14, 2)}};
+}
+
+// Two units over two hosts of two ranks, which own 3 and 4 elements of them.
+std::vector<ReducedUnit> UnitsOnHosts() { return {{ExtentOf(9, 4), 2}, {ExtentOf(16, 4), 2}}; }
 
 TEST(GradientReduction, ReusesABufferOnceTheUnitBeforeHasArrived) {
   RecordingOps ops;
@@ -128,6 +139,59 @@ TEST(GradientReduction, RoundsTheSharedUnitOnceAllItsGradientsAreIn) {
                           "round 4 to 2", "release 10x4", "acquire 10x2", "start u0"));
   ASSERT_OK(reduction.Finish());
   EXPECT_EQ(ops.in_use, 0);
+}
+
+TEST(GradientReduction, SendsTheSumsOfAHostWhileTheNextUnitTravelsWithinIt) {
+  RecordingOps ops;
+  Reduction reduction(ops, {.compute_type = 2}, UnitsOnHosts());
+  ASSERT_OK(reduction.Complete(1));
+  EXPECT_THAT(ops.Take(), ElementsAre("acquire 16x2", "seal u1", "acquire 16x2", "sort u1, 2 to 2",
+                                      "release 16x2", "acquire 16x2", "start u1 within"));
+  ASSERT_OK(reduction.Open(0));
+  EXPECT_THAT(ops.Take(),
+              ElementsAre("wait u1 within", "release 16x2", "acquire 8x4", "add slices u1",
+                          "release 16x2", "start u1 between", "acquire 12x2"));
+  ASSERT_OK(reduction.Complete(0));
+  EXPECT_FALSE(reduction.holds_sum(1));
+  ops.Take();
+  ASSERT_OK(reduction.Finish());
+  EXPECT_THAT(ops.Take(),
+              ElementsAre("wait u0 within", "release 12x2", "acquire 6x4", "add slices u0",
+                          "release 12x2", "wait u1 between", "release 8x4", "arrived u1",
+                          "start u0 between", "wait u0 between", "release 6x4", "arrived u0"));
+  EXPECT_TRUE(reduction.holds_sum(0));
+  EXPECT_TRUE(reduction.holds_sum(1));
+  EXPECT_EQ(ops.in_use, 0);
+}
+
+TEST(GradientReduction, RoundsTheSumsOfAHost) {
+  RecordingOps ops;
+  Reduction reduction(ops, {.compute_type = 4, .reduce_type = 2}, UnitsOnHosts());
+  for (int pass = 0; pass < 2; ++pass) {
+    ASSERT_OK(reduction.Complete(0));
+    EXPECT_THAT(ops.Take(),
+                ElementsAre("acquire 12x4", "seal u0", "acquire 12x2", "sort u0, 4 to 2",
+                            "release 12x4", "acquire 12x2", "start u0 within"));
+    ASSERT_OK(reduction.Finish());
+    std::vector<std::string> expected = {
+        "wait u0 within",  "release 12x2", "acquire 6x4",   "add slices u0", "release 12x2",
+        "acquire 6x2",     "round 4 to 2", "release 6x4",   "acquire 6x2",   "start u0 between",
+        "wait u0 between", "release 6x2",  "add slices u0", "release 6x2"};
+    if (pass == 1) {
+      expected.insert(expected.begin() + 9, "acquire 3x4");
+      expected.insert(expected.end(), {"add to u0", "release 3x4"});
+    }
+    expected.push_back("arrived u0");
+    EXPECT_EQ(ops.Take(), expected);
+  }
+  EXPECT_EQ(ops.in_use, 0);
+}
+
+TEST(GradientReduction, Float32GradientsCrossHostsAtOnce) {
+  RecordingOps ops;
+  Reduction reduction(ops, {}, UnitsOnHosts());
+  ASSERT_OK(reduction.Complete(0));
+  EXPECT_THAT(ops.Take(), ElementsAre("acquire 12x4", "seal u0", "start u0"));
 }
 
 TEST(GradientReduction, ReturnsTheErrorOfACollectiveThatDoesNotStart) {

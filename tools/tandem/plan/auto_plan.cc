@@ -115,7 +115,11 @@ class Search {
         for (int sequence = shares_sequences ? 2 : stated_sequence;
              sequence <= (shares_sequences ? request_.hardware.per_host / tp : stated_sequence);
              sequence *= 2) {
-          const comm::MeshShape mesh{ranks / tp / shard, shard, tp, sequence};
+          const comm::MeshShape mesh{.dp_replicate = ranks / tp / shard,
+                                     .dp_shard = shard,
+                                     .tp = tp,
+                                     .sequence = sequence,
+                                     .ranks_per_host = std::min(ranks, request_.hardware.per_host)};
           if (shard % sequence == 0 && FindMeshProblems(mesh, request_.spec).empty()) {
             meshes.push_back(mesh);
           }

@@ -78,7 +78,7 @@ ShardedMemory::ShardedMemory(MemoryLedger& ledger, const model::ModelSpec& spec,
   reduction.reduce_type =
       setup.reduces_in_float32 ? ReductionOps::kFloat32 : ReductionOps::kBFloat16;
   reduction.shared_unit = stages_.shared_unit();
-  reduction_ = std::make_unique<Reduction>(reduction_ops_, reduction, Extents());
+  reduction_ = std::make_unique<Reduction>(reduction_ops_, reduction, ReducedUnits());
   optimizer_elements_ = 2 * trained();
   if (has_muon()) CountMuon();
   ledger_.SetPlace("between steps");
@@ -207,10 +207,17 @@ int64_t ShardedMemory::WidenedRowBytes() const {
   return widens ? rows() * batch_.hidden * kFloat : 0;
 }
 
-std::vector<sharding::ShardExtent> ShardedMemory::Extents() const {
-  std::vector<sharding::ShardExtent> extents;
-  for (const Unit& unit : units_) extents.push_back(unit.extent);
-  return extents;
+std::vector<sharding::ReducedUnit> ShardedMemory::ReducedUnits() const {
+  std::vector<sharding::ReducedUnit> units;
+  for (size_t u = 0; u < units_.size(); ++u) {
+    const bool of_experts = table_.units()[u].of_experts;
+    const int per_host =
+        of_experts ? setup_.mesh.expert_shards_per_host() : setup_.mesh.shards_per_host();
+    const int ranks = of_experts ? setup_.mesh.dp_shard : setup_.mesh.num_shards();
+    units.push_back(
+        {.extent = units_[u].extent, .num_hosts = per_host == 0 ? 1 : ranks / per_host});
+  }
+  return units;
 }
 
 void ShardedMemory::Begin(bool backward) {

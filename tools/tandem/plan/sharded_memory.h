@@ -108,11 +108,14 @@ class ShardedMemory {
     void Release(Buffer buffer) { memory_.pool_.Release(std::move(buffer)); }
     void Seal(int /*unit*/, Buffer& /*full*/) {}
     void Round(const Buffer& /*from*/, Buffer& /*to*/) {}
+    void SortByRankOfHost(int /*unit*/, const Buffer& /*from*/, Buffer& /*to*/) {}
     // Shards offloaded from a GPU cannot be written; the buffer for their sums, one for each size
     // of shard, is not counted.
     bool CanReduceIntoShard(int /*unit*/) const { return true; }
-    absl::Status Start(int /*unit*/, Flight& /*flight*/) { return absl::OkStatus(); }
-    absl::Status Wait(int /*unit*/) { return absl::OkStatus(); }
+    absl::Status Start(int /*unit*/, sharding::Leg /*leg*/, Flight& /*flight*/) {
+      return absl::OkStatus();
+    }
+    absl::Status Wait(int /*unit*/, sharding::Leg /*leg*/) { return absl::OkStatus(); }
     void AddSlices(int /*unit*/, Flight& /*flight*/) {}
     void AddToShard(int /*unit*/, const Buffer& /*sum*/, bool /*holds_sum*/) {}
     void Arrived(int /*unit*/) {}
@@ -153,7 +156,7 @@ class ShardedMemory {
   // Bytes of masters, and of shards in compute dtype that are not the masters.
   int64_t shard_bytes() const;
   int64_t masters() const;  // elements that this rank owns of what steps change
-  std::vector<sharding::ShardExtent> Extents() const;
+  std::vector<sharding::ReducedUnit> ReducedUnits() const;
 
   void Begin(bool backward);
   void Enter(size_t step);
