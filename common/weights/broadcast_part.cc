@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status/status_macros.h"
-#include "common/weights/bucket_checks.h"
 #include "common/weights/holdings.h"
 #include "common/weights/receive_table.h"
 
@@ -14,26 +13,70 @@ namespace {
 
 using common::v1::BucketPiece;
 
-// Whether the runs lie within a bucket of so many bytes.
-bool IsWithinBucket(const BucketPiece& piece, int64_t bucket_bytes) {
-  const int64_t runs = std::max<int64_t>(1, piece.repeat());
-  const int64_t run = piece.size_bytes() / runs;
-  const int64_t stride = piece.bucket_stride() == 0 ? run : piece.bucket_stride();
-  // Divides, because a product of a peer's numbers could overflow.
-  if (stride < run || (runs > 1 && stride > bucket_bytes / (runs - 1))) return false;
-  const int64_t reach = (runs - 1) * stride + run;
-  return piece.bucket_offset() >= 0 && reach <= bucket_bytes &&
-         piece.bucket_offset() <= bucket_bytes - reach;
+// A piece of a tensor in bytes, where it lies in a bucket and in the rank's part of the tensor.
+struct Found {
+  int32_t tensor = 0;
+  BucketRuns in_bucket;
+  int64_t held_offset = 0;
+  int64_t held_stride = 0;
+};
+
+// Adds a piece to the end of a message, for the leader and for the receiver.
+void Append(const Found& found, BucketCut& cut, Bucket& bucket) {
+  const BucketRuns& runs = found.in_bucket;
+  if (cut.runs.empty()) cut.first_tensor = found.tensor;
+  const int64_t size = runs.size_bytes * runs.repeat;
+  BucketPiece& piece = *bucket.add_pieces();
+  piece.set_tensor(found.tensor);
+  piece.set_tensor_offset(found.held_offset);
+  piece.set_bucket_offset(cut.size_bytes);
+  piece.set_size_bytes(size);
+  if (runs.repeat > 1 && found.held_stride != runs.size_bytes) {
+    piece.set_repeat(runs.repeat);
+    piece.set_stride(found.held_stride);
+  }
+  cut.size_bytes += size;
+  bucket.set_size_bytes(cut.size_bytes);
+  // Neighbours become one range, such as the experts of a rank.
+  if (runs.repeat == 1 && !cut.runs.empty()) {
+    BucketRuns& last = cut.runs.back();
+    if (last.repeat == 1 && last.offset + last.size_bytes == runs.offset) {
+      last.size_bytes += runs.size_bytes;
+      return;
+    }
+  }
+  cut.runs.push_back(runs);
+}
+
+bool IsWhole(const TensorBox& box, const LogicalTensor& tensor) {
+  return box.rows == tensor.rows && box.columns == tensor.columns;
 }
 
 }  // namespace
 
-absl::StatusOr<std::vector<Bucket>> BucketsOfPart(const TransferPlan& whole,
-                                                  const ModelLayout& layout, int rank) {
+std::vector<bool> HeldByAll(absl::Span<const ModelLayout* const> layouts) {
+  std::vector<bool> out(layouts.empty() ? 0 : layouts.front()->tensors.size(), true);
+  for (const ModelLayout* const layout : layouts) {
+    for (const PartLayout& part : layout->parts) {
+      std::vector<bool> whole(out.size(), false);
+      for (const TensorBox& box : part.boxes) {
+        whole[box.tensor] = IsWhole(box, layout->tensors[box.tensor]);
+      }
+      for (size_t tensor = 0; tensor < out.size(); ++tensor) {
+        out[tensor] = out[tensor] && whole[tensor];
+      }
+    }
+  }
+  return out;
+}
+
+absl::StatusOr<RankShare> ShareOfRank(const TransferPlan& whole, const std::vector<bool>& to_all,
+                                      const ModelLayout& layout, int rank) {
   const auto wrong = [](absl::string_view what) {
     return absl::InvalidArgumentError(absl::StrCat("broadcast: the layout has ", what));
   };
-  if (layout.tensors.size() != whole.tensor_bytes.size()) {
+  if (layout.tensors.size() != whole.tensor_bytes.size() ||
+      to_all.size() != whole.tensor_bytes.size()) {
     return wrong(
         absl::StrCat(layout.tensors.size(), " tensors, the model ", whole.tensor_bytes.size()));
   }
@@ -41,64 +84,59 @@ absl::StatusOr<std::vector<Bucket>> BucketsOfPart(const TransferPlan& whole,
   for (const TensorBox& box : layout.parts[rank].boxes) {
     held[box.tensor] = PiecesOfBox(layout.tensors[box.tensor], box, 0, box.elements());
   }
-  std::vector<Bucket> out;
-  for (const Bucket& bucket : whole.buckets) {
-    Bucket& taken = out.emplace_back();
-    taken.set_size_bytes(bucket.size_bytes());
-    for (const BucketPiece& piece : bucket.pieces()) {
-      const int64_t elements = layout.tensors[piece.tensor()].elements();
-      const int64_t element = elements == 0 ? 0 : whole.tensor_bytes[piece.tensor()] / elements;
-      if (element == 0 || element * elements != whole.tensor_bytes[piece.tensor()]) {
-        return wrong(absl::StrCat(elements, " elements of a tensor of ",
-                                  whole.tensor_bytes[piece.tensor()], " bytes"));
+  RankShare out;
+  for (const Bucket& from : whole.buckets) {
+    BucketCut& all = out.all.emplace_back();
+    BucketCut& part = out.part.emplace_back();
+    Bucket for_all, for_part;
+    for_part.set_source(kToPart);
+    for (const BucketPiece& piece : from.pieces()) {
+      const int tensor = piece.tensor();
+      const int64_t elements = layout.tensors[tensor].elements();
+      const int64_t element = elements == 0 ? 0 : whole.tensor_bytes[tensor] / elements;
+      if (element == 0 || element * elements != whole.tensor_bytes[tensor]) {
+        return wrong(absl::StrCat(elements, " elements of a tensor of ", whole.tensor_bytes[tensor],
+                                  " bytes"));
       }
       const int64_t count = piece.size_bytes() / element;
-      const Piece range{piece.tensor(), piece.tensor_offset() / element, count, count, 1};
-      for (const Holding& holding : held[piece.tensor()]) {
+      const Piece range{tensor, piece.tensor_offset() / element, count, count, 1};
+      for (const Holding& holding : held[tensor]) {
         for (const PieceMatch& match : Intersect(range, holding.piece)) {
-          BucketPiece& part = *taken.add_pieces();
-          part.set_tensor(piece.tensor());
-          part.set_tensor_offset((holding.offset + match.b_offset) * element);
-          part.set_bucket_offset(piece.bucket_offset() + match.a_offset * element);
-          part.set_size_bytes(match.piece.elements() * element);
-          if (match.piece.repeat == 1) continue;
-          part.set_repeat(match.piece.repeat);
-          part.set_stride(match.b_stride * element);
-          part.set_bucket_stride(match.a_stride * element);
+          const Found found{
+              tensor,
+              {piece.bucket_offset() + match.a_offset * element, match.piece.length * element,
+               match.piece.repeat, match.a_stride * element},
+              (holding.offset + match.b_offset) * element,
+              match.b_stride * element};
+          Append(found, to_all[tensor] ? all : part, to_all[tensor] ? for_all : for_part);
         }
       }
     }
+    if (for_all.pieces_size() > 0) out.buckets.push_back(std::move(for_all));
+    if (for_part.pieces_size() > 0) out.buckets.push_back(std::move(for_part));
   }
   return out;
+}
+
+std::string TagForAll(const Manifest& manifest, int first_tensor) {
+  return absl::StrCat("bytes for all ranks, from ", manifest.tensors(first_tensor).name());
+}
+
+bool HasParts(const google::protobuf::RepeatedPtrField<Bucket>& buckets) {
+  return std::any_of(buckets.begin(), buckets.end(),
+                     [](const Bucket& bucket) { return bucket.source() == kToPart; });
 }
 
 absl::StatusOr<TransferPlan> CheckBroadcastPart(
     Manifest manifest, const google::protobuf::RepeatedPtrField<Bucket>& buckets,
     bool keeps_frozen) {
-  ASSIGN_OR_RETURN(TransferPlan plan, PlanOfManifest(std::move(manifest), keeps_frozen));
-  RETURN_IF_ERROR(CheckBucketCount(buckets));
-  std::vector<int64_t> left = BytesToBring(plan);
   for (int b = 0; b < buckets.size(); ++b) {
-    const int64_t size = buckets[b].size_bytes();
-    RETURN_IF_ERROR(CheckBucketSize(b, buckets[b], std::min(size, kMaxBucketBytes)));
-    for (const BucketPiece& piece : buckets[b].pieces()) {
-      const int tensor = piece.tensor();
-      RETURN_IF_ERROR(CheckTensorNumber(b, tensor, plan.manifest));
-      if (!IsWithin(piece, plan.tensor_bytes[tensor]) || !IsWithinBucket(piece, size) ||
-          piece.size_bytes() > left[tensor]) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            "bucket ", b, " of ", size, " bytes: tensor ", plan.manifest.tensors(tensor).name(),
-            " has ", plan.tensor_bytes[tensor], " bytes, of which ", left[tensor],
-            " remain; found ", piece.size_bytes(), " from byte ", piece.tensor_offset(),
-            " at byte ", piece.bucket_offset(), " of the bucket"));
-      }
-      left[tensor] -= piece.size_bytes();
-    }
-    plan.largest_bucket_bytes = std::max(plan.largest_bucket_bytes, size);
+    if (buckets[b].source() == 0 || buckets[b].source() == kToPart) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("bucket ", b, ": source: expected 0 (from the leader to all ranks) or ",
+                     kToPart, " (to the ranks with this part), found ", buckets[b].source()));
   }
-  RETURN_IF_ERROR(CheckNothingIsLeft(plan, left));
-  plan.buckets.assign(buckets.begin(), buckets.end());
-  return plan;
+  return CheckReceiveTable(std::move(manifest), buckets, keeps_frozen);
 }
 
 }  // namespace tandem::weights

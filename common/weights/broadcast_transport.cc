@@ -16,30 +16,103 @@ using Clock = PhaseTimes::Clock;
 
 double Seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
 
-// A broadcast that is on its way.
-struct Flight {
-  std::unique_ptr<comm::Work> work;
-  Clock::time_point start;
+// Distance between messages that are copied together: the widest access of a device's copies.
+constexpr int64_t kMessageAlignment = 64;
+
+int64_t Aligned(int64_t bytes) {
+  return (bytes + kMessageAlignment - 1) / kMessageAlignment * kMessageAlignment;
+}
+
+}  // namespace
+
+int64_t BroadcastSplit::SentBytes() const {
+  int64_t bytes = 0;
+  const auto add = [&](const Cuts& cuts) {
+    for (const BucketCut& cut : *cuts) bytes += cut.size_bytes;
+  };
+  add(all);
+  for (const Part& part : parts) add(part.cuts);
+  return bytes;
+}
+
+// Finds a bucket's messages in its buffer, or copies them together.
+class BroadcastTransport::Packer {
+ public:
+  Packer(DeviceOps& ops, at::Tensor bucket, at::Tensor& packed)
+      : ops_(ops), bucket_(std::move(bucket)), packed_(packed) {}
+
+  absl::Status MakeRoom(int bucket, const BroadcastSplit& split) {
+    int64_t room = 0;
+    const auto add = [&](const BucketCut& cut) {
+      if (!cut.IsRange()) room += Aligned(cut.size_bytes);
+    };
+    add((*split.all)[bucket]);
+    for (const BroadcastSplit::Part& part : split.parts) add((*part.cuts)[bucket]);
+    return room == 0 ? absl::OkStatus() : Provide(ops_, room, packed_);
+  }
+
+  // Valid after Copy().
+  at::Tensor MessageOf(const BucketCut& cut) {
+    if (cut.IsRange()) return bucket_.narrow(0, cut.runs[0].offset, cut.size_bytes);
+    const at::Tensor message = packed_.narrow(0, used_, cut.size_bytes);
+    used_ += Aligned(cut.size_bytes);
+    const auto* const from = static_cast<const std::byte*>(bucket_.const_data_ptr());
+    auto* to = static_cast<std::byte*>(message.data_ptr());
+    for (const BucketRuns& runs : cut.runs) {
+      runs_.push_back(
+          {from + runs.offset, to, runs.size_bytes, runs.repeat, runs.stride, runs.size_bytes});
+      to += runs.size_bytes * runs.repeat;
+    }
+    return message;
+  }
+
+  absl::Status Copy() { return runs_.empty() ? absl::OkStatus() : ops_.Copy(runs_); }
+
+ private:
+  DeviceOps& ops_;
+  const at::Tensor bucket_;
+  at::Tensor& packed_;
+  int64_t used_ = 0;
+  std::vector<CopyRun> runs_;
 };
 
-absl::Status Launch(const TransferPlan& plan, comm::ProcessGroup& group, int bucket,
-                    at::Tensor buffer, Flight& flight, PhaseTimes& times) {
+absl::Status BroadcastTransport::Launch(const TransferPlan& plan, comm::ProcessGroup& group,
+                                        int bucket, const BroadcastSplit* split, Flight& flight,
+                                        PhaseTimes& times) {
+  at::Tensor for_all;  // undefined: nothing
+  int first_tensor = 0;
+  std::vector<std::pair<int, at::Tensor>> parts;  // by receiver
+  if (split == nullptr) {
+    for_all = Buffer(plan, bucket);
+    first_tensor = plan.buckets[bucket].pieces(0).tensor();
+  } else {
+    const Clock::time_point pack_start = Clock::now();
+    Packer packer(ops_, Buffer(plan, bucket), packed_[bucket % 2]);
+    RETURN_IF_ERROR(packer.MakeRoom(bucket, *split)) << "phase pack";
+    const BucketCut& all = (*split->all)[bucket];
+    if (!all.runs.empty()) for_all = packer.MessageOf(all);
+    first_tensor = all.first_tensor;
+    for (const BroadcastSplit::Part& part : split->parts) {
+      const BucketCut& cut = (*part.cuts)[bucket];
+      if (!cut.runs.empty()) parts.emplace_back(part.to, packer.MessageOf(cut));
+    }
+    RETURN_IF_ERROR(packer.Copy()) << "phase pack";
+    times.Worked("pack", pack_start);
+  }
   flight.start = Clock::now();
-  ASSIGN_OR_RETURN(flight.work, group.Broadcast(std::move(buffer), 0, plan.BucketName(bucket)));
+  if (for_all.defined()) {
+    ASSIGN_OR_RETURN(
+        auto work, group.Broadcast(std::move(for_all), 0, TagForAll(plan.manifest, first_tensor)));
+    flight.works.push_back(std::move(work));
+  }
+  for (auto& [to, bytes] : parts) {
+    ASSIGN_OR_RETURN(auto work, group.Send(std::move(bytes), to, plan.BucketName(bucket)));
+    flight.works.push_back(std::move(work));
+  }
   times.Add("wire", 0,
             Seconds(Clock::now() - flight.start));  // its busy time is counted when it lands
   return absl::OkStatus();
 }
-
-absl::Status Land(const comm::ProcessGroup& group, Flight& flight, PhaseTimes& times) {
-  const Clock::time_point wait_start = Clock::now();
-  RETURN_IF_ERROR(comm::WaitOnHost(group, *flight.work));
-  times.Waited("wire", flight.start, wait_start);
-  flight.work.reset();
-  return absl::OkStatus();
-}
-
-}  // namespace
 
 absl::Status BroadcastTransport::MakeBuffers(int64_t bytes) {
   for (at::Tensor& buffer : buffers_) RETURN_IF_ERROR(Provide(ops_, bytes, buffer));
@@ -53,23 +126,31 @@ at::Tensor BroadcastTransport::Buffer(const TransferPlan& plan, int bucket) cons
 absl::StatusOr<std::vector<TensorDigest>> BroadcastTransport::Send(const TransferPlan& plan,
                                                                    comm::ProcessGroup& group,
                                                                    BucketSource& source,
-                                                                   PhaseTimes& times) {
+                                                                   PhaseTimes& times,
+                                                                   const BroadcastSplit* split) {
   const auto entered = ops_.Enter();
-  auto digests = SendBuckets(plan, group, source, times);
-  // Broadcasts in flight may still use them; the next update gets others.
-  if (!digests.ok()) buffers_ = {};
+  auto digests = SendBuckets(plan, group, source, times, split);
+  // Messages in flight may still use them; the next update gets others.
+  if (!digests.ok()) DropBuffers();
   return digests;
 }
 
-absl::StatusOr<std::vector<TensorDigest>> BroadcastTransport::SendBuckets(const TransferPlan& plan,
-                                                                          comm::ProcessGroup& group,
-                                                                          BucketSource& source,
-                                                                          PhaseTimes& times) {
+absl::StatusOr<std::vector<TensorDigest>> BroadcastTransport::SendBuckets(
+    const TransferPlan& plan, comm::ProcessGroup& group, BucketSource& source, PhaseTimes& times,
+    const BroadcastSplit* split) {
   RETURN_IF_ERROR(MakeBuffers(plan.largest_bucket_bytes));
   std::vector<DigestSum> digests(plan.manifest.tensors_size());
   const int count = static_cast<int>(plan.buckets.size());
   std::array<Flight, 2> flights;
   std::array<Clock::time_point, 2> gather_start;
+  const auto land = [&](int bucket) -> absl::Status {
+    Flight& flight = flights[bucket % 2];
+    const Clock::time_point wait_start = Clock::now();
+    RETURN_IF_ERROR(comm::FinishAll(&group, flight.works))
+        << "phase wire, " << plan.BucketName(bucket);
+    times.Waited("wire", flight.start, wait_start);
+    return absl::OkStatus();
+  };
   const auto start = [&](int bucket) -> absl::Status {
     gather_start[bucket % 2] = Clock::now();
     const double before = times.exposed_sum();
@@ -86,10 +167,11 @@ absl::StatusOr<std::vector<TensorDigest>> BroadcastTransport::SendBuckets(const 
     const Clock::time_point wait_start = Clock::now();
     RETURN_IF_ERROR(source.Finish(b)) << "phase gather, " << plan.BucketName(b);
     times.Waited("gather", gather_start[b % 2], wait_start);
-    // The next broadcast is queued before the last one is waited for, so that the wire never idles.
-    RETURN_IF_ERROR(Launch(plan, group, b, Buffer(plan, b), flights[b % 2], times)) << "phase wire";
+    // The next bucket is queued before the last one is waited for, so that the wire never idles.
+    RETURN_IF_ERROR(Launch(plan, group, b, split, flights[b % 2], times))
+        << "phase wire, " << plan.BucketName(b);
     if (b > 0) {
-      RETURN_IF_ERROR(Land(group, flights[(b - 1) % 2], times)) << "phase wire";
+      RETURN_IF_ERROR(land(b - 1));
     }
     if (b + 1 < count) {
       RETURN_IF_ERROR(start(b + 1)) << "phase gather, " << plan.BucketName(b + 1);
@@ -109,46 +191,135 @@ absl::StatusOr<std::vector<TensorDigest>> BroadcastTransport::SendBuckets(const 
     times.Worked("verify", digest_start);
   }
   if (count > 0) {
-    RETURN_IF_ERROR(Land(group, flights[(count - 1) % 2], times)) << "phase wire";
+    RETURN_IF_ERROR(land(count - 1));
   }
   return MakeTensorDigests(plan.manifest, digests);
 }
 
-absl::Status BroadcastTransport::Receive(const TransferPlan& plan, comm::ProcessGroup& group,
-                                         BucketSink& sink, PhaseTimes& times, LinkTimes* links) {
-  const auto entered = ops_.Enter();
-  const absl::Status status = ReceiveBuckets(plan, group, sink, times, links);
-  if (!status.ok()) buffers_ = {};
-  return status;
-}
+// Receives, stores and forwards the buckets of one update; bucket b is in buffer b % 2.
+class BroadcastTransport::Receiver {
+ public:
+  Receiver(BroadcastTransport& transport, const TransferPlan& plan, comm::ProcessGroup& group,
+           const BroadcastChain& chain, PhaseTimes& times)
+      : transport_(transport), plan_(plan), group_(group), chain_(chain), times_(times) {}
 
-absl::Status BroadcastTransport::ReceiveBuckets(const TransferPlan& plan, comm::ProcessGroup& group,
-                                                BucketSink& sink, PhaseTimes& times,
-                                                LinkTimes* links) {
-  RETURN_IF_ERROR(MakeBuffers(plan.largest_bucket_bytes));
-  const int count = static_cast<int>(plan.buckets.size());
-  std::array<Flight, 2> flights;
-  for (int b = 0; b < std::min(count, 2); ++b) {
-    RETURN_IF_ERROR(Launch(plan, group, b, Buffer(plan, b), flights[b], times)) << "phase wire";
+  absl::Status Run(BucketSink& sink, LinkTimes* links) {
+    RETURN_IF_ERROR(Post(0));
+    for (int b = 0; b < count(); ++b) {
+      if (Forwards(b)) {
+        RETURN_IF_ERROR(Forward(b));
+      }
+      RETURN_IF_ERROR(Post(b));
+      RETURN_IF_ERROR(Land(b, links));
+      const Clock::time_point unpack_start = Clock::now();
+      RETURN_IF_ERROR(sink.Unpack(b, WholeBucket(plan_.buckets[b]), transport_.Buffer(plan_, b)))
+          << "phase unpack, " << plan_.BucketName(b);
+      times_.Worked("unpack", unpack_start);
+      RETURN_IF_ERROR(Post(b + 1));
+      const Clock::time_point digest_start = Clock::now();
+      RETURN_IF_ERROR(sink.Digest(b)) << "phase verify, " << plan_.BucketName(b);
+      times_.Worked("verify", digest_start);
+    }
+    for (int b = std::max(0, count() - 2); b < count(); ++b) {
+      RETURN_IF_ERROR(FinishForward(b));
+    }
+    return absl::OkStatus();
   }
-  for (int b = 0; b < count; ++b) {
-    RETURN_IF_ERROR(Land(group, flights[b % 2], times)) << "phase wire";
-    const Clock::time_point unpack_start = Clock::now();
+
+ private:
+  int count() const { return static_cast<int>(plan_.buckets.size()); }
+  bool ToPart(int b) const { return plan_.buckets[b].source() == kToPart; }
+  bool Forwards(int b) const { return chain_.forward_to != 0 && ToPart(b); }
+
+  // Posts what may be posted while the buckets before `unpacked` are unpacked: two buckets beyond
+  // those, but none after one that still has to be forwarded.
+  absl::Status Post(int unpacked) {
+    while (posted_ < std::min(count(), unpacked + 2) &&
+           (posted_ == 0 || !Forwards(posted_ - 1) || posted_ == forwarded_)) {
+      const int b = posted_;
+      RETURN_IF_ERROR(FinishForward(b - 2));  // which leaves from the same buffer
+      Message& message = messages_[b % 2];
+      message.posted = Clock::now();
+      const at::Tensor buffer = transport_.Buffer(plan_, b);
+      auto work = ToPart(b) ? group_.Receive(buffer, chain_.fed_by, plan_.BucketName(b))
+                            : group_.Broadcast(
+                                  buffer, 0,
+                                  TagForAll(plan_.manifest, plan_.buckets[b].pieces(0).tensor()));
+      RETURN_IF_ERROR(work.status()) << "phase wire, " << plan_.BucketName(b);
+      message.arriving = *std::move(work);
+      times_.Add("wire", 0, Seconds(Clock::now() - message.posted));
+      ++posted_;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Forward(int b) {
+    Message& message = messages_[b % 2];
+    const Clock::time_point wait_start = Clock::now();
+    // Makes a stream wait, so that the send can be queued; other groups have the bytes then.
+    RETURN_IF_ERROR(message.arriving->Wait()) << "phase wire, " << plan_.BucketName(b);
+    const Clock::time_point now = times_.Waited("wire", message.posted, wait_start);
+    message.waited = true;
+    ASSIGN_OR_RETURN(message.leaving, group_.Send(transport_.Buffer(plan_, b), chain_.forward_to,
+                                                  plan_.BucketName(b)));
+    times_.Worked("forward", now);
+    forwarded_ = b + 1;
+    return absl::OkStatus();
+  }
+
+  absl::Status FinishForward(int b) {
+    if (b < 0) return absl::OkStatus();
+    std::unique_ptr<comm::Work>& leaving = messages_[b % 2].leaving;
+    if (leaving == nullptr) return absl::OkStatus();
+    const Clock::time_point start = Clock::now();
+    RETURN_IF_ERROR(comm::WaitOnHost(group_, *leaving)) << "phase forward, " << plan_.BucketName(b);
+    leaving.reset();
+    times_.Worked("forward", start);
+    return absl::OkStatus();
+  }
+
+  absl::Status Land(int b, LinkTimes* links) {
+    Message& message = messages_[b % 2];
+    const Clock::time_point wait_start = Clock::now();
+    RETURN_IF_ERROR(comm::WaitOnHost(group_, *message.arriving))
+        << "phase wire, " << plan_.BucketName(b);
+    // What Forward() has waited for is counted.
+    const Clock::time_point now =
+        times_.Waited("wire", message.waited ? wait_start : message.posted, wait_start);
     if (links != nullptr) {
-      links->Arrived(0, plan.buckets[b].size_bytes(), flights[b % 2].start, unpack_start);
+      links->Arrived(ToPart(b) ? chain_.fed_by : 0, plan_.buckets[b].size_bytes(), message.posted,
+                     now);
     }
-    RETURN_IF_ERROR(sink.Unpack(b, WholeBucket(plan.buckets[b]), Buffer(plan, b)))
-        << "phase unpack, " << plan.BucketName(b);
-    times.Worked("unpack", unpack_start);
-    if (b + 2 < count) {
-      RETURN_IF_ERROR(Launch(plan, group, b + 2, Buffer(plan, b + 2), flights[b % 2], times))
-          << "phase wire";
-    }
-    const Clock::time_point digest_start = Clock::now();
-    RETURN_IF_ERROR(sink.Digest(b)) << "phase verify, " << plan.BucketName(b);
-    times.Worked("verify", digest_start);
+    message.waited = false;
+    message.arriving.reset();
+    return absl::OkStatus();
   }
-  return absl::OkStatus();
+
+  struct Message {
+    std::unique_ptr<comm::Work> arriving;
+    std::unique_ptr<comm::Work> leaving;  // also of the buffer's bucket before
+    Clock::time_point posted;
+    bool waited = false;
+  };
+
+  BroadcastTransport& transport_;
+  const TransferPlan& plan_;
+  comm::ProcessGroup& group_;
+  const BroadcastChain chain_;
+  PhaseTimes& times_;
+  std::array<Message, 2> messages_;
+  int posted_ = 0;     // buckets
+  int forwarded_ = 0;  // buckets up to the last one whose send was issued
+};
+
+absl::Status BroadcastTransport::Receive(const TransferPlan& plan, comm::ProcessGroup& group,
+                                         BucketSink& sink, PhaseTimes& times, LinkTimes* links,
+                                         const BroadcastChain& chain) {
+  const auto entered = ops_.Enter();
+  absl::Status status = MakeBuffers(plan.largest_bucket_bytes);
+  if (status.ok()) status = Receiver(*this, plan, group, chain, times).Run(sink, links);
+  if (!status.ok()) DropBuffers();
+  return status;
 }
 
 }  // namespace tandem::weights

@@ -85,7 +85,11 @@ class FakeRollout {
  public:
   explicit FakeRollout(const TestModel& model, std::string listen = "127.0.0.1:0",
                        rollout::StreamReader::Options stream = {.bucket_bytes = 64})
-      : store(model.manifest()), receiver(&store, stream, &owner), service_(&receiver) {
+      : FakeRollout(model.manifest(), std::move(listen), stream) {}
+  // A rank that holds what the manifest says.
+  explicit FakeRollout(common::v1::Manifest manifest, std::string listen = "127.0.0.1:0",
+                       rollout::StreamReader::Options stream = {.bucket_bytes = 64})
+      : store(std::move(manifest)), receiver(&store, stream, &owner), service_(&receiver) {
     rpc::ServerOptions options;
     options.listen = std::move(listen);
     options.role = "rollout";

@@ -23,6 +23,10 @@ struct TestModel {
   std::string dtype = "float32";
   double offset = 0;  // another offset is another set of weights, but for those of frozen units
   std::set<size_t> frozen = {};  // units
+  // Units whose tensors the ranks of a replica share: every tensor by its columns, or as an expert that one
+  // rank holds.
+  std::set<size_t> columns = {};
+  std::set<size_t> experts = {};
 
   static TestModel Small(std::string dtype = "float32") {
     return {{{{7, 5}}, {{3, 4}, {11}, {2, 3, 5}}, {{1}, {64, 3}}}, std::move(dtype)};
@@ -100,23 +104,73 @@ struct TestModel {
     return full.narrow(0, rank * (padded / ranks), padded / ranks).clone();
   }
 
-  // As a replica of `ranks` ranks holds it, or a trainer's copy: each rank has all of it.
+  // As a replica of `ranks` ranks holds it, or a trainer's copy: each rank has all of it, but for
+  // the units of which ranks hold parts.
   weights::ModelLayout Layout(int ranks) const {
     weights::ModelLayout layout;
-    weights::PartLayout part;
-    for (size_t u = 0; u < units.size(); ++u) {
-      int64_t offset = 0;
-      for (const auto& shape : units[u]) {
-        const int64_t columns = Numel(shape) / shape[0];
-        const auto tensor = static_cast<int32_t>(layout.tensors.size());
-        layout.tensors.push_back({"t", shape[0], columns});
-        part.boxes.push_back({tensor, 0, shape[0], 0, columns, static_cast<int32_t>(u), offset});
-        offset += Numel(shape);
+    for (const auto& unit : units) {
+      for (const auto& shape : unit) {
+        layout.tensors.push_back({"t", shape[0], Numel(shape) / shape[0]});
       }
-      part.unit_elements.push_back(offset);
     }
-    layout.parts.assign(ranks, part);
+    for (int rank = 0; rank < ranks; ++rank) {
+      weights::PartLayout& part = layout.parts.emplace_back();
+      int32_t tensor = 0;
+      for (size_t u = 0; u < units.size(); ++u) {
+        int64_t offset = 0;
+        for (size_t t = 0; t < units[u].size(); ++t, ++tensor) {
+          if (experts.contains(u) && static_cast<int>(t) % ranks != rank) continue;
+          const weights::LogicalTensor& whole = layout.tensors[tensor];
+          weights::TensorBox box{tensor, 0, whole.rows, 0, whole.columns, static_cast<int32_t>(u),
+                                 offset};
+          if (columns.contains(u)) {
+            box.first_column = whole.columns * rank / ranks;
+            box.columns = whole.columns * (rank + 1) / ranks - box.first_column;
+          }
+          if (box.elements() == 0) continue;
+          part.boxes.push_back(box);
+          offset += box.elements();
+        }
+        part.unit_elements.push_back(offset);
+      }
+    }
     return layout;
+  }
+
+  // What rank `rank` of a replica of `ranks` ranks expects, and its bytes of tensor i.
+  weights::Manifest PartManifest(int rank, int ranks) const {
+    weights::Manifest part = manifest();
+    const weights::ModelLayout layout = Layout(ranks);
+    std::vector<bool> held(part.tensors_size(), false);
+    for (const weights::TensorBox& box : layout.parts[rank].boxes) {
+      held[box.tensor] = true;
+      const weights::LogicalTensor& whole = layout.tensors[box.tensor];
+      if (box.rows == whole.rows && box.columns == whole.columns) continue;
+      auto& cut = *part.mutable_tensors(box.tensor)->mutable_box();
+      cut.set_rows(box.rows);
+      cut.set_first_column(box.first_column);
+      cut.set_columns(box.columns);
+    }
+    for (int i = 0; i < part.tensors_size(); ++i) {
+      if (!held[i]) part.mutable_tensors(i)->mutable_box();
+    }
+    part.set_digest(weights::ManifestDigest(part));
+    return part;
+  }
+  std::string PartBytes(int index, int rank, int ranks) const {
+    const weights::ModelLayout layout = Layout(ranks);
+    const std::string whole = Bytes(index);
+    const weights::LogicalTensor& tensor = layout.tensors[index];
+    const auto element = static_cast<int64_t>(whole.size()) / tensor.elements();
+    std::string out;
+    for (const weights::TensorBox& box : layout.parts[rank].boxes) {
+      if (box.tensor != index) continue;
+      for (int64_t row = box.first_row; row < box.first_row + box.rows; ++row) {
+        out += whole.substr((row * tensor.columns + box.first_column) * element,
+                            box.columns * element);
+      }
+    }
+    return out;
   }
 
   int64_t Padded(size_t u, int ranks) const { return (UnitNumel(u) + ranks - 1) / ranks * ranks; }

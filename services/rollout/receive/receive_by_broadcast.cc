@@ -15,20 +15,30 @@ namespace tandem::rollout {
 absl::Status ReceiveByBroadcast::Check(const v1::BeginUpdateRequest& request) const {
   RETURN_IF_ERROR(CheckOwnGroup(request));
   const auto unexpected = [](const char* field) {
-    return rpc::InvalidField(
-        field,
-        "transport 'broadcast' receives from the leader and forwards nothing; leave it unset");
+    return rpc::InvalidField(field,
+                             "transport 'broadcast' forwards in the group that it receives in, "
+                             "unchanged; leave it unset");
   };
-  if (request.has_fed_by()) return unexpected("fed_by");
   if (request.relays()) return unexpected("relays");
   if (request.has_forward()) return unexpected("forward");
-  return absl::OkStatus();
+  const auto& own = request.rendezvous();
+  const auto check = [&](const char* field, int rank) {
+    if (rank >= 1 && rank < own.size() && rank != own.rank()) return absl::OkStatus();
+    return rpc::InvalidField(
+        field, absl::StrCat("expected another rank of ", own.size(), ", not 0, found ", rank));
+  };
+  if (request.has_fed_by()) {
+    RETURN_IF_ERROR(check("fed_by", request.fed_by()));
+  }
+  if (request.forward_to() == 0) return absl::OkStatus();
+  return check("forward_to", request.forward_to());
 }
 
 absl::StatusOr<weights::TransferPlan> ReceiveByBroadcast::CheckBuckets(
     const v1::BeginUpdateRequest& request) const {
   const auto& tensors = request.manifest().tensors();
-  const bool is_part = std::any_of(tensors.begin(), tensors.end(),
+  const bool is_part = weights::HasParts(request.buckets()) ||
+                       std::any_of(tensors.begin(), tensors.end(),
                                    [](const auto& tensor) { return tensor.has_box(); });
   const auto check = is_part ? weights::CheckBroadcastPart : weights::CheckTransferPlan;
   return check(request.manifest(), request.buckets(), request.keeps_frozen());
@@ -44,7 +54,8 @@ absl::Status ReceiveByBroadcast::Receive(const IncomingUpdate& update,
   transfer.joined = true;
   if (buckets_ == nullptr) buckets_ = std::make_unique<weights::BroadcastTransport>(store_.ops());
   weights::LinkTimes links(from->size());
-  RETURN_IF_ERROR(buckets_->Receive(plan, *from, sink, transfer.times, &links));
+  const weights::BroadcastChain chain = {update.request.fed_by(), update.request.forward_to()};
+  RETURN_IF_ERROR(buckets_->Receive(plan, *from, sink, transfer.times, &links, chain));
   transfer.links = links.Reports(comm::TransportOf(*from));
   return absl::OkStatus();
 }

@@ -1,4 +1,6 @@
-// ReceiveByBroadcast: rank 0 of the update's group, the leader, sends every bucket to this rank.
+// ReceiveByBroadcast: rank 0 of the update's group, the leader, broadcasts what all ranks hold to
+// this rank too. The rank's own part comes from the leader or from `fed_by`, and passes on to
+// `forward_to` in the same group.
 #ifndef TANDEM_SERVICES_ROLLOUT_RECEIVE_RECEIVE_BY_BROADCAST_H_
 #define TANDEM_SERVICES_ROLLOUT_RECEIVE_RECEIVE_BY_BROADCAST_H_
 

@@ -1,5 +1,7 @@
 #include "services/trainer/publish/route.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 
 namespace tandem::trainer {
@@ -14,6 +16,26 @@ common::v1::GroupRendezvous GroupOf(common::v1::GroupRendezvous rendezvous,
   return rendezvous;
 }
 
+namespace {
+
+std::vector<int> RanksOf(const Route::Replicas& replicas) {
+  std::vector<int> ranks;
+  for (const ReplicaClient* replica : replicas) ranks.push_back(replica->num_ranks());
+  return ranks;
+}
+
+}  // namespace
+
+std::vector<int> StarRoute::FirstRanks(const std::vector<int>& fleet) {
+  std::vector<int> first;
+  int next = 1;  // after the leader
+  for (const int ranks : fleet) {
+    first.push_back(next);
+    next += ranks;
+  }
+  return first;
+}
+
 int StarRoute::LeaderGroupSize(const Replicas& replicas) const {
   int size = 1;
   for (const ReplicaClient* replica : replicas) size += replica->num_ranks();
@@ -23,14 +45,33 @@ int StarRoute::LeaderGroupSize(const Replicas& replicas) const {
 void StarRoute::Fill(const Replicas& replicas, Receiver receiver, bool /*delta*/,
                      const common::v1::GroupRendezvous& rendezvous,
                      BeginUpdateRequest& request) const {
-  int before = 1;  // the leader
-  for (int i = 0; i < receiver.replica; ++i) before += replicas[i]->num_ranks();
+  const std::vector<int> fleet = RanksOf(replicas);
+  const std::vector<int> first = FirstRanks(fleet);
+  const auto& [replica, rank] = receiver;
   *request.mutable_rendezvous() =
-      GroupOf(rendezvous, rendezvous.prefix(), before + receiver.rank, LeaderGroupSize(replicas));
+      GroupOf(rendezvous, rendezvous.prefix(), first[replica] + rank, LeaderGroupSize(replicas));
   request.set_transport(common::v1::TRANSPORT_BROADCAST);
+  // If every replica has one rank, all hold everything.
+  if (std::all_of(fleet.begin(), fleet.end(), [](int ranks) { return ranks == 1; })) return;
+  const auto like_it = [&](int other) { return fleet[other] == fleet[replica]; };
+  for (int before = replica - 1; before >= 0; --before) {
+    if (!like_it(before)) continue;
+    request.set_fed_by(first[before] + rank);
+    break;
+  }
+  for (int next = replica + 1; next < static_cast<int>(fleet.size()); ++next) {
+    if (!like_it(next)) continue;
+    request.set_forward_to(first[next] + rank);
+    break;
+  }
 }
 
-std::string StarRoute::SenderName(const Replicas&, Receiver, int from) const {
+std::string StarRoute::SenderName(const Replicas& replicas, Receiver, int from) const {
+  const std::vector<int> first = FirstRanks(RanksOf(replicas));
+  for (int replica = static_cast<int>(first.size()) - 1; replica >= 0; --replica) {
+    if (from < first[replica]) continue;
+    return absl::StrCat(replicas[replica]->id(), "/", from - first[replica]);
+  }
   return absl::StrCat("trainer/", from);
 }
 

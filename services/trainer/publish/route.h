@@ -1,7 +1,9 @@
 // Route: who feeds whom in an update. It tells every rank where its bytes come from and where they
 // go next, and reads the ranks' reports of a failure accordingly.
 //
-//   StarRoute     broadcast        the leader and all replicas are in one group
+//   StarRoute     broadcast        the leader and all replicas are in one group. Bytes that not all
+//                                  ranks hold pass from rank r of a replica to rank r of the next
+//                                  one with as many ranks; the leader feeds the first of them
 //   ChainRoute    reshard, delta   the trainer feeds the first replica, each replica the next; every
 //                                  link is a group of its own
 //   StreamRoute   stream           one replica reads from another; there is no group
@@ -64,6 +66,9 @@ class GroupRoute : public Route {
 
 class StarRoute : public GroupRoute {
  public:
+  // The replicas' first ranks in the group of a fleet of replicas with these numbers of ranks.
+  static std::vector<int> FirstRanks(const std::vector<int>& fleet);
+
   void Fill(const Replicas& replicas, Receiver receiver, bool delta,
             const common::v1::GroupRendezvous& rendezvous,
             rollout::v1::BeginUpdateRequest& request) const override;

@@ -1,9 +1,11 @@
-// SendByBroadcast: the leader gathers the shards bucket by bucket and broadcasts each to all ranks
-// of all replicas.
+// SendByBroadcast: the leader gathers the shards bucket by bucket. What all ranks of all replicas
+// hold it broadcasts to them; each rank's part of the rest it sends to that rank of the first
+// replica of each size, which passes it on (broadcast_part.h, StarRoute).
 #ifndef TANDEM_SERVICES_TRAINER_PUBLISH_SEND_BY_BROADCAST_H_
 #define TANDEM_SERVICES_TRAINER_PUBLISH_SEND_BY_BROADCAST_H_
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,8 +17,7 @@
 namespace tandem::trainer {
 
 // The other ranks call source->Follow() meanwhile. The source outlives it. `group_timeout` is the
-// timeout of the source's group between updates. Each rank of a multi-rank replica receives every
-// bucket in full and keeps its part (broadcast_part.h).
+// timeout of the source's group between updates.
 class SendByBroadcast : public SendTransport {
  public:
   SendByBroadcast(RolloutLayouts rollout, ShardGatherSource* source, absl::Duration group_timeout);
@@ -40,7 +41,21 @@ class SendByBroadcast : public SendTransport {
   const RolloutLayouts rollout_;
   ShardGatherSource* const source_;
   const absl::Duration group_timeout_;
-  std::map<FeedKey, ReplicaTables> tables_;
+  // What the replicas of one size receive, in a fleet.
+  struct Share {
+    ReplicaTables tables;
+    weights::BroadcastSplit::Cuts all;
+    std::vector<weights::BroadcastSplit::Cuts> parts;  // by rank
+  };
+
+  // `sizes`: all that the fleet's replicas have, ascending; num_ranks is one of them.
+  absl::StatusOr<const Share*> ShareOf(int num_ranks, const std::vector<int>& sizes,
+                                       bool keeps_frozen);
+  // Null if all ranks hold everything.
+  absl::StatusOr<std::optional<weights::BroadcastSplit>> SplitFor(const std::vector<int>& fleet,
+                                                                  bool keeps_frozen);
+
+  std::map<std::string, Share> shares_;  // by the id of their tables
   const StarRoute route_;
   weights::BroadcastTransport buckets_;
 };

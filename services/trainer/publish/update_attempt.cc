@@ -228,6 +228,7 @@ SendOrder UpdateAttempt::MakeOrder() {
   order.delta = options_.delta;
   order.keeps_frozen = options_.keeps_frozen;
   order.replica_ranks = replicas_[0]->num_ranks();
+  for (const ReplicaClient* replica : replicas_) order.fleet.push_back(replica->num_ranks());
   order.call_off = [this] { FailFast(absl::AbortedError("the transfer failed")); };
   return order;
 }

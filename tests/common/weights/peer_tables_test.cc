@@ -1,5 +1,5 @@
 // Tables that a peer sends, as they are made and as they are checked: what is passed on to replicas
-// that are split otherwise, and what a rank takes of a broadcast.
+// that are split otherwise, and what a rank receives of a broadcast.
 #include <functional>
 
 #include "common/weights/broadcast_part.h"
@@ -36,7 +36,42 @@ google::protobuf::RepeatedPtrField<Bucket> Repeated(const std::vector<Bucket>& b
   return {buckets.begin(), buckets.end()};
 }
 
-TEST(BroadcastPart, EveryRankTakesItsBoxesOfWholeBuckets) {
+// The bytes of a bucket of the whole model.
+std::vector<Value> BytesOf(const Bucket& bucket, const Memory& held) {
+  std::vector<Value> bytes(bucket.size_bytes() / 4);
+  for (const auto& piece : bucket.pieces()) {
+    std::memcpy(bytes.data() + piece.bucket_offset() / 4,
+                held.at(piece.tensor()).data() + piece.tensor_offset() / 4, piece.size_bytes());
+  }
+  return bytes;
+}
+
+std::vector<Value> Cut(const BucketCut& cut, const std::vector<Value>& bucket) {
+  std::vector<Value> message;
+  for (const BucketRuns& runs : cut.runs) {
+    for (int64_t i = 0; i < runs.repeat; ++i) {
+      const Value* run = bucket.data() + (runs.offset + i * runs.stride) / 4;
+      message.insert(message.end(), run, run + runs.size_bytes / 4);
+    }
+  }
+  EXPECT_EQ(static_cast<int64_t>(message.size()) * 4, cut.size_bytes);
+  return message;
+}
+
+void Take(const Bucket& bucket, const std::vector<Value>& message, Memory& taken) {
+  ASSERT_EQ(bucket.size_bytes(), static_cast<int64_t>(message.size()) * 4);
+  for (const auto& piece : bucket.pieces()) {
+    const int64_t runs = std::max<int64_t>(1, piece.repeat());
+    for (int64_t i = 0; i < runs; ++i) {
+      std::memcpy(
+          taken.at(piece.tensor()).data() + (piece.tensor_offset() + i * piece.stride()) / 4,
+          message.data() + (piece.bucket_offset() + i * piece.size_bytes() / runs) / 4,
+          piece.size_bytes() / runs);
+    }
+  }
+}
+
+TEST(BroadcastPart, EveryRankReceivesItsBoxesAndNothingElse) {
   for (uint64_t seed = 0; seed < 100; ++seed) {
     SCOPED_TRACE(seed);
     Rng rng(seed);
@@ -44,34 +79,51 @@ TEST(BroadcastPart, EveryRankTakesItsBoxesOfWholeBuckets) {
     const int ranks = Draw(rng, 1, 4);
     const ModelLayout layout = *LayoutOf(spec, {}, ranks);
     const ModelLayout one = *LayoutOf(spec, {}, 1);
+    const ModelLayout beside = *LayoutOf(spec, {}, Draw(rng, 1, 4));
+    const std::vector<bool> to_all = HeldByAll({&layout, &beside});
     ASSERT_OK_AND_ASSIGN(const TransferPlan whole,
                          MakeTransferPlan(ManifestOf(one, 0), 8 * Draw(rng, 1, 90)));
     const std::vector<Memory> held = RolloutMemory(spec, 1);
     const std::vector<Memory> expected = RolloutMemory(spec, ranks);
     std::vector<Memory> taken = Empty(expected);
     for (int rank = 0; rank < ranks; ++rank) {
-      ASSERT_OK_AND_ASSIGN(const std::vector<Bucket> buckets, BucketsOfPart(whole, layout, rank));
-      ASSERT_THAT(CheckBroadcastPart(ManifestOf(layout, rank), Repeated(buckets)).status(), IsOk());
-      ASSERT_EQ(buckets.size(), whole.buckets.size());
-      for (size_t b = 0; b < buckets.size(); ++b) {
-        std::vector<Value> bytes(whole.buckets[b].size_bytes() / 4);
-        for (const auto& piece : whole.buckets[b].pieces()) {
-          std::memcpy(bytes.data() + piece.bucket_offset() / 4,
-                      held[0].at(piece.tensor()).data() + piece.tensor_offset() / 4,
-                      piece.size_bytes());
-        }
-        for (const auto& piece : buckets[b].pieces()) {
-          const int64_t runs = std::max<int64_t>(1, piece.repeat());
-          for (int64_t i = 0; i < runs; ++i) {
-            std::memcpy(taken[rank].at(piece.tensor()).data() +
-                            (piece.tensor_offset() + i * piece.stride()) / 4,
-                        bytes.data() + (piece.bucket_offset() + i * piece.bucket_stride()) / 4,
-                        piece.size_bytes() / runs);
-          }
+      ASSERT_OK_AND_ASSIGN(const RankShare share, ShareOfRank(whole, to_all, layout, rank));
+      const Manifest manifest = ManifestOf(layout, rank);
+      ASSERT_THAT(CheckBroadcastPart(manifest, Repeated(share.buckets)).status(), IsOk());
+      auto next = share.buckets.begin();
+      int64_t bytes = 0;
+      for (size_t b = 0; b < whole.buckets.size(); ++b) {
+        const std::vector<Value> bucket = BytesOf(whole.buckets[b], held[0]);
+        for (const bool for_all : {true, false}) {
+          const BucketCut& cut = for_all ? share.all[b] : share.part[b];
+          if (cut.runs.empty()) continue;
+          ASSERT_NE(next, share.buckets.end());
+          EXPECT_EQ(next->source(), for_all ? 0 : kToPart);
+          EXPECT_EQ(next->pieces(0).tensor(), cut.first_tensor);
+          Take(*next++, Cut(cut, bucket), taken[rank]);
+          bytes += cut.size_bytes;
         }
       }
+      EXPECT_EQ(next, share.buckets.end());
+      int64_t own = 0;
+      for (const auto& [tensor, values] : expected[rank]) own += 4 * std::ssize(values);
+      EXPECT_EQ(bytes, own);
     }
     ASSERT_EQ(taken, expected);
+  }
+}
+
+TEST(BroadcastPart, OfRanksThatAllHoldEverythingIsThePlan) {
+  Rng rng(5);
+  const model::ModelSpec spec = RandomSpec(rng);
+  const ModelLayout one = *LayoutOf(spec, {}, 1);
+  ASSERT_OK_AND_ASSIGN(const TransferPlan whole, MakeTransferPlan(ManifestOf(one, 0), 400));
+  ASSERT_OK_AND_ASSIGN(const RankShare share, ShareOfRank(whole, HeldByAll({&one, &one}), one, 0));
+  ASSERT_EQ(share.buckets.size(), whole.buckets.size());
+  for (size_t b = 0; b < whole.buckets.size(); ++b) {
+    EXPECT_EQ(share.buckets[b].SerializeAsString(), whole.buckets[b].SerializeAsString());
+    EXPECT_TRUE(share.all[b].IsRange());
+    EXPECT_TRUE(share.part[b].runs.empty());
   }
 }
 
@@ -81,9 +133,9 @@ TEST(BroadcastPart, RefusesATableThatReachesBeyondBucketOrTensor) {
   const ModelLayout layout = *LayoutOf(spec, {}, 2);
   ASSERT_OK_AND_ASSIGN(const TransferPlan whole,
                        MakeTransferPlan(ManifestOf(*LayoutOf(spec, {}, 1), 0), 4096));
-  ASSERT_OK_AND_ASSIGN(const std::vector<Bucket> buckets, BucketsOfPart(whole, layout, 1));
+  ASSERT_OK_AND_ASSIGN(const RankShare share, ShareOfRank(whole, HeldByAll({&layout}), layout, 1));
   const auto error = [&](const std::function<void(Bucket&)>& change) {
-    std::vector<Bucket> changed = buckets;
+    std::vector<Bucket> changed = share.buckets;
     change(changed[0]);
     return CheckBroadcastPart(ManifestOf(layout, 1), Repeated(changed)).status();
   };
@@ -98,13 +150,9 @@ TEST(BroadcastPart, RefusesATableThatReachesBeyondBucketOrTensor) {
   EXPECT_THAT(error([](Bucket& b) { b.mutable_pieces(0)->set_tensor_offset(1 << 30); }), refused);
   EXPECT_THAT(error([](Bucket& b) { *b.add_pieces() = b.pieces(0); }), refused);
   EXPECT_THAT(error([](Bucket& b) { b.mutable_pieces()->DeleteSubrange(0, 1); }), refused);
-  EXPECT_THAT(error([](Bucket& b) {
-                b.mutable_pieces(0)->set_size_bytes(8);
-                b.mutable_pieces(0)->set_repeat(2);
-                b.mutable_pieces(0)->set_stride(4);
-                b.mutable_pieces(0)->set_bucket_stride(INT64_MAX);
-              }),
-              refused);
+  EXPECT_THAT(error([](Bucket& b) { b.set_source(3); }),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("expected 0 (from the leader "
+                                                                     "to all ranks) or -1")));
 }
 
 TEST(BroadcastPart, ThatKeepsFrozenTensorsHasNothingOfThem) {
@@ -120,7 +168,9 @@ TEST(BroadcastPart, ThatKeepsFrozenTensorsHasNothingOfThem) {
   const Manifest manifest = first_frozen(ManifestOf(*LayoutOf(spec, {}, 1), 0));
   const Manifest part = first_frozen(ManifestOf(layout, 1));
   const auto table = [&](bool keeps_frozen) {
-    return Repeated(*BucketsOfPart(*MakeTransferPlan(manifest, 400, keeps_frozen), layout, 1));
+    return Repeated(
+        ShareOfRank(*MakeTransferPlan(manifest, 400, keeps_frozen), HeldByAll({&layout}), layout, 1)
+            ->buckets);
   };
   EXPECT_THAT(CheckBroadcastPart(part, table(false)).status(), IsOk());
   EXPECT_THAT(CheckBroadcastPart(part, table(true), /*keeps_frozen=*/true).status(), IsOk());

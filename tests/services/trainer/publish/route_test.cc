@@ -58,6 +58,32 @@ TEST(StarRoute, AllRanksAreInOneGroupAfterTheLeader) {
   EXPECT_EQ(StarRoute().SenderName(fleet.clients, {1, 0}, 0), "trainer/0");
 }
 
+TEST(StarRoute, RanksPassPartsToTheSameRankOfTheNextReplicaOfTheirSize) {
+  const Fleet fleet({2, 1, 2, 1, 2});
+  const BeginUpdateRequest first = Filled(StarRoute(), fleet, {0, 1});
+  EXPECT_EQ(first.rendezvous().rank(), 2);
+  EXPECT_FALSE(first.has_fed_by());
+  EXPECT_EQ(first.forward_to(), 5);
+  const BeginUpdateRequest second = Filled(StarRoute(), fleet, {2, 1});
+  EXPECT_EQ(second.rendezvous().rank(), 5);
+  EXPECT_EQ(second.fed_by(), 2);
+  EXPECT_EQ(second.forward_to(), 8);
+  const BeginUpdateRequest last = Filled(StarRoute(), fleet, {4, 1});
+  EXPECT_EQ(last.fed_by(), 5);
+  EXPECT_EQ(last.forward_to(), 0);
+  EXPECT_EQ(Filled(StarRoute(), fleet, {1, 0}).forward_to(), 6);
+  EXPECT_EQ(Filled(StarRoute(), fleet, {3, 0}).fed_by(), 3);
+  EXPECT_EQ(StarRoute().SenderName(fleet.clients, {2, 1}, 2), "r0/1");
+  EXPECT_EQ(StarRoute().SenderName(fleet.clients, {3, 0}, 3), "r1/0");
+  EXPECT_EQ(StarRoute().SenderName(fleet.clients, {4, 1}, 5), "r2/1");
+}
+
+TEST(StarRoute, RanksThatAllHoldEverythingForwardNothing) {
+  const Fleet fleet({1, 1});
+  EXPECT_EQ(Filled(StarRoute(), fleet, {0, 0}).forward_to(), 0);
+  EXPECT_FALSE(Filled(StarRoute(), fleet, {1, 0}).has_fed_by());
+}
+
 TEST(ChainRoute, TheTrainerFeedsTheFirstReplicaWhichForwardsBucketsAsTheyAre) {
   const Fleet fleet({2, 2});
   const ChainRoute route(3);

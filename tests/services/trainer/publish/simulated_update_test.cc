@@ -69,8 +69,11 @@ class SimulatedStore : public testing::DeviceWeightStore {
 
 class SimulatedRollout {
  public:
-  SimulatedRollout(int device, const TestModel& model)
-      : device_(DeviceOf(device)), store_(model.manifest(), ops_, device_) {
+  SimulatedRollout(int device, const TestModel& model, int rank = 0, int num_ranks = 1)
+      : device_(DeviceOf(device)),
+        rank_(rank),
+        num_ranks_(num_ranks),
+        store_(model.PartManifest(rank, num_ranks), ops_, device_) {
     rpc::ServerOptions options;
     options.listen = "127.0.0.1:0";
     options.role = "rollout";
@@ -79,6 +82,7 @@ class SimulatedRollout {
   ~SimulatedRollout() { receiver_.Shutdown(); }
 
   ReplicaEndpoint endpoint() const { return {device_->device().str(), {server_->address()}}; }
+  const std::string& address() const { return server_->address(); }
   SimulatedWeightOps& ops() { return ops_; }
 
   // The live weights are the model, byte for byte.
@@ -89,12 +93,14 @@ class SimulatedRollout {
       std::string bytes(live.size(), '\0');
       ASSERT_OK(weights::ReadBytes(ops_, live.data(),
                                    {reinterpret_cast<std::byte*>(bytes.data()), bytes.size()}));
-      EXPECT_EQ(bytes, model.Bytes(i)) << store_.manifest().tensors(i).name();
+      EXPECT_EQ(bytes, model.PartBytes(i, rank_, num_ranks_))
+          << store_.manifest().tensors(i).name();
     }
   }
 
  private:
   const std::shared_ptr<device::Device> device_;
+  const int rank_, num_ranks_;
   SimulatedWeightOps ops_{device_};
   SimulatedStore store_;
   rollout::WeightReceiver receiver_{&store_};
@@ -162,6 +168,38 @@ TEST_P(SimulatedUpdate, BringsTheTrainersBytesInOrder) {
     EXPECT_OK(Publish(DeviceOf(0)));
     EXPECT_THAT(SimulatedAccelerator::Get().TakeFaults(), IsEmpty());
   }
+}
+
+// Streams run their messages one by one: an order that differs between ranks would never end.
+TEST_P(SimulatedUpdate, BringsReplicasOfTwoRanksTheirParts) {
+  TestModel model = TestModel::Small(GetParam().dtype);
+  model.columns = {0, 2};
+  std::vector<std::unique_ptr<SimulatedRollout>> ranks;
+  std::vector<ReplicaEndpoint> replicas;
+  for (const char* const replica : {"one", "two"}) {
+    replicas.push_back({replica, {}});
+    for (int rank = 0; rank < 2; ++rank) {
+      const auto device = static_cast<int>(ranks.size()) + 1;
+      ranks.push_back(std::make_unique<SimulatedRollout>(device, model, rank, 2));
+      replicas.back().rank_addresses.push_back(ranks.back()->address());
+    }
+  }
+  SimulatedWeightOps ops(DeviceOf(0));
+  ASSERT_OK_AND_ASSIGN(auto trainer, FakeTrainer::Create(model, {.ranks = 1,
+                                                                 .bucket_bytes = 104,
+                                                                 .senders = {PlaceOf(ops.device())},
+                                                                 .transport = GetParam().transport,
+                                                                 .device = &ops}));
+  for (int version = 1; version <= 3; ++version) {
+    model.offset = version;
+    trainer->SetWeights(model);
+    for (size_t u = 0; u < model.units.size(); ++u) trainer->master(0, u).mul_(2).div_(2);
+    ASSERT_OK_AND_ASSIGN(const PublishReport report,
+                         trainer->Publish(version, replicas, absl::Seconds(60)));
+    EXPECT_THAT(TransportsOf(report), ElementsAre("nccl"));
+    for (const auto& rank : ranks) rank->ExpectLive(model, version);
+  }
+  EXPECT_THAT(SimulatedAccelerator::Get().TakeFaults(), IsEmpty());
 }
 
 // One rollout keeps its weights in host memory: the others' bytes then travel there too.
