@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <vector>
 
@@ -167,6 +168,48 @@ Prediction PredictDelta(const FleetPlan& fleet, const Network& network, const De
   return PredictPlan(fleet, network, {std::min(1.0, ratio), cost.encode, cost.decode});
 }
 
+namespace {
+
+// What the ranks of a fleet hold of a model of `all` bytes.
+struct Shares {
+  double common = 0;   // bytes that all ranks hold
+  double largest = 0;  // bytes of the rank that holds most
+  double total = 0;    // of all ranks
+  int smallest = 0;    // ranks of the smallest replica
+  int num_sizes = 0;
+  int replicas = 0;  // at most, of one size
+};
+
+Shares SharesOf(const FleetPlan& fleet, double all) {
+  std::map<int, const ReshardPlan*> plans;  // by size, the one that feeds the replica
+  plans[fleet.replica_ranks[fleet.chain[0]]] = fleet.feed.get();
+  for (const ChainLink& link : fleet.links) {
+    if (link.plan != nullptr) plans[fleet.replica_ranks[link.to_replica]] = link.plan.get();
+  }
+  Shares out;
+  out.common = all;
+  out.smallest = plans.begin()->first;
+  out.num_sizes = static_cast<int>(plans.size());
+  for (const auto& [size, plan] : plans) {
+    const auto replicas =
+        static_cast<int>(std::count(fleet.replica_ranks.begin(), fleet.replica_ranks.end(), size));
+    const ReshardPlan& exchange = *fleet.exchanges.at(size);
+    double total = 0;
+    for (int rank = 0; rank < size; ++rank) {
+      double held = static_cast<double>(plan->received_bytes[rank]);
+      if (!exchange.messages.empty()) held += static_cast<double>(exchange.received_bytes[rank]);
+      out.largest = std::max(out.largest, held);
+      total += held;
+    }
+    if (size > 1) out.common = std::min(out.common, std::max(0.0, (total - all) / (size - 1)));
+    out.total += total * replicas;
+    out.replicas = std::max(out.replicas, replicas);
+  }
+  return out;
+}
+
+}  // namespace
+
 Prediction PredictBroadcast(const FleetPlan& fleet, const Network& network, int64_t model_bytes,
                             int64_t bucket_bytes) {
   const auto all = static_cast<double>(model_bytes);
@@ -177,8 +220,12 @@ Prediction PredictBroadcast(const FleetPlan& fleet, const Network& network, int6
       network.one_host ? trainers : std::min<double>(trainers, network.ranks_per_host);
   const double rollouts = RolloutRanks(fleet);
   const bool crosses = !network.one_host;  // the rollouts are on other hosts
-  const double bandwidth =
+  const double collective =
       crosses ? std::min(network.local, network.nic * network.collective_nics) : network.local;
+  const double to_one = crosses ? std::min(network.local, network.nic) : network.local;
+  const Shares shares = SharesOf(fleet, all);
+  const double parts = all - shares.common;            // of a replica
+  const double sent_parts = parts * shares.num_sizes;  // by the leader
 
   // The leader already holds its own part.
   const double local_part = (beside - 1) / trainers;
@@ -187,19 +234,26 @@ Prediction PredictBroadcast(const FleetPlan& fleet, const Network& network, int6
     const char* name;
     double seconds;
   };
+  const double of_bucket = bucket / all;
   const std::array<Stage, 4> stages = {{
       {"gather to the leader",
        std::max(bucket * remote_part / network.nic, bucket * local_part / network.local)},
       {"packing on the leader", bucket / network.pack},
-      {"broadcast", bucket / bandwidth},
-      {"unpacking", bucket / network.unpack},
+      {"broadcast", of_bucket * (shares.common / collective + sent_parts / to_one)},
+      {"unpacking", of_bucket * shares.largest / network.unpack},
   }};
   const Stage slowest =
       *std::max_element(stages.begin(), stages.end(),
                         [](const Stage& a, const Stage& b) { return a.seconds < b.seconds; });
   double fill = network.latency * 2;
   for (const Stage& stage : stages) fill += stage.seconds;
-  fill += rollouts * (network.collective_chunk_bytes / bandwidth + network.latency);
+  if (shares.common > 0) {
+    fill += rollouts * (network.collective_chunk_bytes / collective + network.latency);
+  }
+  if (parts > 0) {
+    const double hop = of_bucket * (shares.largest - shares.common) / to_one + network.latency;
+    fill += (shares.replicas - 1) * hop;
+  }
   const double seconds = fill + (buckets - 1) * slowest.seconds;
 
   Prediction out;
@@ -208,17 +262,25 @@ Prediction PredictBroadcast(const FleetPlan& fleet, const Network& network, int6
       "%s: %.4g s; latency and the chain of %s: %.4g s", slowest.name, out.busy_seconds,
       text::Count(static_cast<int64_t>(rollouts), "rank"), seconds - out.busy_seconds);
   if (crosses) {
-    const double nics = network.collective_nics;
-    const double share = all / nics;
+    const double share = shares.common / network.collective_nics;
     const double trainer_hosts = std::ceil(trainers / network.ranks_per_host);
     // The leader's host sends the model, the others their shards.
     const double ranks_of_nic = static_cast<double>(network.ranks_per_host) / network.nics_per_host;
-    out.trainer_nics.max = std::max(share, remote_part > 0 ? all / trainers * ranks_of_nic : 0);
-    out.trainer_nics.mean = (all + all * remote_part) / (trainer_hosts * network.nics_per_host);
-    out.rollout_nics = {share, all / network.nics_per_host};
+    out.trainer_nics.max =
+        std::max(share + sent_parts, remote_part > 0 ? all / trainers * ranks_of_nic : 0);
+    out.trainer_nics.mean =
+        (shares.common + sent_parts + all * remote_part) / (trainer_hosts * network.nics_per_host);
+    // Into a host come the parts of one replica, or of as many of its ranks as are there; further
+    // replicas of the host are fed by the first.
+    const double ranks_of_host = std::min(shares.smallest, network.ranks_per_host);
+    const double part = shares.largest - shares.common;
+    const double most_of_nic = std::ceil(ranks_of_host / network.nics_per_host);
+    out.rollout_nics = {
+        share + part * most_of_nic,
+        (shares.common + parts * ranks_of_host / shares.smallest) / network.nics_per_host};
   }
-  const double copies = all * (local_part + (crosses ? 0 : rollouts)) / network.local +
-                        all / network.pack + (crosses ? 0 : rollouts * all / network.unpack);
+  const double copies = (all * local_part + (crosses ? 0 : shares.total)) / network.local +
+                        all / network.pack + (crosses ? 0 : shares.total / network.unpack);
   Finish(network, seconds, network.cores_per_host == 0 ? 0 : copies / network.cores_per_host, out);
   return out;
 }

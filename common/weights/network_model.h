@@ -26,13 +26,17 @@
 // encoder replaces pack and reads every element; the decoder replaces unpack, by wire bytes.
 // Excludes the copy that brings the idle arena to the base.
 //
-// broadcast, with B buckets of b bytes, N trainer ranks, R rollout ranks in a host-by-host chain:
+// broadcast, with B buckets of b bytes of which the share a is held by all rollout ranks, in a
+// collective over R ranks host by host; the rest in a chain over the replicas of each of S sizes:
 //   gather = the longer of b * (share of ranks on other hosts) / nic and b * (share on the leader's
 //            host) / local: it is sends to one rank, which arrive over its own NIC
-//   pack   = b / pack;   unpack = b / unpack, of all bytes, on every rank
-//   wire   = b / min(local, nic * collective_nics)
-//   seconds = (gather + pack + wire + unpack) + hops * (chunk / bandwidth + latency)
+//   pack   = b / pack;   unpack = b * (largest share of the model that a rank holds) / unpack
+//   wire   = b * a / min(local, nic * collective_nics) + S * b * (1 - a) / min(local, nic)
+//   seconds = (gather + pack + wire + unpack)
+//             + R * (chunk / bandwidth + latency)              if a > 0
+//             + (replicas of a size - 1) * (a rank's bytes of a bucket / bandwidth + latency)
 //             + (B - 1) * max(gather, pack, wire, unpack)
+// What several ranks of a replica hold counts as held by all.
 //
 // If cores are given, packing, unpacking and local transfers run on the host's cores: no transport
 // is faster than the sum of this work divided by the cores, or than a rank that alternates between
@@ -52,7 +56,7 @@ namespace tandem::weights {
 struct Network {
   int ranks_per_host = 1;
   int nics_per_host = 1;
-  int collective_nics = 1;  // used at once by a broadcast; a leader alone on its host has one
+  int collective_nics = 1;  // used at once by a collective; a leader alone on its host has one
   bool rails = false;
   bool one_host = false;
   int cores_per_host = 0;                      // 0: unlimited

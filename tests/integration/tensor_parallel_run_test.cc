@@ -65,6 +65,7 @@ TEST_P(TensorParallelRunTest, TrainsAndBothSidesAgree) {
 INSTANTIATE_TEST_SUITE_P(Splits, TensorParallelRunTest,
                          ::testing::Values(Case{"TwoRanksReshard", "2", "reshard", "2"},
                                            Case{"TwoRanksDelta", "2", "delta", "1"},
+                                           Case{"TwoRanksBroadcast", "2", "broadcast", "2"},
                                            Case{"KvHeadsInCopies", "4", "reshard", "1"}),
                          [](const auto& info) { return info.param.name; });
 

@@ -26,7 +26,7 @@ namespace tandem::testing {
 
 class SimulatedMemory {
  public:
-  static constexpr int kDevices = 4;
+  static constexpr int kDevices = 8;
   static constexpr size_t kBytesOfDevice = size_t{1} << 30;
   static constexpr size_t kPinnedBytes = size_t{1} << 30;
 

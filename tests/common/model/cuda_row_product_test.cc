@@ -132,10 +132,10 @@ TEST_P(CudaRowProduct, IsTheProductInFloat64) {
   }
 }
 
-// x and the result have more elements than 32 bits count.
+// x and the result have more elements than 32 bits count, and more rows of tiles than a grid has along y.
 TEST_P(CudaRowProduct, TheLastOfVeryManyRowsIsTheRowAlone) {
   at::manual_seed(5);
-  constexpr int64_t kIn = 1024, kOut = 1030, kRows = (int64_t{1} << 21) + 3;
+  constexpr int64_t kIn = 1024, kOut = 1030, kRows = (int64_t{1} << 22) + 3;
   const at::Tensor row = Random({1, kIn}), weight = Random({kOut, kIn});
   const auto bytes = static_cast<int64_t>(row.element_size());
   const auto out_bytes = static_cast<int64_t>(c10::elementSize(GetParam().out_type));
@@ -154,7 +154,7 @@ TEST_P(CudaRowProduct, TheLastOfVeryManyRowsIsTheRowAlone) {
   {
     const cuda_emulation::OnlyBlocks last([](dim3 block) {
       const dim3 grid = cuda_emulation::Gpu::Current().grid_size();
-      return block.x + 1 == grid.x && block.y + 1 == grid.y;
+      return block.x + 1 == grid.x;
     });
     ASSERT_EQ(cuda::Launch(args, nullptr), cudaSuccess);
   }
@@ -163,6 +163,40 @@ TEST_P(CudaRowProduct, TheLastOfVeryManyRowsIsTheRowAlone) {
   EXPECT_EQ(std::memcmp(out.data() + ((kRows - 1) * kOut + first) * out_bytes,
                         static_cast<const char*>(alone.const_data_ptr()) + first * out_bytes,
                         static_cast<size_t>((kOut - first) * out_bytes)),
+            0);
+}
+
+// The last of two groups of very many rows.
+TEST_P(CudaRowProduct, TheLastRowsOfVeryManyAreThoseOfTheirGroup) {
+  at::manual_seed(7);
+  constexpr int64_t kIn = 24, kOut = 70, kLast = 5, kRows = (int64_t{1} << 22) + kLast;
+  const at::Tensor own = Random({kLast, kIn}), weights = Random({2, kOut, kIn});
+  const auto bytes = static_cast<int64_t>(own.element_size());
+  const auto out_bytes = static_cast<int64_t>(c10::elementSize(GetParam().out_type));
+  const testing::HugeArray<char> x(kRows * kIn * bytes), out(kRows * kOut * out_bytes);
+  std::memcpy(x.data() + (kRows - kLast) * kIn * bytes, own.const_data_ptr(), own.nbytes());
+  const std::vector<int64_t> first = {0, kRows - kLast, kRows};
+  cuda::RowProduct args;
+  args.type = ElementOf(GetParam().type);
+  args.out_type = ElementOf(GetParam().out_type);
+  args.rows = kRows;
+  args.in = kIn;
+  args.out_size = kOut;
+  args.x = x.data();
+  args.weight = weights.const_data_ptr();
+  args.out = out.data();
+  args.first = first.data();
+  args.groups = 2;
+  args.weight_stride = kOut * kIn;
+  {
+    // The first group fills tiles; one follows for the second, and one is left over.
+    const cuda_emulation::OnlyBlocks last(
+        [](dim3 block) { return block.x + 4 >= cuda_emulation::Gpu::Current().grid_size().x; });
+    ASSERT_EQ(cuda::Launch(args, nullptr), cudaSuccess);
+  }
+  const at::Tensor alone = Multiply(own, weights[1].clone(), {});
+  EXPECT_EQ(std::memcmp(out.data() + (kRows - kLast) * kOut * out_bytes, alone.const_data_ptr(),
+                        alone.nbytes()),
             0);
 }
 

@@ -53,12 +53,30 @@ TEST(NetworkModel, TellsTheBytesOfNicsAndWhatIsBusyLongest) {
 }
 
 TEST(NetworkModel, BroadcastIsBoundByTheLeadersGather) {
-  const FleetPlan fleet = Fleet(3, 32'000'000, 1'000'000);
+  const ModelLayout model = OneTensor(32'000'000, 1);
+  const FleetPlan fleet =
+      *MakeFleetPlan(TrainerHoldings(model, {.dp_shard = 4}), {{1, RolloutHoldings(model)}},
+                     {1, 1, 1, 1, 1, 1}, {2, 1'000'000});
   const Prediction broadcast = PredictBroadcast(fleet, kHosts, 64'000'000, 1'000'000);
   // Half of the model comes from another host by one NIC; the broadcast has two.
   EXPECT_NEAR(broadcast.seconds, 0.032, 0.008);
   EXPECT_DOUBLE_EQ(broadcast.rollout_nics.max, 32e6);
   EXPECT_DOUBLE_EQ(broadcast.trainer_nics.max, 32e6);
+}
+
+TEST(NetworkModel, PartsOfABroadcastLeaveByTheLeadersNic) {
+  const Prediction one =
+      PredictBroadcast(Fleet(1, 32'000'000, 1'000'000), kHosts, 64'000'000, 1'000'000);
+  const Prediction nine =
+      PredictBroadcast(Fleet(9, 32'000'000, 1'000'000), kHosts, 64'000'000, 1'000'000);
+  EXPECT_NEAR(one.seconds, 0.064, 0.002);
+  // Half a bucket for each further replica.
+  EXPECT_NEAR(nine.seconds - one.seconds, 8 * 0.0005, 1e-5);
+  for (const Prediction& broadcast : {one, nine}) {
+    EXPECT_DOUBLE_EQ(broadcast.trainer_nics.max, 64e6);
+    EXPECT_DOUBLE_EQ(broadcast.rollout_nics.max, 32e6);
+    EXPECT_DOUBLE_EQ(broadcast.rollout_nics.mean, 32e6);
+  }
 }
 
 TEST(NetworkModel, ADeltaTakesItsShareOfTheWire) {
@@ -78,8 +96,8 @@ TEST(NetworkModel, RanksOfOneHostShareItsCores) {
                                     /*fixed=*/0.01);
   // 64 MB packed, moved and unpacked once each: 48 ms of one core.
   EXPECT_NEAR(PredictReshard(fleet, host).seconds, 0.024 + 0.01, 0.001);
-  // Gathered by three quarters, packed once, moved to and unpacked by two ranks.
-  EXPECT_NEAR(PredictBroadcast(fleet, host, 64'000'000, 1'000'000).seconds, 0.016 * 5.75 / 2 + 0.01,
+  // Gathered by three quarters, packed once, moved to two ranks and unpacked there, half to each.
+  EXPECT_NEAR(PredictBroadcast(fleet, host, 64'000'000, 1'000'000).seconds, 0.016 * 3.75 / 2 + 0.01,
               0.001);
 }
 

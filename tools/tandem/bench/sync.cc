@@ -208,7 +208,7 @@ absl::Status RunSync(const SyncOptions& options) {
   int64_t size_bytes = 0;
   RawTransfer transfer;
   const bool chain = options.transport != "broadcast";
-  std::vector<double> sent_bytes, max_rank_sent_bytes, changed_shares;
+  std::vector<double> sent_bytes, max_rank_sent_bytes, max_rank_received_bytes, changed_shares;
   for (int repeat = 1; repeat <= options.repeats; ++repeat) {
     const auto response = Update(options, repeat, spec.vocab_size, session);
     RETURN_IF_ERROR(session.Explain(response.status()));
@@ -222,18 +222,25 @@ absl::Status RunSync(const SyncOptions& options) {
       pause = std::max(pause, replica.pause_seconds());
     }
     pauses.push_back(pause);
-    for (const auto& link : response->links()) transports.insert(link.transport());
+    std::map<std::string, int64_t> received;  // by rank
+    for (const auto& link : response->links()) {
+      transports.insert(link.transport());
+      received[link.to()] += link.size_bytes();
+    }
+    int64_t most = 0;
+    for (const auto& [rank, bytes] : received) most = std::max(most, bytes);
+    max_rank_received_bytes.push_back(static_cast<double>(most));
     for (const auto& phase : response->phases()) {
       busy[phase.phase()].push_back(phase.busy());
       exposed[phase.phase()].push_back(phase.exposed());
     }
-    const int64_t most = config.rollout().update_weights_bucket_megabytes() * (int64_t{1} << 20);
+    const int64_t bucket = config.rollout().update_weights_bucket_megabytes() * (int64_t{1} << 20);
     transfer = {.trainer_ranks = static_cast<int>(options.trainer_ranks),
                 .rollouts = static_cast<int>(options.rollouts),
                 .size_bytes = size_bytes,
                 .bucket_bytes =
-                    chain ? weights::ChooseMessageBytes(most, size_bytes / options.trainer_ranks)
-                          : weights::ChooseBucketBytes(most, size_bytes),
+                    chain ? weights::ChooseMessageBytes(bucket, size_bytes / options.trainer_ranks)
+                          : weights::ChooseBucketBytes(bucket, size_bytes),
                 .chain = chain};
     // Taken in turn with the updates, so that both see the same machine.
     ASSIGN_OR_RETURN(raw_seconds.emplace_back(), MeasureRawTransfer(transfer));
@@ -285,6 +292,7 @@ absl::Status RunSync(const SyncOptions& options) {
                                {"tcp_gigabytes_per_second", rate(tcp_seconds)},
                                {"sent_bytes", Median(sent_bytes)},
                                {"max_rank_sent_bytes", Median(max_rank_sent_bytes)},
+                               {"max_rank_received_bytes", Median(max_rank_received_bytes)},
                                {"changed_shares", changed_shares},
                                {"pause_seconds", Median(pauses)},
                                {"phases", phases},

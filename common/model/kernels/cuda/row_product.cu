@@ -13,6 +13,8 @@ constexpr int kStep = 32;   // of k, between two barriers
 constexpr int kPart = 512;  // of k: summed from zero, then added to the earlier parts
 constexpr int kThreads = 128;
 constexpr int64_t kEnoughBlocks = 128;  // to fill a device
+// Limit of gridDim.x. So many tiles have 8.8e12 elements, more than a device's memory.
+constexpr int64_t kMostBlocks = 0x7FFFFFFF;
 constexpr int kWarps = kThreads / kWarp;
 constexpr int kStepsOfPart = kPart / kStep;
 // Elements of an operand that a thread loads per step.
@@ -26,6 +28,7 @@ int64_t RowTilesOf(const RowProduct& args) {
   if (args.first == nullptr) return CeilDiv(args.rows, kTile);
   return args.rows / kTile + std::min(args.groups, args.rows);
 }
+int64_t ColumnTilesOf(const RowProduct& args) { return CeilDiv(args.out_size, kTile); }
 
 // The accumulators of a block's threads. Operands of a step are [kTile, kStride] in shared memory.
 template <typename T>
@@ -229,20 +232,23 @@ __device__ int64_t GroupOf(const RowProduct& args, int64_t row) {
 }
 
 // One block per tile of the result; if there is memory for partial sums, one per tile and part of
-// k. Loads the next step while it computes the current one.
+// k: the tiles of a row of tiles, then the next row, then the next part. All lie along x, because
+// gridDim.y ends at 65,535, which are 4.19 million rows. Loads the next step while it computes the
+// current one.
 template <typename T, typename Out, int N>
 __global__ void __launch_bounds__(kThreads)
-    RowProductKernel(const RowProduct args, unsigned row_tiles) {
+    RowProductKernel(const RowProduct args, unsigned row_tiles, unsigned column_tiles) {
   using Sums = TileSums<T>;
   // Two buffers per operand, so that one barrier a step is enough. 20 KiB in bfloat16, 33 KiB in
   // float32: below the 48 KiB that a block may declare statically.
   __shared__ __align__(32) T left[2][kTile * Sums::kStride];
   __shared__ __align__(32) T right[2][kTile * Sums::kStride];
-  const int64_t first_column = static_cast<int64_t>(blockIdx.x) * kTile;
+  const unsigned row_of_tiles = blockIdx.x / column_tiles;
+  const int64_t first_column = static_cast<int64_t>(blockIdx.x % column_tiles) * kTile;
   const int64_t all_steps = (args.in + kStep - 1) / kStep;
   const bool is_part = args.partial != nullptr;
-  const int64_t part = blockIdx.y / row_tiles;
-  const BlockRows rows = RowsOfTile(args, blockIdx.y % row_tiles);
+  const int64_t part = row_of_tiles / row_tiles;
+  const BlockRows rows = RowsOfTile(args, row_of_tiles % row_tiles);
   if (rows.begin >= rows.end) return;
   const T* const matrix = static_cast<const T*>(args.weight) + rows.group * args.weight_stride;
   const int64_t begin = part * kStepsOfPart;
@@ -312,14 +318,18 @@ cudaError_t LaunchOf(RowProduct args, cudaStream_t stream) {
   const int64_t parts = PartialFloats(args) > 0 ? PartsOf(args.in) : 1;
   if (parts == 1) args.partial = nullptr;
   if (parts > 1 && args.partial == nullptr) return cudaErrorInvalidValue;
+  const int64_t blocks = RowTilesOf(args) * ColumnTilesOf(args) * parts;
+  if (blocks > kMostBlocks) return cudaErrorInvalidValue;
+  const auto grid = static_cast<unsigned>(blocks);
   const auto row_tiles = static_cast<unsigned>(RowTilesOf(args));
-  const dim3 grid(static_cast<unsigned>(CeilDiv(args.out_size, kTile)),
-                  row_tiles * static_cast<unsigned>(parts));
+  const auto column_tiles = static_cast<unsigned>(ColumnTilesOf(args));
   if (args.in % kPack == 0 && args.weight_stride % kPack == 0 && IsAligned(args.x) &&
       IsAligned(args.weight)) {
-    TANDEM_LAUNCH((RowProductKernel<T, Out, kPack>), grid, kThreads, 0, stream, args, row_tiles);
+    TANDEM_LAUNCH((RowProductKernel<T, Out, kPack>), grid, kThreads, 0, stream, args, row_tiles,
+                  column_tiles);
   } else {
-    TANDEM_LAUNCH((RowProductKernel<T, Out, 1>), grid, kThreads, 0, stream, args, row_tiles);
+    TANDEM_LAUNCH((RowProductKernel<T, Out, 1>), grid, kThreads, 0, stream, args, row_tiles,
+                  column_tiles);
   }
   if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess || parts == 1) {
     return error;
@@ -334,13 +344,12 @@ cudaError_t LaunchOf(RowProduct args, cudaStream_t stream) {
 
 int64_t PartialFloats(const RowProduct& args) {
   const int64_t parts = PartsOf(args.in);
-  const int64_t tiles = RowTilesOf(args) * CeilDiv(args.out_size, kTile);
+  const int64_t tiles = RowTilesOf(args) * ColumnTilesOf(args);
   return parts > 1 && tiles < kEnoughBlocks ? parts * args.rows * args.out_size : 0;
 }
 
 cudaError_t Launch(const RowProduct& args, cudaStream_t stream) {
   if (args.rows == 0 || args.out_size == 0) return cudaSuccess;
-  if (RowTilesOf(args) > 65535) return cudaErrorInvalidValue;  // limit of gridDim.y
   if (args.type == Element::kFloat32) {
     if (args.out_type != Element::kFloat32) return cudaErrorInvalidValue;
     return LaunchOf<float, float>(args, stream);

@@ -236,7 +236,7 @@ TEST(BroadcastPartsOf, ARankThatFailsInTheMiddleIsNamedAndTheOthersKeepTheirVers
     trainer->SetWeights(model);
     auto& failing = fleet[0]->ranks[1]->store;
     failing.on_finished = [&](int tensor) {
-      if (tensor == 3) failing.arrive_error = absl::InternalError("no more memory");
+      if (tensor == 6) failing.arrive_error = absl::InternalError("no more memory");
     };
     EXPECT_THAT(trainer->Publish(2, EndpointsOf(fleet)).status(),
                 StatusIs(absl::StatusCode::kInternal,
