@@ -23,6 +23,14 @@ int64_t Aligned(int64_t bytes) {
   return (bytes + kMessageAlignment - 1) / kMessageAlignment * kMessageAlignment;
 }
 
+// A group that breaks between two operations refuses the next one. Returns the code of what broke
+// it, by which callers decide whether to try again; the message has it anyway.
+absl::Status WithCauseOf(const comm::ProcessGroup& group, const absl::Status& status) {
+  const absl::Status broken = group.status();
+  if (!absl::IsFailedPrecondition(status) || broken.ok()) return status;
+  return absl::Status(broken.code(), status.message());
+}
+
 }  // namespace
 
 int64_t BroadcastSplit::SentBytes() const {
@@ -130,9 +138,10 @@ absl::StatusOr<std::vector<TensorDigest>> BroadcastTransport::Send(const Transfe
                                                                    const BroadcastSplit* split) {
   const auto entered = ops_.Enter();
   auto digests = SendBuckets(plan, group, source, times, split);
+  if (digests.ok()) return digests;
   // Messages in flight may still use them; the next update gets others.
-  if (!digests.ok()) DropBuffers();
-  return digests;
+  DropBuffers();
+  return WithCauseOf(group, digests.status());
 }
 
 absl::StatusOr<std::vector<TensorDigest>> BroadcastTransport::SendBuckets(
@@ -318,8 +327,9 @@ absl::Status BroadcastTransport::Receive(const TransferPlan& plan, comm::Process
   const auto entered = ops_.Enter();
   absl::Status status = MakeBuffers(plan.largest_bucket_bytes);
   if (status.ok()) status = Receiver(*this, plan, group, chain, times).Run(sink, links);
-  if (!status.ok()) DropBuffers();
-  return status;
+  if (status.ok()) return status;
+  DropBuffers();
+  return WithCauseOf(group, status);
 }
 
 }  // namespace tandem::weights

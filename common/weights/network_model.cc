@@ -171,7 +171,7 @@ Prediction PredictDelta(const FleetPlan& fleet, const Network& network, const De
 namespace {
 
 // What the ranks of a fleet hold of a model of `all` bytes.
-struct Shares {
+struct RankBytes {
   double common = 0;   // bytes that all ranks hold
   double largest = 0;  // bytes of the rank that holds most
   double total = 0;    // of all ranks
@@ -180,13 +180,13 @@ struct Shares {
   int replicas = 0;  // at most, of one size
 };
 
-Shares SharesOf(const FleetPlan& fleet, double all) {
+RankBytes RankBytesOf(const FleetPlan& fleet, double all) {
   std::map<int, const ReshardPlan*> plans;  // by size, the one that feeds the replica
   plans[fleet.replica_ranks[fleet.chain[0]]] = fleet.feed.get();
   for (const ChainLink& link : fleet.links) {
     if (link.plan != nullptr) plans[fleet.replica_ranks[link.to_replica]] = link.plan.get();
   }
-  Shares out;
+  RankBytes out;
   out.common = all;
   out.smallest = plans.begin()->first;
   out.num_sizes = static_cast<int>(plans.size());
@@ -223,7 +223,7 @@ Prediction PredictBroadcast(const FleetPlan& fleet, const Network& network, int6
   const double collective =
       crosses ? std::min(network.local, network.nic * network.collective_nics) : network.local;
   const double to_one = crosses ? std::min(network.local, network.nic) : network.local;
-  const Shares shares = SharesOf(fleet, all);
+  const RankBytes shares = RankBytesOf(fleet, all);
   const double parts = all - shares.common;            // of a replica
   const double sent_parts = parts * shares.num_sizes;  // by the leader
 
