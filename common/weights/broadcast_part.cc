@@ -124,7 +124,7 @@ std::string TagForAll(const Manifest& manifest, int first_tensor) {
 
 bool HasParts(const google::protobuf::RepeatedPtrField<Bucket>& buckets) {
   return std::any_of(buckets.begin(), buckets.end(),
-                     [](const Bucket& bucket) { return bucket.source() == kToPart; });
+                     [](const Bucket& bucket) { return bucket.source() != 0; });
 }
 
 absl::StatusOr<TransferPlan> CheckBroadcastPart(

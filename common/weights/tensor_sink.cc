@@ -237,20 +237,18 @@ absl::Status TensorSink::Unpack(int bucket, const BucketSpan& span, const at::Te
   for (int i = span.first; i < span.first + span.count; ++i) {
     const auto& piece = plan_.buckets[bucket].pieces(i);
     if (IsPacked(piece.tensor())) {
-      const int64_t stride = piece.bucket_stride() > 0 ? piece.bucket_stride() : RunBytes(piece);
       const std::byte* from = bytes + piece.bucket_offset();
       absl::Status status;
       ForRuns(piece, [&](int64_t offset, int64_t size) {
         status.Update(PackFrom(piece.tensor(), offset, {from, static_cast<size_t>(size)}));
-        from += stride;
+        from += size;
       });
       RETURN_IF_ERROR(status);
       continue;
     }
     std::byte* const to = memory_.Staged(piece.tensor()).data();
     runs.push_back(RunOf(piece, to + piece.tensor_offset(), piece.stride(),
-                         bytes + piece.bucket_offset(),
-                         piece.bucket_stride() > 0 ? piece.bucket_stride() : RunBytes(piece)));
+                         bytes + piece.bucket_offset(), RunBytes(piece)));
   }
   return ops_.Copy(runs);
 }

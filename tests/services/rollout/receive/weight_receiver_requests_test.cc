@@ -159,6 +159,32 @@ TEST_F(WeightReceiverTest, RequestsThatMakeNoSenseNameTheField) {
   EXPECT_EQ(receiver_.updating_to(), -1);
 }
 
+TEST_F(WeightReceiverTest, WhoPassesOnPartsOfABroadcastIsChecked) {
+  const auto error = [&](const std::function<void(v1::BeginUpdateRequest&)>& change) {
+    auto request = BeginRequest("a", 1);
+    request.mutable_rendezvous()->set_size(4);
+    request.mutable_rendezvous()->set_rank(2);
+    change(request);
+    return Begin(request).status();
+  };
+  const auto refused = [](const char* what) {
+    return StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(what));
+  };
+  for (const int rank : {0, 2, 4, -1}) {
+    EXPECT_THAT(error([&](auto& request) { request.set_fed_by(rank); }), refused("fed_by"));
+  }
+  for (const int rank : {2, 4, -1}) {
+    EXPECT_THAT(error([&](auto& request) { request.set_forward_to(rank); }), refused("forward_to"));
+  }
+  EXPECT_THAT(error([](auto& request) { request.mutable_buckets(0)->set_source(1); }),
+              refused("bucket 0: source: expected 0"));
+  EXPECT_EQ(receiver_.updating_to(), -1);
+  EXPECT_OK(error([](auto& request) {
+    request.set_fed_by(1);
+    request.set_forward_to(3);
+  }));
+}
+
 TEST_F(WeightReceiverTest, WhatIsPassedOnToAReplicaThatIsSplitOtherwiseIsChecked) {
   const auto relaying = [&] {
     auto request = BeginRequest("a", 1);
