@@ -11,6 +11,11 @@ extern std::vector<std::byte> first_half, second_half, whole;
 extern int64_t size_bytes;
 }  // namespace tandem::weights::additive_digest_example
 
+namespace tandem::weights::broadcast_part_example {
+extern TransferPlan plan;
+extern ModelLayout two_ranks, four_ranks;
+}  // namespace tandem::weights::broadcast_part_example
+
 namespace tandem::weights::delta_codec_example {
 extern std::vector<std::byte> base, next, coded;
 extern absl::Span<std::byte> out, buffer;
