@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <set>
@@ -12,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "services/trainer/publish/weight_publisher.h"
+#include "tests/fakes/simulated_device.h"
 #include "tests/fakes/weight_pair.h"
 #include "tests/support/status_matchers.h"
 
@@ -20,6 +22,7 @@ namespace {
 
 using ::tandem::testing::FakeRollout;
 using ::tandem::testing::FakeTrainer;
+using ::tandem::testing::SimulatedDevice;
 using ::tandem::testing::StatusIs;
 using ::tandem::testing::TestModel;
 using ::testing::AllOf;
@@ -104,6 +107,7 @@ struct Case {
   std::string backend = "shared_memory";
   std::string dtype = "float32";
   int64_t bucket_bytes = 256;
+  bool on_device = false;
 };
 
 class BroadcastParts : public ::testing::TestWithParam<Case> {};
@@ -112,9 +116,15 @@ TEST_P(BroadcastParts, EachRankReceivesTheBytesThatItHolds) {
   const Case& c = GetParam();
   TestModel model = Model(c.dtype);
   const auto fleet = MakeFleet(model, c.sizes);
-  ASSERT_OK_AND_ASSIGN(
-      auto trainer, FakeTrainer::Create(
-                        model, {.ranks = 2, .bucket_bytes = c.bucket_bytes, .backend = c.backend}));
+  SimulatedDevice device;
+  weights::DeviceOps& ops = c.on_device ? device : weights::CpuOps();
+  for (const auto& replica : fleet) {
+    for (const auto& rank : replica->ranks) rank->store.device = &ops;
+  }
+  ASSERT_OK_AND_ASSIGN(auto trainer, FakeTrainer::Create(model, {.ranks = 2,
+                                                                 .bucket_bytes = c.bucket_bytes,
+                                                                 .backend = c.backend,
+                                                                 .device = &ops}));
   for (int version = 1; version <= 3; ++version) {
     model.offset = version;
     trainer->SetWeights(model);
@@ -144,6 +154,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"ThreeOfTwoGloo", {2, 2, 2}, "gloo", "bfloat16", 104},
                       Case{"Mixed", {4, 2, 1}}, Case{"MixedGloo", {1, 2, 4, 2, 1}, "gloo"},
                       Case{"OneOfFourInOneBucket", {4}, "gloo", "bfloat16", 1 << 20},
+                      Case{"TwoOfTwoOnDevice", {2, 2}, "gloo", "bfloat16", 104, true},
                       Case{"TwoOfTwoInTinyBuckets", {2, 2}, "shared_memory", "float32", 8}),
     [](const auto& info) { return info.param.name; });
 
