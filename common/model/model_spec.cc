@@ -5,6 +5,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/model/cache_groups.h"
+#include "common/model/carried_tensors.h"
 #include "common/model/classifier_config.h"
 #include "common/model/families/config_reader.h"
 #include "common/model/families/family_table.h"
@@ -94,7 +95,9 @@ ModelSpec ValueModelSpec(ModelSpec policy) {
   return policy;
 }
 
-absl::StatusOr<ModelSpec> ParseModelSpec(const nlohmann::json& object, const std::string& place) {
+namespace {
+
+absl::StatusOr<ModelSpec> ParseFamily(const nlohmann::json& object, const std::string& place) {
   if (!object.is_object()) {
     return absl::InvalidArgumentError(absl::StrCat(place, ": expected a JSON object"));
   }
@@ -109,6 +112,16 @@ absl::StatusOr<ModelSpec> ParseModelSpec(const nlohmann::json& object, const std
   ASSIGN_OR_RETURN(const v1::FamilyRow joined, WithTextRow(*row, place, whole));
   const nlohmann::json flat = WithTextConfig(joined, whole);
   return ParseRow(joined, ConfigReader(flat, place));
+}
+
+}  // namespace
+
+absl::StatusOr<ModelSpec> ParseModelSpec(const nlohmann::json& object, const std::string& place) {
+  ASSIGN_OR_RETURN(ModelSpec spec, ParseFamily(object, place));
+  if (absl::Status fits = CheckCarriedTensors(spec); !fits.ok()) {
+    return StatusBuilder(std::move(fits)) << place;
+  }
+  return spec;
 }
 
 absl::StatusOr<ModelSpec> ParseValueModelSpec(nlohmann::json config, const std::string& place) {

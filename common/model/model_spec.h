@@ -23,6 +23,15 @@
 
 namespace tandem::model {
 
+// What a layer adds of its own input (ModelSpec::layer_inputs), behind its sub-layers:
+// norm(W_out (activation(W_in stream) * input)).
+struct InputGateSpec {
+  int64_t size = 0;  // elements of the input: LayerInputSpec::size
+  Activation activation = Activation::kGeluTanh;
+
+  friend bool operator==(const InputGateSpec&, const InputGateSpec&) = default;
+};
+
 // Where the norms of a layer stand.
 enum class NormPlacement {
   kBefore,    // before each sub-layer
@@ -44,8 +53,19 @@ struct LayerSpec {
   double residual_multiplier = 1.0;  // of what each sub-layer adds
   // Of a layer with norms before its sub-layers: learned factors of what each adds, [hidden].
   bool residual_scales = false;
+  std::optional<InputGateSpec> input_gate;  // a norm like the layer's others follows it
 
   friend bool operator==(const LayerSpec&, const LayerSpec&) = default;
+};
+
+// Of each token an input for every layer, the sum of two parts over sqrt(2): the token's row of a second
+// table, times sqrt(size), and the norm of a projection of its embedding (Gemma 3n, Gemma 4).
+struct LayerInputSpec {
+  int64_t vocab_size = 0;  // rows of the table; at least the model's
+  int64_t size = 0;        // elements of one layer's input
+  NormSpec norm;           // of the projection, layer by layer
+
+  friend bool operator==(const LayerInputSpec&, const LayerInputSpec&) = default;
 };
 
 // A learned vector for each position, added to the embedding.
@@ -198,6 +218,8 @@ struct ModelSpec {
   bool embedding_multiplier_rounds = false;  // to the type of the embedding, before the product
   std::optional<PositionEmbeddingSpec> position_embedding;
   std::optional<NormSpec> embedding_norm;
+  // All layers have an input_gate if it is set, else none.
+  std::optional<LayerInputSpec> layer_inputs;
   std::optional<NormSpec> final_norm = NormSpec{};
   // The head: logits = softcap(logit_scale * (W hidden + bias)).
   bool tie_word_embeddings = false;
@@ -224,6 +246,10 @@ struct ModelSpec {
   std::optional<VisionSpec> vision;
 
   int64_t num_layers() const { return static_cast<int64_t>(layers.size()); }
+  // Elements of a token's inputs of all layers; 0: none.
+  int64_t layer_input_size() const {
+    return layer_inputs.has_value() ? layer_inputs->size * num_layers() : 0;
+  }
   // Elements of what a vision tower makes for one placeholder.
   int64_t image_row_size() const {
     return vision.has_value() ? hidden_size * vision->num_row_parts() : 0;

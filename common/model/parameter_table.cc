@@ -48,6 +48,10 @@ void ParameterTable::DeclareAll(const ModelSpec& spec) {
   if (spec.vision.has_value()) DeclareVision(*spec.vision, spec.hidden_size);
   BeginUnit("embed");
   DeclareEmbedding(spec, vocabulary);
+  if (spec.layer_inputs.has_value()) {
+    BeginUnit("embed.layer_inputs");
+    DeclareLayerInputs(*spec.layer_inputs, spec.hidden_size, spec.num_layers());
+  }
   for (const LayerSpec& layer : spec.layers) {
     BeginUnit(absl::StrCat("layers.", layers_.size()));
     layers_.push_back(DeclareLayer(layer, spec.hidden_size,
@@ -69,6 +73,19 @@ void ParameterTable::DeclareEmbedding(const ModelSpec& spec, Range vocabulary) {
   if (spec.embedding_norm.has_value()) {
     embedding_norm_ = DeclareNorm(*spec.embedding_norm, hidden, "model.embed_norm.", *this);
   }
+}
+
+void ParameterTable::DeclareLayerInputs(const LayerInputSpec& spec, int64_t hidden_size,
+                                        int64_t num_layers) {
+  const int64_t size = num_layers * spec.size;
+  layer_inputs_.table =
+      Add(Single(Rows("model.embed_tokens_per_layer.weight", {spec.vocab_size, size},
+                      PartOf(spec.vocab_size, parallel_)),
+                 ParameterRole::kEmbedding, kShardRows));
+  layer_inputs_.projection =
+      Add(Single(Whole("model.per_layer_model_projection.weight", {size, hidden_size}),
+                 ParameterRole::kMatrix, kReplicate));
+  layer_inputs_.norm = DeclareNorm(spec.norm, spec.size, "model.per_layer_projection_norm.", *this);
 }
 
 void ParameterTable::DeclareVision(const VisionSpec& spec, int64_t hidden_size) {
@@ -193,6 +210,16 @@ LayerParameters ParameterTable::DeclareLayer(const LayerSpec& spec, int64_t hidd
     at.attention_scale = scale("attention_scale");
     at.feed_forward_scale = scale("feed_forward_scale");
   }
+  if (spec.input_gate.has_value()) {
+    const auto matrix = [&](const char* name, std::vector<int64_t> shape) {
+      return Add(
+          Single(Whole(prefix + name, std::move(shape)), ParameterRole::kMatrix, kReplicate));
+    };
+    const int64_t size = spec.input_gate->size;
+    at.input_gate.gate_weight = matrix("per_layer_input_gate.weight", {size, hidden_size});
+    at.input_gate.projection_weight = matrix("per_layer_projection.weight", {hidden_size, size});
+    at.input_gate.norm = norm(true, "post_per_layer_input_norm.");
+  }
   return at;
 }
 
@@ -222,12 +249,13 @@ void ParameterTable::DeclareHead(const ModelSpec& spec, Range vocabulary) {
 }
 
 void ParameterTable::ListStages() {
-  // The tower's units and the embedding are one stage.
+  // The tower's units, the embedding and the layers' inputs are one stage.
   const size_t num_vision = spec_.vision.has_value() ? spec_.vision->layers.size() +
                                                            spec_.vision->deepstack_layers.size() + 2
                                                      : 0;
+  const size_t last_of_first = num_vision + (spec_.layer_inputs.has_value() ? 1 : 0);
   for (size_t u = 0; u < units_.size(); ++u) {
-    if (u == 0 || u > num_vision) stages_.emplace_back();
+    if (u == 0 || u > last_of_first) stages_.emplace_back();
     std::vector<int>& parameters = stages_.back().parameters;
     parameters.insert(parameters.end(), units_[u].parameters.begin(), units_[u].parameters.end());
   }

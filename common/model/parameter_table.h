@@ -54,6 +54,13 @@ struct UnitLimits {
   bool trains_vision = false;
 };
 
+// Of LayerSpec::input_gate, whole on every rank.
+struct InputGateParameters {
+  int gate_weight = -1;        // [size, hidden]
+  int projection_weight = -1;  // [hidden, size]
+  NormParameters norm;         // [hidden]
+};
+
 // Indices into ParameterTable::parameters(). A layer has a dense feed-forward or experts.
 struct LayerParameters {
   NormParameters attention_norm;  // [hidden]; before attention, or before both of a parallel layer
@@ -66,6 +73,14 @@ struct LayerParameters {
   // [hidden], of LayerSpec::residual_scales.
   int attention_scale = -1;
   int feed_forward_scale = -1;
+  InputGateParameters input_gate;
+};
+
+// Of ModelSpec::layer_inputs.
+struct LayerInputParameters {
+  int table = -1;       // [vocab, layers * size]
+  int projection = -1;  // [layers * size, hidden]
+  NormParameters norm;  // [size]
 };
 
 // What makes rows of a vision tower's patches.
@@ -138,6 +153,8 @@ class ParameterTable : private ParameterDeclarations {
   // What the model does not have is -1: positions, norms, the head's bias.
   int position_embedding() const { return position_embedding_; }
   const NormParameters& embedding_norm() const { return embedding_norm_; }
+  // Of a unit of its own: the table is larger than the embedding, which a tied head reads again.
+  const LayerInputParameters& layer_inputs() const { return layer_inputs_; }
   const NormParameters& final_norm() const { return final_norm_; }
   // The output projection [vocab, hidden]; the embedding itself if they are tied; -1 with a value
   // head.
@@ -180,9 +197,10 @@ class ParameterTable : private ParameterDeclarations {
     bool may_merge;
   };
 
-  // Makes one unit per stage; FormUnits() then applies the limits.
+  // Makes one unit per stage, several for the first; FormUnits() then applies the limits.
   void DeclareAll(const ModelSpec& spec);
   void DeclareEmbedding(const ModelSpec& spec, Range vocabulary);
+  void DeclareLayerInputs(const LayerInputSpec& spec, int64_t hidden_size, int64_t num_layers);
   void DeclareVision(const VisionSpec& spec, int64_t hidden_size);
   // What a tower that sees tiles has before its layers, and what nothing reads.
   void DeclareTileEmbedding(const VisionSpec& spec);
@@ -225,6 +243,7 @@ class ParameterTable : private ParameterDeclarations {
   int embedding_ = -1;
   int position_embedding_ = -1;
   NormParameters embedding_norm_;
+  LayerInputParameters layer_inputs_;
   NormParameters final_norm_;
   int lm_head_ = -1;
   int lm_head_bias_ = -1;

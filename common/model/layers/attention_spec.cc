@@ -3,6 +3,7 @@
 #include <cmath>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace tandem::model {
 namespace {
@@ -104,21 +105,26 @@ AttentionParameters DeclareAttention(const AttentionSpec& spec, int64_t hidden_s
     declare_output(at);
     return at;
   }
-  at.qkv_weight = declarations.Add(Stack(name + "qkv_proj.weight",
-                                         {Rows(name + "q_proj.weight", {q, hidden_size}, q_rows),
-                                          Rows(name + "k_proj.weight", {k, hidden_size}, k_rows),
-                                          Rows(name + "v_proj.weight", {v, hidden_size}, v_rows)},
-                                         ParameterRole::kMatrix, kShardRows));
-  if (spec.qkv_bias) {
-    at.qkv_bias = declarations.Add(
-        Stack(name + "qkv_proj.bias",
-              {Rows(name + "q_proj.bias", {q}, q_rows), Rows(name + "k_proj.bias", {k}, k_rows),
-               Rows(name + "v_proj.bias", {v}, v_rows)},
-              ParameterRole::kBias, kShardRows));
-  }
+  // Queries, keys and values are one parameter; without keys and values of its own a layer has queries alone.
+  const auto declare_qkv = [&](const char* suffix, bool is_matrix) {
+    const auto rows = [&](const char* which, int64_t size, Range part) {
+      return Rows(name + which + suffix,
+                  is_matrix ? std::vector<int64_t>{size, hidden_size} : std::vector{size}, part);
+    };
+    const ParameterRole role = is_matrix ? ParameterRole::kMatrix : ParameterRole::kBias;
+    if (spec.reads_other_kv()) {
+      return declarations.Add(Single(rows("q_proj", q, q_rows), role, kShardRows));
+    }
+    return declarations.Add(
+        Stack(name + "qkv_proj" + suffix,
+              {rows("q_proj", q, q_rows), rows("k_proj", k, k_rows), rows("v_proj", v, v_rows)},
+              role, kShardRows));
+  };
+  at.qkv_weight = declare_qkv(".weight", /*is_matrix=*/true);
+  if (spec.qkv_bias) at.qkv_bias = declare_qkv(".bias", /*is_matrix=*/false);
   if (spec.qk_norm.has_value()) {
     at.q_norm = norm("q_norm", spec.num_heads, part.heads);
-    at.k_norm = norm("k_norm", spec.num_kv_heads, part.kv_heads);
+    if (!spec.reads_other_kv()) at.k_norm = norm("k_norm", spec.num_kv_heads, part.kv_heads);
   }
   if (spec.sinks) {
     // Added to a sum like a bias, and like one it starts from zero.
@@ -141,7 +147,7 @@ AttentionParameters DeclareAttention(const AttentionSpec& spec, int64_t hidden_s
 }
 
 CacheSpec CacheOf(const AttentionSpec& spec, TensorParallel parallel, LatentCache latents) {
-  if (spec.delta.has_value()) return {.window = kNoCache};
+  if (spec.delta.has_value() || spec.reads_other_kv()) return {.window = kNoCache};
   if (spec.latent.has_value() && latents == LatentCache::kLatents) {
     const LatentSpec& latent = *spec.latent;
     return {1, latent.kv_rank + latent.rope_dim, latent.kv_rank, spec.window, /*shared=*/true};

@@ -68,11 +68,16 @@ struct AttentionSpec {
   std::optional<LatentSpec> latent;
   // What attention yields is multiplied by the sigmoid of a projection of its own.
   bool output_gate = false;
+  // The earlier layer whose keys and values this one attends to, as that layer normed and rotated them; it has
+  // queries alone, and its numbers of keys and values, its rotation and its window are those of that
+  // layer (carried_tensors.h). -1: it makes its own.
+  int64_t kv_layer = -1;
   // Linear attention in place of all of this; the other numbers are those of the model's other
   // layers, and have no meaning here.
   std::optional<DeltaSpec> delta;
 
   double ScoreScale() const;  // `scale`, or its default
+  bool reads_other_kv() const { return kv_layer >= 0; }
   int64_t q_size() const { return num_heads * head_dim; }
   int64_t kv_size() const { return num_kv_heads * head_dim; }
   int64_t value_dim() const { return v_head_dim > 0 ? v_head_dim : head_dim; }
@@ -101,7 +106,8 @@ int64_t MostKvHeads(const AttentionSpec& spec, int size);
 
 // Indices into the parameter table; -1 for parameters that the layer does not have.
 struct AttentionParameters {
-  int qkv_weight = -1;  // [q_size + kv_size + v_size, hidden]
+  // [q_size + kv_size + v_size, hidden]; [q_size, hidden] of AttentionSpec::kv_layer.
+  int qkv_weight = -1;
   int qkv_bias = -1;
   NormParameters q_norm;
   NormParameters k_norm;
