@@ -39,6 +39,17 @@ class Attention {
   virtual at::Tensor Forward(int64_t layer, const at::Tensor& q, const at::Tensor& k,
                              const at::Tensor& v, const AttentionParams& params) = 0;
 
+  // Whether the keys and values that Forward() was given in this pass are still there for later layers, as
+  // a cache has them: layers that read another one's then call ForwardQueries().
+  virtual bool KeepsKeys() const { return false; }
+
+  // Like Forward(), with the keys and values of layer `kv_layer`, which is before this one. Only if
+  // KeepsKeys(); not differentiable.
+  virtual at::Tensor ForwardQueries(int64_t kv_layer, const at::Tensor& q,
+                                    const AttentionParams& params) {
+    TORCH_CHECK(false, "this attention keeps no keys for later layers");
+  }
+
   // Whether the cache holds latents (LatentCache): layers with a latent then call ForwardLatents().
   virtual bool CachesLatents() const { return false; }
 

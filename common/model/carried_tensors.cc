@@ -83,7 +83,8 @@ std::vector<CarriedTensor> CarriedTensorsOf(const ModelSpec& spec) {
 
 absl::Status CheckCarriedTensors(const ModelSpec& spec) {
   for (int64_t i = 0; i < spec.num_layers(); ++i) {
-    if (spec.layers[i].attention.reads_other_kv()) RETURN_IF_ERROR(CheckKvLayer(spec, i));
+    if (!spec.layers[i].attention.reads_other_kv()) continue;
+    RETURN_IF_ERROR(CheckKvLayer(spec, i));
   }
   return CheckLayerInputs(spec);
 }

@@ -72,7 +72,7 @@ at::Tensor NormHeads(const at::Tensor& x, const QkNormSpec& spec, const NormTens
 at::Tensor NormAndRotate(const at::Tensor& part, int64_t heads, const HeadRotation& rotation,
                          const NormTensors& norm, const at::Tensor& scale) {
   const bool after = rotation.norm.has_value() && rotation.norm->after_rotation;
-  at::Tensor x = Wide(part).view({-1, heads, rotation.shape.head_dim});
+  at::Tensor x = Wide(part).view({part.size(0), heads, rotation.shape.head_dim});
   if (rotation.norm.has_value() && !after) x = NormHeads(x, *rotation.norm, norm);
   x = Rotate(x, rotation.angles);
   if (after) x = NormHeads(x, *rotation.norm, norm);
@@ -189,7 +189,7 @@ Qkv RotateQkv(const at::Tensor& qkv, const HeadRotation& rotation) {
   const std::vector<at::Tensor> parts = qkv.split_with_sizes({q_size, k_size, shape.v_size()}, -1);
   return {NormAndRotate(parts[0], shape.num_heads, rotation, rotation.q_norm, rotation.query_scale),
           NormAndRotate(parts[1], shape.num_kv_heads, rotation, rotation.k_norm, {}),
-          parts[2].view({-1, shape.num_kv_heads, shape.value_dim()})};
+          parts[2].view({qkv.size(0), shape.num_kv_heads, shape.value_dim()})};
 }
 
 Qkv JoinLatentHeads(const LatentProjections& projections, const LatentShape& shape,

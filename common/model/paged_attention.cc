@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 
 #include "common/model/cpu_dispatch.h"
@@ -44,6 +45,8 @@ HeadsView<T> ViewOf(const at::Tensor& heads) {
 template <typename T>
 class GivenHeads {
  public:
+  static constexpr bool kHasKeys = true;
+
   GivenHeads(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v)
       : q_(ViewOf<T>(q)), k_(ViewOf<T>(k)), v_(ViewOf<T>(v)) {}
 
@@ -57,11 +60,29 @@ class GivenHeads {
   HeadsView<T> q_, k_, v_;
 };
 
+// Takes queries alone, as given: the cache has the keys and values.
+template <typename T>
+class GivenQueries {
+ public:
+  static constexpr bool kHasKeys = false;
+
+  explicit GivenQueries(const at::Tensor& q) : q_(ViewOf<T>(q)) {}
+
+  HeadsView<T> Queries(int64_t row, int64_t /*count*/, int64_t head, int64_t /*num_heads*/) const {
+    return {q_.At(row, head), q_.token_stride, q_.head_stride};
+  }
+
+ private:
+  HeadsView<T> q_;
+};
+
 // Takes the heads of a fused projection and rotates them, plainly, on access: a returned pointer is valid
 // until this thread's next call.
 template <typename T>
 class ProjectedHeads {
  public:
+  static constexpr bool kHasKeys = true;
+
   ProjectedHeads(const at::Tensor& qkv, const HeadRotation& rotation)
       : data_(static_cast<const T*>(qkv.const_data_ptr())),
         row_stride_(qkv.stride(0)),
@@ -257,6 +278,7 @@ template <typename T>
 void PagedAttention::Run(int64_t layer, const std::vector<Tile>& tiles, const auto& heads,
                          const AttentionParams& params, const at::Tensor& sinks, bool parallel,
                          at::Tensor& out) const {
+  constexpr bool kWrites = std::decay_t<decltype(heads)>::kHasKeys;
   const LayerCache<T> cache(cache_, layer);
   const int64_t kv_heads = cache.num_kv_heads;
   const int64_t width = out.size(1);
@@ -269,15 +291,17 @@ void PagedAttention::Run(int64_t layer, const std::vector<Tile>& tiles, const au
 
   // Writes all tokens first: a tile of a prompt reads keys that other tiles write. A decoding
   // sequence has one tile per head, which writes its own keys below.
-  if (!writes_alone) {
-    const auto num_writes = static_cast<int64_t>(tiles.size()) * kv_heads;
-    ForSome(num_writes, parallel, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const Tile& tile = tiles[i / kv_heads];
-        WriteTokens(cache, sequences_[tile.sequence], tile.first_token, tile.num_tokens,
-                    i % kv_heads, heads);
-      }
-    });
+  if constexpr (kWrites) {
+    if (!writes_alone) {
+      const auto num_writes = static_cast<int64_t>(tiles.size()) * kv_heads;
+      ForSome(num_writes, parallel, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          const Tile& tile = tiles[i / kv_heads];
+          WriteTokens(cache, sequences_[tile.sequence], tile.first_token, tile.num_tokens,
+                      i % kv_heads, heads);
+        }
+      });
+    }
   }
   const auto attend = [&](int64_t i) {
     const Tile& tile = tiles[i / num_groups];
@@ -285,7 +309,9 @@ void PagedAttention::Run(int64_t layer, const std::vector<Tile>& tiles, const au
     const int64_t first_head = i % num_groups * group;
     const int64_t count = std::min(group, num_heads - first_head);
     const int64_t kv_head = cache.shared ? 0 : i % num_groups;
-    if (writes_alone) WriteTokens(cache, sequence, 0, 1, kv_head, heads);
+    if constexpr (kWrites) {
+      if (writes_alone) WriteTokens(cache, sequence, 0, 1, kv_head, heads);
+    }
     const int64_t row = sequence.first_token + tile.first_token;
     const HeadsView<T> q = heads.Queries(row, tile.num_tokens, first_head, count);
     AttendArgs<T> args;
@@ -351,6 +377,11 @@ at::Tensor PagedAttention::Attended(int64_t layer, int64_t num_tokens, int64_t n
 at::Tensor PagedAttention::Forward(int64_t layer, const at::Tensor& q, const at::Tensor& k,
                                    const at::Tensor& v, const AttentionParams& params) {
   return Attended<GivenHeads>(layer, q.size(0), q.size(1), params, q, k, v);
+}
+
+at::Tensor PagedAttention::ForwardQueries(int64_t kv_layer, const at::Tensor& q,
+                                          const AttentionParams& params) {
+  return Attended<GivenQueries>(kv_layer, q.size(0), q.size(1), params, q);
 }
 
 at::Tensor PagedAttention::ForwardLatents(int64_t layer, const at::Tensor& q,

@@ -48,6 +48,10 @@ class PagedAttention : public Attention {
   // Writes the new tokens' k and v into the cache, then attends.
   at::Tensor Forward(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                      const AttentionParams& params) override;
+  bool KeepsKeys() const override { return true; }
+  // Writes nothing.
+  at::Tensor ForwardQueries(int64_t kv_layer, const at::Tensor& q,
+                            const AttentionParams& params) override;
   bool CachesLatents() const override { return cache_.options().shared; }
   at::Tensor ForwardLatents(int64_t layer, const at::Tensor& q, const at::Tensor& latents,
                             const AttentionParams& params) override;

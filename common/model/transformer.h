@@ -1,6 +1,6 @@
 // Transformer: the forward pass of a decoder-only model as a list of stages, shared by trainer and
 // rollout. A stage is a function of a boundary tensor and of the unit's parameters; constructing
-// the model allocates nothing. Stage 0 embeds, stages 1 to num_layers are the layers, and the last
+// the model allocates nothing. Some models carry more past the stream (carried_tensors.h). Stage 0 embeds, stages 1 to num_layers are the layers, and the last
 // is the head:
 //
 //   Transformer model(spec);
@@ -31,6 +31,7 @@
 
 #include "common/comm/process_group.h"
 #include "common/model/attention.h"
+#include "common/model/carried_tensors.h"
 #include "common/model/head.h"
 #include "common/model/model_spec.h"
 #include "common/model/norm.h"
@@ -64,22 +65,33 @@ class Transformer {
   // whole sequence; undefined: none is longer than LongestGeneration() (rotary_frequencies.h).
   Rotary MakeRotary(const at::Tensor& positions, const at::Tensor& lengths = {}) const;
 
+  // What the model carries besides the residual stream, and its values in a pass: one for each, undefined
+  // where no stage has made it yet.
+  const std::vector<CarriedTensor>& carried_tensors() const { return carried_; }
+  using Carried = std::vector<at::Tensor>;
+
   // token_ids: int64 [num_tokens], each in [0, vocab_size); positions: int64 [num_tokens], used by a
-  // model with learned positions alone. Returns [num_tokens, hidden].
+  // model with learned positions alone. Returns [num_tokens, hidden]. carried: null, of a model without
+  // carried tensors; else begins again, with what the embedding makes.
   at::Tensor Embed(const ParameterProvider& params, const at::Tensor& token_ids,
-                   const at::Tensor& positions) const;
+                   const at::Tensor& positions, Carried* carried = nullptr) const;
 
   // `in`, result: [num_tokens, hidden]. Registers with `recomputation`, if given, the inputs of
   // products and attention that norms, rotary embedding and activations produce; the backward pass then
-  // keeps only results of products and of attention. `routers` may be null.
+  // keeps only results of products and of attention. `routers` may be null. The layer reads `carried`, as
+  // of Embed(), and adds what it makes: its own keys and values, unless the attention keeps them.
   Residual Block(const ParameterProvider& params, int64_t layer, const Residual& in,
                  const Rotary& rotary, Attention& attention, Recomputation* recomputation = nullptr,
-                 const RouterPass* routers = nullptr) const;
+                 const RouterPass* routers = nullptr, Carried* carried = nullptr) const;
   // The same with the residual stream as one tensor; the same bits.
   at::Tensor Block(const ParameterProvider& params, int64_t layer, const at::Tensor& x,
                    const Rotary& rotary, Attention& attention,
-                   Recomputation* recomputation = nullptr,
-                   const RouterPass* routers = nullptr) const;
+                   Recomputation* recomputation = nullptr, const RouterPass* routers = nullptr,
+                   Carried* carried = nullptr) const;
+  // Embed() and all layers, one after the other.
+  at::Tensor Blocks(const ParameterProvider& params, const at::Tensor& token_ids,
+                    const at::Tensor& positions, const Rotary& rotary, Attention& attention,
+                    const RouterPass* routers = nullptr) const;
 
   // Returns x itself if the model has no final norm.
   at::Tensor FinalNorm(const ParameterProvider& params, const at::Tensor& x) const;
@@ -103,8 +115,19 @@ class Transformer {
   at::Tensor Values(const ParameterProvider& params, const at::Tensor& hidden) const;
 
  private:
-  // The tokens' rows of the embedding.
-  at::Tensor LookUp(const ParameterProvider& params, const at::Tensor& token_ids) const;
+  // Which of the carried tensors a layer reads and makes; -1: none.
+  struct CarriedOfLayer {
+    int kv = -1;
+    int made_kv = -1;
+    int input = -1;
+  };
+
+  // The tokens' rows of a table, of whose rows this rank has `own`.
+  at::Tensor LookUp(const ParameterProvider& params, int table, Range own,
+                    const at::Tensor& token_ids, const char* tag) const;
+  // x: the embedding. Fills in the inputs of the layers.
+  void MakeLayerInputs(const ParameterProvider& params, const at::Tensor& token_ids,
+                       const at::Tensor& x, Carried& carried) const;
   LmHead HeadOf(const ParameterProvider& params) const;
 
   ModelSpec spec_;
@@ -113,6 +136,8 @@ class Transformer {
   ParameterTable table_;
   std::vector<QkvShape> heads_;  // of each layer, on this rank
   Range vocabulary_;             // of this rank
+  std::vector<CarriedTensor> carried_;
+  std::vector<CarriedOfLayer> carried_of_layers_;  // empty: nothing is carried
   RotaryTables rotary_tables_;
 };
 

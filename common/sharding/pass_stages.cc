@@ -4,12 +4,25 @@
 
 namespace tandem::sharding {
 
+PassStages::PassStages(const model::ParameterTable& table, Saves checkpointed, int64_t interval)
+    : table_(table),
+      checkpointed_(checkpointed),
+      interval_(interval),
+      carried_(model::CarriedTensorsOf(table.spec())),
+      made_by_(static_cast<size_t>(table.num_stages())),
+      read_by_(made_by_) {
+  for (int i = 0; i < static_cast<int>(carried_.size()); ++i) {
+    made_by_[carried_[i].maker].push_back(i);
+    for (const int reader : carried_[i].readers) read_by_[reader].push_back(i);
+  }
+}
+
 Saves PassStages::SavesOf(int stage) const {
   if (!HasBackward(stage)) return Saves::kNothing;
   // The embedding's graph holds no activations, so computing it again would gain nothing. A vision
-  // tower that is trained is computed again as a whole, or kept as a whole.
-  if (stage == 0 && table_.trains_vision() && checkpointed_ == Saves::kNothing)
-    return checkpointed_;
+  // tower that is trained, and inputs of layers, are computed again as a whole, or kept as a whole.
+  const bool computes = table_.trains_vision() || table_.spec().layer_inputs.has_value();
+  if (stage == 0 && computes && checkpointed_ == Saves::kNothing) return checkpointed_;
   const bool checkpoints = stage > 0 && (stage - 1) % interval_ == 0;
   return checkpoints ? checkpointed_ : Saves::kEverything;
 }

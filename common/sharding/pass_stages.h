@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/model/carried_tensors.h"
 #include "common/model/parameter_table.h"
 
 namespace tandem::sharding {
@@ -32,8 +33,7 @@ class PassStages {
  public:
   // `checkpointed`: for blocks 0, n, 2n, ... with n the interval; the others save everything. The
   // table outlives the stages.
-  PassStages(const model::ParameterTable& table, Saves checkpointed, int64_t interval)
-      : table_(table), checkpointed_(checkpointed), interval_(interval) {}
+  PassStages(const model::ParameterTable& table, Saves checkpointed, int64_t interval);
 
   // Number of stages without the head, whose index this is.
   int head() const { return table_.num_stages() - 1; }
@@ -49,6 +49,12 @@ class PassStages {
   std::vector<std::vector<int>> UnitsOfSteps(bool backward) const;
   size_t BackwardStep(int stage) const { return static_cast<size_t>(2 * head() - stage); }
 
+  // Indices of the carried tensors (common/model/carried_tensors.h) that a stage makes and reads, each in
+  // ascending order.
+  const std::vector<int>& MadeBy(int stage) const { return made_by_[stage]; }
+  const std::vector<int>& ReadBy(int stage) const { return read_by_[stage]; }
+  const std::vector<model::CarriedTensor>& carried() const { return carried_; }
+
   // In the order in which a stage's gradients are added.
   std::vector<UnitGradients> GradientsOf(int stage) const;
   // The unit to which two stages add in one micro-batch, that of a tied embedding; -1 for none.
@@ -58,6 +64,9 @@ class PassStages {
   const model::ParameterTable& table_;
   const Saves checkpointed_;
   const int64_t interval_;
+  const std::vector<model::CarriedTensor> carried_;
+  std::vector<std::vector<int>> made_by_;  // of each stage
+  std::vector<std::vector<int>> read_by_;
 };
 
 }  // namespace tandem::sharding

@@ -68,7 +68,8 @@ typename Ops::Tensor AttentionForward(Ops& ops, const AttentionSpec& spec,
   }
   const auto qkv = ops.ColumnParallel(normed, at.qkv_weight, at.qkv_bias, "attention, backward");
   // Attention is linear in the values, so a factor of theirs is one of its result.
-  const auto attended = ops.Scale(ops.Attend(qkv, at), spec.value_scale);
+  const auto attended = ops.Scale(
+      spec.reads_other_kv() ? ops.AttendToOthers(qkv, at) : ops.Attend(qkv, at), spec.value_scale);
   if (!spec.output_gate) return ops.RowParallel(attended, at.o_weight, at.o_bias, "attention");
   const auto gate =
       ops.ColumnParallel(normed, at.gate_weight, at.gate_bias, "attention's gate, backward");
@@ -133,11 +134,22 @@ typename Ops::Tensor DenseOrExperts(Ops& ops, const LayerSpec& spec, const Layer
              : FeedForwardForward(ops, spec.feed_forward, at.feed_forward, normed);
 }
 
+// Adds to the stream what the layer makes of its own input. Every rank computes all of it.
+template <typename Ops>
+typename Ops::Residual AddInput(Ops& ops, const LayerSpec& spec, const InputGateParameters& at,
+                                const typename Ops::Residual& in) {
+  const auto stream = ops.Sum(in);
+  const auto gate = ops.Replicated(stream, at.gate_weight, -1);  // [num_tokens, size]
+  const auto gated = ops.GateInput(gate, *spec.input_gate);
+  const auto projected = ops.Replicated(gated, at.projection_weight, -1);
+  return {stream, ops.Normalize(projected, spec.norm, at.norm)};
+}
+
 // Attention and the feed-forward layer, each added to the stream: one after the other, or, in a
 // parallel layer, both computed from the layer's input.
 template <typename Ops>
-typename Ops::Residual LayerForward(Ops& ops, const LayerSpec& spec, const LayerParameters& at,
-                                    const typename Ops::Residual& in) {
+typename Ops::Residual SubLayers(Ops& ops, const LayerSpec& spec, const LayerParameters& at,
+                                 const typename Ops::Residual& in) {
   const auto first = BeforeSubLayer(ops, spec, in, at.attention_norm);
   const auto attended =
       AfterSubLayer(ops, spec, AttentionForward(ops, spec.attention, at.attention, first.normed),
@@ -153,6 +165,13 @@ typename Ops::Residual LayerForward(Ops& ops, const LayerSpec& spec, const Layer
   const auto second = BeforeSubLayer(ops, spec, {first.residual, attended}, at.feed_forward_norm);
   return {second.residual, AfterSubLayer(ops, spec, DenseOrExperts(ops, spec, at, second.normed),
                                          at.after_feed_forward_norm, at.feed_forward_scale)};
+}
+
+template <typename Ops>
+typename Ops::Residual LayerForward(Ops& ops, const LayerSpec& spec, const LayerParameters& at,
+                                    const typename Ops::Residual& in) {
+  if (!spec.input_gate.has_value()) return SubLayers(ops, spec, at, in);
+  return AddInput(ops, spec, at.input_gate, SubLayers(ops, spec, at, in));
 }
 
 }  // namespace tandem::model

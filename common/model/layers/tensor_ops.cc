@@ -1,6 +1,7 @@
 #include "common/model/layers/tensor_ops.h"
 
 #include <ATen/ops/add.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/clamp.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/stack.h>
@@ -124,27 +125,60 @@ AttentionParams TensorOps::ParamsOf(const AttentionParameters& at) const {
   return params;
 }
 
+at::Tensor TensorOps::Limited(const at::Tensor& qkv) const {
+  const double most = attention_.spec.clip_qkv;
+  return most > 0 ? at::clamp(qkv, -most, most) : qkv;
+}
+
 at::Tensor TensorOps::Attend(const at::Tensor& projected, const AttentionParameters& at) {
   const AttentionSpec& spec = attention_.spec;
   HeadRotation rotation = RotationOf(at);
   const AttentionParams params = ParamsOf(at);
-  at::Tensor qkv = projected;
-  if (spec.clip_qkv > 0) qkv = at::clamp(qkv, -spec.clip_qkv, spec.clip_qkv);
+  at::Tensor qkv = Limited(projected);
   if (context_.tensor_group != nullptr && spec.qk_norm.has_value() &&
       spec.qk_norm->over == QkNormSpec::Over::kAllHeads) {
     qkv = NormAcrossRanks(qkv, rotation, spec, *context_.tensor_group);
     rotation.norm.reset();
   }
   const int64_t layer = attention_.layer;
-  if (context_.recomputation == nullptr) {
+  at::Tensor* const made_kv = context_.carried.made_kv;
+  if (context_.recomputation == nullptr && made_kv == nullptr) {
     return attention_.attention.ForwardProjected(layer, qkv, rotation, params);
   }
   const auto [q, k, v] = RotateQkv(qkv, rotation);
-  context_.recomputation->Add({q, k}, [rotation, qkv = qkv.detach()] {
-    const Qkv rotated = RotateQkv(qkv, rotation);
-    return std::vector<at::Tensor>{rotated.q, rotated.k};
-  });
+  if (context_.recomputation != nullptr) {
+    context_.recomputation->Add({q, k}, [rotation, qkv = qkv.detach()] {
+      const Qkv rotated = RotateQkv(qkv, rotation);
+      return std::vector<at::Tensor>{rotated.q, rotated.k};
+    });
+  }
+  // A copy, so that neither queries nor the projection stay for as long as other layers read it.
+  if (made_kv != nullptr) *made_kv = at::cat({k.flatten(1), v.flatten(1)}, 1);
   return attention_.attention.Forward(layer, q, k, v, params);
+}
+
+at::Tensor TensorOps::AttendToOthers(const at::Tensor& queries, const AttentionParameters& at) {
+  const HeadRotation rotation = RotationOf(at);
+  const AttentionParams params = ParamsOf(at);
+  const at::Tensor limited = Limited(queries);
+  const at::Tensor q = RotateQkv(limited, rotation).q;
+  if (attention_.attention.KeepsKeys()) {
+    return attention_.attention.ForwardQueries(attention_.spec.kv_layer, q, params);
+  }
+  if (context_.recomputation != nullptr) {
+    context_.recomputation->Add({q}, [rotation, limited = limited.detach()] {
+      return std::vector<at::Tensor>{RotateQkv(limited, rotation).q};
+    });
+  }
+  const AttentionSpec& spec = attention_.spec;
+  const at::Tensor& kv = context_.carried.kv;  // [num_tokens, heads * (head_dim + value_dim)]
+  const int64_t heads = kv.size(1) / (spec.head_dim + spec.value_dim());
+  // At once: the gradients of both are then put together in one tensor.
+  const std::vector<at::Tensor> parts =
+      kv.split_with_sizes({heads * spec.head_dim, heads * spec.value_dim()}, 1);
+  return attention_.attention.Forward(attention_.layer, q,
+                                      parts[0].unflatten(1, {heads, spec.head_dim}),
+                                      parts[1].unflatten(1, {heads, spec.value_dim()}), params);
 }
 
 at::Tensor TensorOps::Gate(const at::Tensor& attended, const at::Tensor& gate) {
@@ -218,6 +252,12 @@ at::Tensor TensorOps::Activate(const at::Tensor& gate_up, const FeedForwardSpec&
     });
   }
   return activated;
+}
+
+// The feed-forward layer's function of a gate and what it gates.
+at::Tensor TensorOps::GateInput(const at::Tensor& gate, const InputGateSpec& spec) {
+  const FeedForwardSpec gated{.activation = spec.activation, .gated = true};
+  return Activate(at::cat({gate, context_.carried.input}, 1), gated, /*alphas=*/-1);
 }
 
 TensorOps::Routing TensorOps::Route(const at::Tensor& x, const RoutingSpec& spec,

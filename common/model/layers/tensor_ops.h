@@ -18,6 +18,7 @@
 #include "common/model/layers/expert_spec.h"
 #include "common/model/layers/feed_forward_spec.h"
 #include "common/model/layers/norm_spec.h"
+#include "common/model/model_spec.h"
 #include "common/model/norm.h"
 #include "common/model/parameter_provider.h"
 #include "common/model/recomputation.h"
@@ -25,6 +26,16 @@
 #include "common/model/router_pass.h"
 
 namespace tandem::model {
+
+// What a layer reads and makes besides the stream (carried_tensors.h).
+struct LayerCarried {
+  // Keys and values of another layer, side by side: [num_tokens, kv_size + v_size] of this rank; undefined: the layer has its
+  // own, or the attention keeps them.
+  at::Tensor kv;
+  at::Tensor* made_kv =
+      nullptr;       // receives the layer's own; null: no layer reads them, or likewise
+  at::Tensor input;  // [num_tokens, size]; undefined: none
+};
 
 // Inputs of every operation besides its activations.
 struct OpContext {
@@ -36,6 +47,7 @@ struct OpContext {
   // The ranks that split the experts; null: each rank has all of them. If they are the tensor group, all
   // have the same tokens.
   comm::ProcessGroup* expert_group = nullptr;
+  LayerCarried carried;
 };
 
 // A layer's attention. `attention` provides the past tokens: whole sequences in the trainer, a
@@ -101,6 +113,10 @@ class TensorOps {
   // layer's AttentionSpec says, and attends. Returns [num_tokens, attended_size].
   at::Tensor Attend(const at::Tensor& qkv, const AttentionParameters& at);
 
+  // The same for queries alone, [num_tokens, q_size] of this rank, with the keys and values of
+  // AttentionSpec::kv_layer.
+  at::Tensor AttendToOthers(const at::Tensor& queries, const AttentionParameters& at);
+
   // Returns attended times the sigmoid of the gate, both [num_tokens, attended_size].
   at::Tensor Gate(const at::Tensor& attended, const at::Tensor& gate);
 
@@ -130,6 +146,9 @@ class TensorOps {
   // [num_rows, intermediate].
   at::Tensor Activate(const at::Tensor& gate_up, const FeedForwardSpec& spec, int alphas);
 
+  // gate: [num_tokens, size]. Returns its activation times the layer's input.
+  at::Tensor GateInput(const at::Tensor& gate, const InputGateSpec& spec);
+
   // Returns the experts of each token of x [num_tokens, hidden], identical on every rank.
   Routing Route(const at::Tensor& x, const RoutingSpec& spec, const RouterParameters& at);
 
@@ -158,6 +177,7 @@ class TensorOps {
     return context_.expert_group != nullptr && context_.expert_group == context_.tensor_group;
   }
   std::optional<at::Tensor> Optional(int index) const;
+  at::Tensor Limited(const at::Tensor& qkv) const;  // to AttentionSpec::clip_qkv
   at::Tensor Project(const at::Tensor& x, int weight, int bias) const;
   TensorParallel Parallel() const;
   // Dispatch() of rows times their weights; x is split from its ranks.

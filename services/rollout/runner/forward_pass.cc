@@ -33,10 +33,12 @@ at::Tensor RunStages(const model::Transformer& model, const model::ParameterProv
                      model::Attention& attention, const model::RouterPass* routers,
                      const at::Tensor& image_tokens, const at::Tensor& image_rows) {
   const model::Rotary rotary = model.MakeRotary(positions);
-  model::Residual x{model.Embed(params, token_ids, positions), {}};
+  model::Transformer::Carried carried;
+  model::Residual x{model.Embed(params, token_ids, positions, &carried), {}};
   if (image_rows.defined()) x.x = model::PutImages(x.x, image_tokens, image_rows);
   for (int64_t layer = 0; layer < model.spec().num_layers(); ++layer) {
-    x = model.Block(params, layer, x, rotary, attention, /*recomputation=*/nullptr, routers);
+    x = model.Block(params, layer, x, rotary, attention, /*recomputation=*/nullptr, routers,
+                    &carried);
     if (model::HasPartFor(image_rows, layer, model.spec().hidden_size)) {
       x = {model::AddImages(model::Sum(x), image_tokens, image_rows, layer), {}};
     }

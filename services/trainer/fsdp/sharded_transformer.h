@@ -103,6 +103,8 @@ class ShardedTransformer : public ShardedModel {
     using Tensor = at::Tensor;
     using Graph = model::Recomputation;
     using Boundary = sharding::StageBoundary<PassOps>;
+    using Inputs = sharding::StageInputs<at::Tensor>;
+    using Outputs = sharding::StageOutputs<at::Tensor>;
 
     // `loss`: null for a pass without gradients.
     PassOps(ShardedTransformer& model, Pass& pass, const HeadLoss* loss)
@@ -114,11 +116,13 @@ class ShardedTransformer : public ShardedModel {
     absl::Status EnterBackward(int stage);
     PhaseClock::Scope TimeForward(int stage);
     PhaseClock::Scope TimeBackward(int stage);
-    at::Tensor RunStage(int stage, const at::Tensor& input, sharding::Saves saves, Graph& graph);
+    at::Tensor RunStage(int stage, const Inputs& inputs, sharding::Saves saves, Graph& graph,
+                        std::vector<at::Tensor>& made);
     static at::Tensor Detach(const at::Tensor& x, bool needs_gradient);
+    static at::Tensor Add(const at::Tensor& sum, const at::Tensor& gradient);
     absl::StatusOr<at::Tensor> Head(at::Tensor x);
-    at::Tensor Backward(int stage, Boundary& boundary, const at::Tensor& gradient,
-                        std::vector<at::Tensor>& gradients);
+    Inputs Backward(int stage, Boundary& boundary, const Outputs& output_gradients,
+                    std::vector<at::Tensor>& gradients);
     absl::Status AddGradients(int stage, absl::Span<const at::Tensor> gradients);
     absl::Status FinishGradients();
 
@@ -137,7 +141,7 @@ class ShardedTransformer : public ShardedModel {
 
   // Stage 0: the embedding of the tokens, and of the images in their places, with what images add to
   // later layers (image_boundary.h).
-  at::Tensor Embed(const Pass& pass) const;
+  at::Tensor Embed(const Pass& pass, model::Transformer::Carried& carried) const;
   // The stage's parameters; those that require grad are leaves of its graph.
   std::vector<at::Tensor> StageLeaves(int stage) const;
   // Passes on the gradients of a stage's trainable parameters, and starts the reduction of units to

@@ -1,10 +1,12 @@
 // ShardedTransformer: the forward and backward pass, stage by stage.
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/add.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -24,7 +26,7 @@ std::vector<at::Tensor> GradientsOf(const std::vector<at::Tensor>& outputs,
                                     const std::vector<at::Tensor>& inputs) {
   std::vector<at::Tensor> wanted;
   for (const at::Tensor& input : inputs) {
-    if (input.requires_grad()) wanted.push_back(input);
+    if (input.defined() && input.requires_grad()) wanted.push_back(input);
   }
   std::vector<at::Tensor> gradients(inputs.size());
   if (wanted.empty()) return gradients;
@@ -33,7 +35,7 @@ std::vector<at::Tensor> GradientsOf(const std::vector<at::Tensor>& outputs,
                             /*create_graph=*/false, /*allow_unused=*/true);
   size_t next = 0;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    if (inputs[i].requires_grad()) gradients[i] = found[next++];
+    if (inputs[i].defined() && inputs[i].requires_grad()) gradients[i] = found[next++];
   }
   return gradients;
 }
@@ -135,8 +137,8 @@ absl::StatusOr<at::Tensor> ShardedTransformer::TrainHead(const PackedBatch& batc
                              [&](Pass& pass) { return ForwardBackwardSteps(pass, loss); });
 }
 
-at::Tensor ShardedTransformer::Embed(const Pass& pass) const {
-  const at::Tensor x = transformer_.Embed(*gatherer_, pass.token_ids, pass.positions);
+at::Tensor ShardedTransformer::Embed(const Pass& pass, model::Transformer::Carried& carried) const {
+  const at::Tensor x = transformer_.Embed(*gatherer_, pass.token_ids, pass.positions, &carried);
   if (!pass.image_tokens.defined()) return x;
   // An image of several sequences is encoded once, and its gradient is the sum of theirs.
   const absl::Time start = absl::Now();
@@ -260,12 +262,23 @@ PhaseClock::Scope ShardedTransformer::PassOps::TimeBackward(int stage) {
   return PhaseClock::Scope(model_.clock_, Phase::kBackward, StageName(stage));
 }
 
-at::Tensor ShardedTransformer::PassOps::RunStage(int stage, const at::Tensor& input,
-                                                 sharding::Saves saves, Graph& graph) {
+at::Tensor ShardedTransformer::PassOps::RunStage(int stage, const Inputs& inputs,
+                                                 sharding::Saves saves, Graph& graph,
+                                                 std::vector<at::Tensor>& made) {
   const at::AutoGradMode grad_mode(saves != sharding::Saves::kNothing);
   const model::Transformer& transformer = model_.transformer_;
   const UnitGatherer& parameters = *model_.gatherer_;
-  if (stage == 0) return model_.Embed(pass_);
+  model::Transformer::Carried carried(model_.stages_.carried().size());
+  const auto take_made = [&] {
+    for (const int i : model_.stages_.MadeBy(stage)) made.push_back(std::move(carried[i]));
+  };
+  if (stage == 0) {
+    at::Tensor x = model_.Embed(pass_, carried);
+    take_made();
+    return x;
+  }
+  const std::vector<int>& read = model_.stages_.ReadBy(stage);
+  for (size_t i = 0; i < read.size(); ++i) carried[read[i]] = inputs.reads[i];
   const bool selective = saves == sharding::Saves::kSelected;
   model::RouterPass routers;
   routers.replay = pass_.replay.get();
@@ -277,17 +290,26 @@ at::Tensor ShardedTransformer::PassOps::RunStage(int stage, const at::Tensor& in
   }
   const bool has_images = pass_.image_tokens.defined();
   const ImageBoundary in =
-      has_images ? SplitBoundary(input, pass_.token_ids.numel(), pass_.image_tokens.numel())
-                 : ImageBoundary{input, {}, {}};
-  const at::Tensor x = transformer.Block(parameters, stage - 1, in.x, pass_.rotary,
-                                         *pass_.attention, selective ? &graph : nullptr, &routers);
+      has_images ? SplitBoundary(inputs.x, pass_.token_ids.numel(), pass_.image_tokens.numel())
+                 : ImageBoundary{inputs.x, {}, {}};
+  const at::Tensor x =
+      transformer.Block(parameters, stage - 1, in.x, pass_.rotary, *pass_.attention,
+                        selective ? &graph : nullptr, &routers, &carried);
+  take_made();
   at::Tensor output = JoinBoundary(x, pass_.image_tokens, in);
   if (selective) graph.Drop();
   return output;
 }
 
 at::Tensor ShardedTransformer::PassOps::Detach(const at::Tensor& x, bool needs_gradient) {
+  if (!x.defined()) return x;
   return x.detach().requires_grad_(needs_gradient);
+}
+
+// In float32: in bfloat16 the sum over many layers would lose what each adds.
+at::Tensor ShardedTransformer::PassOps::Add(const at::Tensor& sum, const at::Tensor& gradient) {
+  return sum.scalar_type() == at::kBFloat16 ? at::add(sum.to(at::kFloat), gradient)
+                                            : at::add(sum, gradient);
 }
 
 absl::StatusOr<at::Tensor> ShardedTransformer::PassOps::Head(at::Tensor x) {
@@ -295,21 +317,37 @@ absl::StatusOr<at::Tensor> ShardedTransformer::PassOps::Head(at::Tensor x) {
   return model_.HeadStep(pass_, std::move(x), *loss_, loss_value_);
 }
 
-at::Tensor ShardedTransformer::PassOps::Backward(int stage, Boundary& boundary,
-                                                 const at::Tensor& gradient,
-                                                 std::vector<at::Tensor>& gradients) {
+ShardedTransformer::PassOps::Inputs ShardedTransformer::PassOps::Backward(
+    int stage, Boundary& boundary, const Outputs& output_gradients,
+    std::vector<at::Tensor>& gradients) {
   boundary.graph.Restore();
   std::vector<at::Tensor> inputs = model_.StageLeaves(stage);
-  if (boundary.input.defined()) inputs.push_back(boundary.input);
-  if (boundary.output.requires_grad()) {
-    gradients = GradientsOf({boundary.output}, {gradient}, inputs);
+  const size_t num_parameters = inputs.size();
+  if (boundary.in.x.defined()) inputs.push_back(boundary.in.x);
+  inputs.insert(inputs.end(), boundary.in.reads.begin(), boundary.in.reads.end());
+  std::vector<at::Tensor> outputs;
+  std::vector<at::Tensor> of_outputs;
+  const auto add = [&](const at::Tensor& output, const at::Tensor& gradient) {
+    if (!output.defined() || !output.requires_grad() || !gradient.defined()) return;
+    outputs.push_back(output);
+    of_outputs.push_back(gradient.to(output.scalar_type()));
+  };
+  add(boundary.out.x, output_gradients.x);
+  for (size_t i = 0; i < boundary.out.made.size(); ++i) {
+    add(boundary.out.made[i], output_gradients.made[i]);
+  }
+  if (!outputs.empty()) {
+    gradients = GradientsOf(outputs, of_outputs, inputs);
   } else {
     gradients.resize(inputs.size());  // a frozen embedding, and no image for the trained tower
   }
-  if (!boundary.input.defined()) return at::Tensor();
-  at::Tensor input_gradient = std::move(gradients.back());  // undefined if no earlier stage trains
-  gradients.pop_back();
-  return input_gradient;
+  Inputs of_inputs;  // undefined if no earlier stage trains
+  auto of_input = gradients.begin() + static_cast<int64_t>(num_parameters);
+  if (boundary.in.x.defined()) of_inputs.x = std::move(*of_input++);
+  of_inputs.reads.assign(std::make_move_iterator(of_input),
+                         std::make_move_iterator(gradients.end()));
+  gradients.resize(num_parameters);
+  return of_inputs;
 }
 
 absl::Status ShardedTransformer::PassOps::AddGradients(int stage,

@@ -235,9 +235,10 @@ class ExactNumerics {
                            const at::Tensor& positions, Attention& attention) const {
     const at::Tensor places = positions.to(device_);
     const Rotary rotary = model_.MakeRotary(places);
-    Residual x{model_.Embed(params, ids.to(device_), places), {}};
+    Transformer::Carried carried;
+    Residual x{model_.Embed(params, ids.to(device_), places, &carried), {}};
     for (int64_t layer = 0; layer < model_.spec().num_layers(); ++layer) {
-      x = model_.Block(params, layer, x, rotary, attention);
+      x = model_.Block(params, layer, x, rotary, attention, nullptr, nullptr, &carried);
     }
     return model_.FinalNorm(params, Sum(x));
   }
@@ -247,10 +248,7 @@ class ExactNumerics {
                     const at::Tensor& positions, Attention& attention) const {
     const at::Tensor places = positions.to(device_);
     const Rotary rotary = model_.MakeRotary(places);
-    at::Tensor x = model_.Embed(params, ids.to(device_), places);
-    for (int64_t layer = 0; layer < model_.spec().num_layers(); ++layer) {
-      x = model_.Block(params, layer, x, rotary, attention);
-    }
+    const at::Tensor x = model_.Blocks(params, ids.to(device_), places, rotary, attention);
     return model_.FinalNorm(params, x);
   }
 

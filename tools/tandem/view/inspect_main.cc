@@ -122,10 +122,7 @@ absl::Status Run(const Options& options) {
   const at::Tensor positions = at::arange(length, at::kLong);
   const model::Rotary rotary =
       transformer.MakeRotary(positions, at::full({length}, length, at::kLong));
-  at::Tensor x = transformer.Embed(arena, tokens, positions);
-  for (int64_t layer = 0; layer < transformer.spec().num_layers(); ++layer) {
-    x = transformer.Block(arena, layer, x, rotary, attention);
-  }
+  const at::Tensor x = transformer.Blocks(arena, tokens, positions, rotary, attention);
   const at::Tensor hidden = transformer.FinalNorm(arena, x).narrow(0, 0, length - 1);
   const model::LogProbs out = transformer.HeadLogProbs(
       arena, hidden, tokens.narrow(0, 1, length - 1), at::ones({length - 1}, at::kFloat));

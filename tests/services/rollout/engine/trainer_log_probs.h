@@ -27,10 +27,7 @@ inline std::vector<float> TrainerLogProbs(const model::Transformer& model, const
   model::PackedAttention attention(cu_seqlens);
   const at::Tensor positions = model::PackedPositions(cu_seqlens).to(device);
   const model::Rotary rotary = model.MakeRotary(positions);
-  at::Tensor x = model.Embed(arena, ids, positions);
-  for (int64_t layer = 0; layer < model.spec().num_layers(); ++layer) {
-    x = model.Block(arena, layer, x, rotary, attention);
-  }
+  const at::Tensor x = model.Blocks(arena, ids, positions, rotary, attention);
   const at::Tensor temperatures = at::full({n - 1}, temperature, at::kFloat).to(device);
   const model::LogProbs out = model.HeadLogProbs(
       arena, model.FinalNorm(arena, x).narrow(0, 0, n - 1), ids.narrow(0, 1, n - 1), temperatures);

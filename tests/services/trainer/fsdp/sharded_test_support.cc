@@ -163,10 +163,8 @@ at::Tensor WholeModel::Hidden(const PackedBatch& batch) const {
   const model::Rotary rotary = transformer_.MakeRotary(batch.positions);
   model::PackedAttention attention(at::tensor(batch.cu_seqlens, at::kLong),
                                    model::PackedAttention::Implementation::kEager);
-  at::Tensor x = transformer_.Embed(*this, batch.token_ids, batch.positions);
-  for (int64_t i = 0; i < transformer_.spec().num_layers(); ++i) {
-    x = transformer_.Block(*this, i, x, rotary, attention);
-  }
+  const at::Tensor x =
+      transformer_.Blocks(*this, batch.token_ids, batch.positions, rotary, attention);
   return transformer_.FinalNorm(*this, x.index_select(0, batch.rows));
 }
 
