@@ -37,6 +37,8 @@ INSTANTIATE_TEST_SUITE_P(Linear, ExactNumericsTest, ::testing::ValuesIn(ExactCas
                          ExactCaseName);
 INSTANTIATE_TEST_SUITE_P(Layers, ExactNumericsTest, ::testing::ValuesIn(ExactCases(VariedShapes())),
                          ExactCaseName);
+INSTANTIATE_TEST_SUITE_P(Shared, ExactNumericsTest, ::testing::ValuesIn(ExactCases(SharedShapes())),
+                         ExactCaseName);
 
 using ExactBatchTest = ExactNumericsTest;
 

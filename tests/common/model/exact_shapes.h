@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/model/model_spec.h"
+#include "tests/support/shared_layers.h"
 #include "tests/support/varied_layers.h"
 
 namespace tandem::model {
@@ -32,6 +33,11 @@ struct ExactShape {
   std::optional<DeltaSpec> delta = std::nullopt;
   // Of the last layer, which half of its heads' elements rotates in; there are two of both layers then.
   std::optional<AttentionSpec> last = std::nullopt;
+  // Layers read each other's keys and values, have inputs of their own, or both
+  // (tests/support/shared_layers.h).
+  int64_t shared_window = 0;
+  int64_t input_size = 0;
+  bool shared = false;
 
   ModelSpec Spec() const {
     ModelSpec spec;
@@ -64,6 +70,9 @@ struct ExactShape {
       for (const int i : {0, 1}) spec.layers.push_back(LayerSpec(spec.layers[i]));
     }
     if (varied) tandem::testing::VaryLayers(spec);
+    if (shared_window > 0) tandem::testing::ShareKeys(spec, shared_window);
+    if (input_size > 0) tandem::testing::AddLayerInputs(spec, input_size);
+    if (shared) tandem::testing::ShareLayers(spec);
     // Pairs rotate in one of the shapes.
     if (latent.has_value()) {
       spec.ropes.front() = {.rotary_dim = latent->rope_dim, .interleaved = latent->q_rank == 0};
@@ -215,6 +224,23 @@ inline const std::vector<ExactShape>& LinearShapes() {
                                             .value_dim = 80,
                                             .kernel_size = 1}),
   };
+  return shapes;
+}
+
+// What layers read besides the stream.
+inline const std::vector<ExactShape>& SharedShapes() {
+  const auto shape = [](const char* name, bool qk_norm) {
+    return ExactShape{name, 4, 2, 32, 48, 80, 131, false, qk_norm};
+  };
+  static const std::vector<ExactShape> shapes = [&] {
+    std::vector<ExactShape> all = {shape("shared_keys_window37", false),
+                                   shape("layer_inputs", false),
+                                   shape("shared_keys_and_layer_inputs", true)};
+    all[0].shared_window = 37;
+    all[1].input_size = 12;
+    all[2].shared = true;
+    return all;
+  }();
   return shapes;
 }
 
