@@ -16,7 +16,8 @@
 //     read beside the tokens. Fills `made`, the carried tensors that the stage makes, in the order of
 //     PassStages::MadeBy();
 //   - Detach(x, needs_gradient): the same values outside of their graph; x may be undefined;
-//   - Add(sum, gradient): the sum of the gradients of a carried tensor's readers so far; neither is undefined;
+//   - Add(carried, sum, gradient): adds a reader's gradient to those of the readers behind it; `carried` is
+//     the tensor's index, and neither is undefined;
 //   - Head(x): the head, the loss and the head's backward pass. Returns the gradient of x,
 //     undefined if nothing depends on it;
 //   - Backward(stage, boundary, output_gradients, gradients): fills in those of the stage's parameters and
@@ -102,8 +103,9 @@ class CarriedGradients {
   void Add(Ops& ops, int reader, std::vector<Tensor> gradients) {
     for (size_t i = 0; i < gradients.size(); ++i) {
       if (!ops.IsDefined(gradients[i])) continue;
-      Tensor& sum = sums_[stages_.ReadBy(reader)[i]];
-      sum = ops.IsDefined(sum) ? ops.Add(sum, gradients[i]) : std::move(gradients[i]);
+      const int carried = stages_.ReadBy(reader)[i];
+      Tensor& sum = sums_[carried];
+      sum = ops.IsDefined(sum) ? ops.Add(carried, sum, gradients[i]) : std::move(gradients[i]);
     }
   }
 

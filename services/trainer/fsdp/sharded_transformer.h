@@ -119,7 +119,7 @@ class ShardedTransformer : public ShardedModel {
     at::Tensor RunStage(int stage, const Inputs& inputs, sharding::Saves saves, Graph& graph,
                         std::vector<at::Tensor>& made);
     static at::Tensor Detach(const at::Tensor& x, bool needs_gradient);
-    static at::Tensor Add(const at::Tensor& sum, const at::Tensor& gradient);
+    static at::Tensor Add(int carried, const at::Tensor& sum, const at::Tensor& gradient);
     absl::StatusOr<at::Tensor> Head(at::Tensor x);
     Inputs Backward(int stage, Boundary& boundary, const Outputs& output_gradients,
                     std::vector<at::Tensor>& gradients);

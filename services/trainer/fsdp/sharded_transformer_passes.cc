@@ -6,7 +6,6 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
-#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -307,7 +306,8 @@ at::Tensor ShardedTransformer::PassOps::Detach(const at::Tensor& x, bool needs_g
 }
 
 // In float32: in bfloat16 the sum over many layers would lose what each adds.
-at::Tensor ShardedTransformer::PassOps::Add(const at::Tensor& sum, const at::Tensor& gradient) {
+at::Tensor ShardedTransformer::PassOps::Add(int /*carried*/, const at::Tensor& sum,
+                                            const at::Tensor& gradient) {
   return sum.scalar_type() == at::kBFloat16 ? at::add(sum.to(at::kFloat), gradient)
                                             : at::add(sum, gradient);
 }
@@ -344,8 +344,10 @@ ShardedTransformer::PassOps::Inputs ShardedTransformer::PassOps::Backward(
   Inputs of_inputs;  // undefined if no earlier stage trains
   auto of_input = gradients.begin() + static_cast<int64_t>(num_parameters);
   if (boundary.in.x.defined()) of_inputs.x = std::move(*of_input++);
-  of_inputs.reads.assign(std::make_move_iterator(of_input),
-                         std::make_move_iterator(gradients.end()));
+  for (; of_input != gradients.end(); ++of_input) {
+    // One that is part of a larger tensor would keep all of it until its maker's backward pass.
+    of_inputs.reads.push_back(of_input->defined() ? of_input->contiguous() : at::Tensor());
+  }
   gradients.resize(num_parameters);
   return of_inputs;
 }

@@ -231,7 +231,8 @@ CountedTensor CountedOps::RowParallel(const Tensor& x, int weight, int bias, con
   return out;
 }
 
-CountedTensor CountedOps::Clip(const Tensor& qkv) {
+CountedTensor CountedOps::Limited(const Tensor& qkv) {
+  if (attention_.clip_qkv <= 0) return qkv;
   const Tensor out = New(qkv.bytes());
   // The gradient needs to know which elements were limited.
   Record([this, qkv, gradient = out.gradient()] {
@@ -244,7 +245,7 @@ CountedTensor CountedOps::Clip(const Tensor& qkv) {
 CountedOps::Heads CountedOps::Rotate(const Tensor& qkv, const model::AttentionParameters& at) {
   const bool plain = batch_.kernels == setup::Kernels::kPlain;
   const bool normed = attention_.qk_norm.has_value();
-  const int64_t rotated_heads = heads_ + kv_heads_;
+  const int64_t rotated_heads = heads_ + (attention_.reads_other_kv() ? 0 : kv_heads_);
   // On a GPU plain operations differentiate a rotation that the fused kernel does not compute: the
   // norms' float32 copies; halves of the rotation and their sum.
   const int64_t wide_copies = !normed ? 0 : batch_.element_bytes != kFloat ? 2 : 1;
@@ -409,7 +410,24 @@ CountedTensor CountedOps::ToTokens(const Tensor& attended) {
 }
 
 CountedTensor CountedOps::Attend(const Tensor& qkv, const model::AttentionParameters& at) {
-  return AttendHeads(Rotate(attention_.clip_qkv > 0 ? Clip(qkv) : qkv, at));
+  const Heads heads = Rotate(Limited(qkv), at);
+  if (carried_.makes_kv) {
+    made_kv_ = New(KvBytes());
+    // The gradient's parts are added to those of keys and values.
+    Record([gradient = made_kv_.gradient()] { gradient->Take(); });
+  }
+  return AttendHeads(heads);
+}
+
+CountedTensor CountedOps::AttendToOthers(const Tensor& queries,
+                                         const model::AttentionParameters& at) {
+  Heads heads = Rotate(Limited(queries), at);
+  heads.v = carried_.kv.storage();
+  // The gradients of keys and values are put together.
+  Record([this, kv = carried_.kv.gradient()] {
+    if (kv != nullptr) kv->Give(Take(KvBytes()));
+  });
+  return AttendHeads(heads);
 }
 
 CountedTensor CountedOps::AttendLatent(const Tensor& q, const Tensor& shared, const Tensor& kv) {
@@ -438,6 +456,17 @@ CountedTensor CountedOps::Activate(const Tensor& gate_up, const model::FeedForwa
     AddMatrixGradient(alphas);
   });
   return out;
+}
+
+CountedTensor CountedOps::GateInput(const Tensor& gate, const model::InputGateSpec& spec) {
+  const Tensor joined = New(gate.bytes() + carried_.input.bytes());
+  // The gradients of both are parts of one tensor.
+  Record([gate = gate.gradient(), input = carried_.input.gradient(), gradient = joined.gradient()] {
+    const Size grad = gradient->Take();
+    gate->Give(grad);
+    if (input != nullptr) input->Give(grad);
+  });
+  return Activate(joined, {.activation = spec.activation, .gated = true}, /*alphas=*/-1);
 }
 
 CountedTensor CountedOps::AddRouterBias(const Tensor& logits, int bias) {

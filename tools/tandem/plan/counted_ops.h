@@ -19,6 +19,7 @@
 #include <functional>
 #include <initializer_list>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "common/model/layers/attention_spec.h"
@@ -48,6 +49,13 @@ struct CountedBatch {
 
   // Bytes of [tokens, columns] in compute dtype.
   int64_t Bytes(int64_t columns) const { return tokens * columns * element_bytes; }
+};
+
+// What a layer reads and makes besides the stream (common/model/carried_tensors.h).
+struct CountedCarried {
+  CountedTensor kv;     // of another layer; undefined: its own
+  CountedTensor input;  // undefined: none
+  bool makes_kv = false;
 };
 
 // Results that are cheap to compute, freed between the forward and the backward pass.
@@ -94,6 +102,13 @@ class CountedOps {
              const model::AttentionSpec& attention, CountedTape* tape,
              CountedRecomputation* recomputation, std::vector<Size>& gradients);
 
+  // Call before the layer's operations.
+  void Carry(CountedCarried carried) { carried_ = std::move(carried); }
+  // After them, with CountedCarried::makes_kv: the keys and values for other layers.
+  Tensor TakeMadeKv() { return std::exchange(made_kv_, {}); }
+  // Bytes of keys and values, side by side.
+  int64_t KvBytes() const { return batch_.Bytes(kv_heads_ * (head_dim_ + value_dim_)); }
+
   Normed AddNorm(const Residual& in, const model::NormSpec& spec,
                  const model::NormParameters& norm);
   Tensor Normalize(const Tensor& x, const model::NormSpec& spec, const model::NormParameters& norm);
@@ -103,12 +118,14 @@ class CountedOps {
   Tensor ColumnParallel(const Tensor& x, int weight, int bias, const char* tag);
   Tensor RowParallel(const Tensor& x, int weight, int bias, const char* tag);
   Tensor Attend(const Tensor& qkv, const model::AttentionParameters& at);
+  Tensor AttendToOthers(const Tensor& queries, const model::AttentionParameters& at);
   Tensor Gate(const Tensor& attended, const Tensor& gate);
   Tensor AttendLinearly(const Tensor& projected, const model::DeltaParameters& at);
   Tensor Replicated(const Tensor& x, int weight, int bias);
   Tensor Columns(const Tensor& x, int64_t begin, int64_t size);
   Tensor AttendLatent(const Tensor& q, const Tensor& shared, const Tensor& kv);
   Tensor Activate(const Tensor& gate_up, const model::FeedForwardSpec& spec, int alphas);
+  Tensor GateInput(const Tensor& gate, const model::InputGateSpec& spec);
   Routing Route(const Tensor& x, const model::RoutingSpec& spec, const model::RouterParameters& at);
   Tensor Dispatch(const Tensor& x, const Routing& routing);
   Tensor ExpertColumnParallel(const Tensor& rows, const model::ExpertMatrices& at,
@@ -122,7 +139,7 @@ class CountedOps {
   // q and k, rotated, in memory of their own; v in the projection's.
   struct Heads {
     Tensor qk;
-    CountedStorage v;  // null: with q and k
+    CountedStorage v;  // null: with q and k; keys too, if they are another layer's
   };
   // Elements of a token's query heads, and of its keys and values, on this rank.
   int64_t HeadColumns(int64_t heads, int64_t kv_heads) const {
@@ -152,7 +169,7 @@ class CountedOps {
   // x, whose gradient is summed over the ranks in a tensor of its own.
   Tensor CopyToRanks(const Tensor& x);
   Tensor SumOverRanks(const Tensor& x);
-  Tensor Clip(const Tensor& qkv);
+  Tensor Limited(const Tensor& qkv);
   Heads Rotate(const Tensor& qkv, const model::AttentionParameters& at);
   // Rotates and joins the heads of latent attention.
   Heads Join(const Tensor& q, const Tensor& shared, const Tensor& kv);
@@ -172,6 +189,8 @@ class CountedOps {
   CountedTape* const tape_;
   CountedRecomputation* const recomputation_;
   std::vector<Size>& gradients_;
+  CountedCarried carried_;
+  Tensor made_kv_;
   const model::AttentionSpec attention_;
   const int64_t head_dim_, value_dim_;
   const int64_t heads_, kv_heads_;                      // of this rank's projections

@@ -27,13 +27,22 @@ LayerProfile ProfileLayer(const model::ParameterTable& table, const CountedBatch
 
   const int64_t bytes = batch.Bytes(batch.hidden);
   const Size x = ledger.Take(MemoryKind::kActivations, bytes);
+  // Others hold what the layer reads.
+  const std::vector<Size> reads(model::CarriedTensorsOf(table.spec()).size());
   const KindBytes before = ledger.now().bytes;
   ledger.ForgetPeak();
-  Size out = memory.Forward(x);
+  std::vector<Size> made;
+  Size out = memory.Forward(x, reads, made);
   profile.forward_peak = Difference(ledger.peak().bytes, before);
   const KindBytes with_output = ledger.now().bytes;
   out.reset();
-  profile.output_bytes = Activations(Difference(with_output, ledger.now().bytes));
+  KindBytes without = ledger.now().bytes;
+  profile.output_bytes = Activations(Difference(with_output, without));
+  for (Size& carried : made) {
+    carried.reset();
+    profile.made_bytes.push_back(Activations(Difference(without, ledger.now().bytes)));
+    without = ledger.now().bytes;
+  }
   profile.saved = Difference(ledger.now().bytes, before);
   profile.has_graph = saves != sharding::Saves::kNothing;
   if (!profile.has_graph) return profile;
@@ -43,6 +52,11 @@ LayerProfile ProfileLayer(const model::ParameterTable& table, const CountedBatch
   ledger.ForgetPeak();
   std::vector<Size> gradients = memory.Backward(gradient);
   profile.backward_peak = Difference(ledger.peak().bytes, before_backward);
+  for (Size& read : memory.TakeReadGradients()) {
+    const KindBytes with = ledger.now().bytes;
+    read.reset();
+    profile.read_gradient_bytes.push_back(Activations(Difference(with, ledger.now().bytes)));
+  }
   const KindBytes after = ledger.now().bytes;
   profile.has_input_gradient = gradients.back() != nullptr;
   gradients.pop_back();
@@ -61,10 +75,13 @@ std::vector<Size> LayerReplay::TakeAll(const KindBytes& bytes) {
   return sizes;
 }
 
-Size LayerReplay::Forward(const Size& x) {
+Size LayerReplay::Forward(const Size& x, std::vector<Size>* made) {
   ledger_.Reach(profile_.forward_peak);
   saved_ = TakeAll(profile_.saved);
   if (profile_.has_graph) input_ = x;
+  for (const int64_t bytes : profile_.made_bytes) {
+    if (made != nullptr) made->push_back(ledger_.Take(MemoryKind::kActivations, bytes));
+  }
   return ledger_.Take(MemoryKind::kActivations, profile_.output_bytes);
 }
 
@@ -78,9 +95,17 @@ std::vector<Size> LayerReplay::Backward() {
   return gradients;
 }
 
+std::vector<Size> LayerReplay::TakeReadGradients() {
+  std::vector<Size> gradients;
+  for (const int64_t bytes : profile_.read_gradient_bytes) {
+    gradients.push_back(bytes > 0 ? ledger_.Take(MemoryKind::kActivations, bytes) : nullptr);
+  }
+  return gradients;
+}
+
 LayerProfiles::LayerProfiles(const model::ModelSpec& spec, const model::ParameterTable& table,
                              const CountedBatch& batch)
-    : spec_(spec), table_(table), batch_(batch) {
+    : spec_(spec), table_(table), batch_(batch), carried_(model::CarriedTensorsOf(spec)) {
   std::vector<int64_t> kinds;  // the first layer of each
   for (int64_t layer = 0; layer < spec.num_layers(); ++layer) {
     const auto alike = std::find_if(kinds.begin(), kinds.end(),
@@ -90,8 +115,15 @@ LayerProfiles::LayerProfiles(const model::ModelSpec& spec, const model::Paramete
   }
 }
 
+bool LayerProfiles::MakesCarried(int64_t layer) const {
+  return std::any_of(carried_.begin(), carried_.end(), [&](const model::CarriedTensor& carried) {
+    return carried.maker == layer + 1;
+  });
+}
+
 bool LayerProfiles::AreAlike(int64_t a, int64_t b) const {
   if (!(spec_.layers[a] == spec_.layers[b])) return false;
+  if (MakesCarried(a) != MakesCarried(b)) return false;
   // Whether gradients flow to the layer's input.
   const int64_t first = table_.first_trainable_stage();
   if ((first > a) != (first > b)) return false;

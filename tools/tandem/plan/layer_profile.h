@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/model/carried_tensors.h"
 #include "common/model/model_spec.h"
 #include "common/model/parameter_table.h"
 #include "common/sharding/pass_stages.h"
@@ -27,10 +28,12 @@ struct LayerProfile {
   KindBytes forward_peak{}, backward_peak{};
   KindBytes saved{};  // from forward to backward, besides the layer's input and output
   int64_t output_bytes = 0;
-  bool has_graph = false;  // the rest is for a layer with one
+  std::vector<int64_t> made_bytes;  // of the carried tensors that the layer makes
+  bool has_graph = false;           // the rest is for a layer with one
   KindBytes parameter_gradients{};
   int64_t input_gradient_bytes = 0;
   bool has_input_gradient = false;
+  std::vector<int64_t> read_gradient_bytes;  // of the carried tensors that it reads; 0: none
 };
 
 // Counts the operations of a layer. The arguments are those of LayerMemory.
@@ -44,12 +47,14 @@ class LayerReplay {
   LayerReplay(MemoryLedger& ledger, const LayerProfile& profile)
       : ledger_(ledger), profile_(profile) {}
 
-  // x, result: [tokens, hidden].
-  Size Forward(const Size& x);
-  // Frees what the forward pass saved; the caller holds the gradient of its result. Returns the
+  // x, result: [tokens, hidden]. `made`, if not null, receives what the layer makes besides.
+  Size Forward(const Size& x, std::vector<Size>* made = nullptr);
+  // Frees what the forward pass saved; the caller holds the gradients of its results. Returns the
   // gradients of the parameters, then that of x; the latter is null if no stage before the layer
   // trains.
   std::vector<Size> Backward();
+  // After that: as LayerMemory's.
+  std::vector<Size> TakeReadGradients();
 
  private:
   std::vector<Size> TakeAll(const KindBytes& bytes);
@@ -71,12 +76,15 @@ class LayerProfiles {
   const LayerProfile& Of(int64_t layer, sharding::Saves saves);
 
  private:
+  // Whether other layers read what the layer makes.
+  bool MakesCarried(int64_t layer) const;
   // Whether the operations of both layers take the same memory.
   bool AreAlike(int64_t a, int64_t b) const;
 
   const model::ModelSpec& spec_;
   const model::ParameterTable& table_;
   const CountedBatch& batch_;
+  const std::vector<model::CarriedTensor> carried_;
   std::vector<int64_t> first_alike_;  // of each layer: the first one like it
   std::map<std::pair<int64_t, sharding::Saves>, LayerProfile> profiles_;
 };

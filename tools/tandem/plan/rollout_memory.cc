@@ -44,8 +44,8 @@ int64_t AttentionRow(const model::AttentionSpec& spec, int64_t tp, int64_t eleme
                                   : int64_t{0};
     return (tensors + floats * 4 / element) / tp;
   }
-  const int64_t of_heads =
-      spec.q_size() + spec.attended_size() + spec.kv_size() + spec.v_size();  // on all ranks
+  const int64_t of_keys = spec.reads_other_kv() ? 0 : spec.kv_size() + spec.v_size();
+  const int64_t of_heads = spec.q_size() + spec.attended_size() + of_keys;  // on all ranks
   if (!spec.latent.has_value()) {
     const int64_t scaled = spec.value_scale != 1.0 ? spec.attended_size() : 0;
     return (of_heads + scaled + (spec.output_gate ? 2 * spec.attended_size() : 0)) / tp;
@@ -165,6 +165,11 @@ RolloutMemory PredictRolloutMemory(const config::v1::RunConfig& config,
                  FeedForwardRow(table, i, tp, rollout.enable_expert_parallel() ? int64_t{1} : tp));
   }
   row += 4 * spec.hidden_size;
+  // Inputs of layers are there from the first to the last; four are made before, each of the one before.
+  if (spec.layer_inputs.has_value()) {
+    row = std::max(row + spec.layer_input_size() + 4 * spec.layer_inputs->size,
+                   4 * spec.layer_input_size() + 2 * spec.hidden_size);
+  }
   memory.temporaries = tokens * row * element + sequences * spec.vocab_size * 4;
   if (spec.vision.has_value()) {
     // Images are encoded after the step's tokens are computed.

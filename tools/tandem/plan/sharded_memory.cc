@@ -1,6 +1,7 @@
 #include "tools/tandem/plan/sharded_memory.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -271,7 +272,7 @@ absl::Status ShardedMemory::PassOps::EnterBackward(int stage) {
 }
 
 // Each step of Transformer::Embed() makes a tensor of its own from the one before.
-Size ShardedMemory::PassOps::RunEmbedding(sharding::Saves saves) {
+Size ShardedMemory::PassOps::RunEmbedding(sharding::Saves saves, std::vector<Size>& made) {
   const model::ModelSpec& spec = memory_.spec_;
   const auto take = [this] {
     const CountedBatch& batch = memory_.batch_;
@@ -288,7 +289,63 @@ Size ShardedMemory::PassOps::RunEmbedding(sharding::Saves saves) {
     if (saves != sharding::Saves::kNothing) embedding_norm_input_ = x;
     x = std::move(normed);
   }
+  if (spec.layer_inputs.has_value()) {
+    made.assign(static_cast<size_t>(spec.num_layers()), MakeLayerInputs(saves));
+  }
   return memory_.has_images() ? PutImages(saves) : x;
+}
+
+int64_t ShardedMemory::PassOps::LayerInputBytes() const {
+  return memory_.batch_.Bytes(memory_.spec_.layer_input_size());
+}
+
+// Each step of Transformer::MakeLayerInputs() makes a tensor of its own from the one before.
+Size ShardedMemory::PassOps::MakeLayerInputs(sharding::Saves saves) {
+  const auto take = [this] {
+    return memory_.ledger_.Take(MemoryKind::kActivations, LayerInputBytes());
+  };
+  Size projected = take();
+  projected = take();
+  Size inputs = take();
+  if (saves != sharding::Saves::kNothing) {
+    const int64_t norms = memory_.batch_.tokens * memory_.spec_.num_layers();
+    layer_inputs_saved_ = {std::move(projected),
+                           memory_.ledger_.Take(MemoryKind::kActivations, norms * kFloat)};
+  }
+  projected.reset();
+  Size rows = take();
+  rows = take();
+  inputs = take();
+  rows.reset();
+  return take();
+}
+
+Size ShardedMemory::PassOps::TakeGradient(std::initializer_list<int> parameters) {
+  int64_t numel = 0;
+  for (const int index : parameters) {
+    if (index < 0) continue;
+    const model::Parameter& parameter = memory_.table_.parameter(index);
+    numel += parameter.trainable ? parameter.numel : 0;
+  }
+  return memory_.ledger_.Take(MemoryKind::kGradientBuffers, numel * memory_.batch_.element_bytes);
+}
+
+void ShardedMemory::PassOps::LayerInputsBackward(std::vector<Size>& gradients) {
+  const auto take = [this] {
+    return memory_.ledger_.Take(MemoryKind::kActivations, LayerInputBytes());
+  };
+  const model::LayerInputParameters& at = memory_.table_.layer_inputs();
+  Size of_sum = take();  // of the layers' gradients, put together
+  of_sum = take();
+  {
+    const Size of_rows = take();
+    gradients.push_back(TakeGradient({at.table}));
+  }
+  const Size of_normed = take();
+  of_sum.reset();
+  layer_inputs_saved_.clear();
+  const Size of_projected = take();
+  gradients.push_back(TakeGradient({at.projection, at.norm.weight}));
 }
 
 Size ShardedMemory::PassOps::PutImages(sharding::Saves saves) {
@@ -329,11 +386,11 @@ std::vector<Size> ShardedMemory::PassOps::ImagesBackward() {
   return std::exchange(tower_, nullptr)->Backward(std::move(of_rows));
 }
 
-Size ShardedMemory::PassOps::RunStage(int stage, const Size& input, sharding::Saves saves,
-                                      Graph& graph) {
-  if (stage == 0) return RunEmbedding(saves);
+Size ShardedMemory::PassOps::RunStage(int stage, const Inputs& inputs, sharding::Saves saves,
+                                      Graph& graph, std::vector<Size>& made) {
+  if (stage == 0) return RunEmbedding(saves, made);
   graph = std::make_unique<LayerReplay>(memory_.ledger_, memory_.layers_.Of(stage - 1, saves));
-  Size x = graph->Forward(input);
+  Size x = graph->Forward(inputs.x, &made);
   // Images add to it, in a tensor of its own, and what they add later goes along behind it.
   const int64_t hidden_bytes = memory_.batch_.Bytes(memory_.batch_.hidden);
   const auto take = [this](int64_t bytes) {
@@ -344,34 +401,44 @@ Size ShardedMemory::PassOps::RunStage(int stage, const Size& input, sharding::Sa
   return x;
 }
 
-Size ShardedMemory::PassOps::Backward(int stage, Boundary& boundary, const Size& /*gradient*/,
-                                      std::vector<Size>& gradients) {
+// Keys and values, which several layers read: sums are in float32.
+Size ShardedMemory::PassOps::Add(int carried, const Size& /*sum*/, const Size& /*gradient*/) {
+  const int maker = memory_.stages_.carried()[carried].maker;
+  const model::AttentionSpec& attention = memory_.spec_.layers[maker - 1].attention;
+  const int64_t heads = model::PartOf(attention, memory_.table_.tensor_parallel()).kv_heads.size();
+  const int64_t columns = heads * (attention.head_dim + attention.value_dim());
+  return memory_.ledger_.Take(MemoryKind::kActivations, memory_.batch_.tokens * columns * kFloat);
+}
+
+ShardedMemory::PassOps::Inputs ShardedMemory::PassOps::Backward(int stage, Boundary& boundary,
+                                                                const Outputs& /*output_gradients*/,
+                                                                std::vector<Size>& gradients) {
   if (stage == 0) {
-    if (memory_.has_images()) gradients = ImagesBackward();
-    const CountedBatch& batch = memory_.batch_;
-    // Of the tables whose rows are looked up. A tower's are among its gradients.
-    const model::ParameterTable& table = memory_.table_;
-    int64_t numel = 0;
-    for (const int index : {table.embedding(), table.position_embedding()}) {
-      if (index >= 0 && table.parameter(index).trainable) numel += table.parameter(index).numel;
+    if (memory_.spec_.layer_inputs.has_value()) LayerInputsBackward(gradients);
+    if (memory_.has_images()) {
+      std::vector<Size> of_tower = ImagesBackward();
+      std::move(of_tower.begin(), of_tower.end(), std::back_inserter(gradients));
     }
+    const CountedBatch& batch = memory_.batch_;
     if (embedding_norm_input_ != nullptr) {
       const Size x_gradient =
           memory_.ledger_.Take(MemoryKind::kActivations, batch.Bytes(batch.hidden));
       embedding_norm_input_ = nullptr;
     }
-    gradients.push_back(
-        memory_.ledger_.Take(MemoryKind::kGradientBuffers, numel * batch.element_bytes));
-    return nullptr;
+    // Of the tables whose rows are looked up. A tower's are among its gradients.
+    const model::ParameterTable& table = memory_.table_;
+    gradients.push_back(TakeGradient({table.embedding(), table.position_embedding()}));
+    return {};
   }
   gradients = boundary.graph->Backward();
-  Size input_gradient = std::move(gradients.back());
+  Inputs of_inputs{std::move(gradients.back()), boundary.graph->TakeReadGradients()};
   gradients.pop_back();
-  if (LaterRowBytes(stage - 1) == 0) return input_gradient;
+  if (LaterRowBytes(stage - 1) == 0) return of_inputs;
   const CountedBatch& batch = memory_.batch_;
   // The gradients of the stream and of the images' rows, put together.
-  return memory_.ledger_.Take(MemoryKind::kActivations,
-                              batch.Bytes(batch.hidden) + LaterRowBytes(stage - 1));
+  of_inputs.x = memory_.ledger_.Take(MemoryKind::kActivations,
+                                     batch.Bytes(batch.hidden) + LaterRowBytes(stage - 1));
+  return of_inputs;
 }
 
 absl::Status ShardedMemory::PassOps::AddGradients(int stage,

@@ -8,6 +8,7 @@
 #define TANDEM_TOOLS_TANDEM_PLAN_SHARDED_MEMORY_H_
 
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -58,6 +59,8 @@ class ShardedMemory {
     using Tensor = Size;
     using Graph = std::unique_ptr<LayerReplay>;  // null for the embedding
     using Boundary = sharding::StageBoundary<PassOps>;
+    using Inputs = sharding::StageInputs<Size>;
+    using Outputs = sharding::StageOutputs<Size>;
 
     PassOps(ShardedMemory& memory, bool trains) : memory_(memory), trains_(trains) {}
 
@@ -67,16 +70,25 @@ class ShardedMemory {
     absl::Status EnterBackward(int stage);
     static int TimeForward(int /*stage*/) { return 0; }
     static int TimeBackward(int /*stage*/) { return 0; }
-    Size RunStage(int stage, const Size& input, sharding::Saves saves, Graph& graph);
+    Size RunStage(int stage, const Inputs& inputs, sharding::Saves saves, Graph& graph,
+                  std::vector<Size>& made);
     static Size Detach(const Size& x, bool /*needs_gradient*/) { return x; }
+    Size Add(int carried, const Size& sum, const Size& gradient);
     absl::StatusOr<Size> Head(Size x) { return memory_.HeadForwardBackward(x); }
-    Size Backward(int stage, Boundary& boundary, const Size& gradient,
-                  std::vector<Size>& gradients);
+    Inputs Backward(int stage, Boundary& boundary, const Outputs& output_gradients,
+                    std::vector<Size>& gradients);
     absl::Status AddGradients(int stage, const std::vector<Size>& gradients);
     absl::Status FinishGradients();
 
    private:
-    Size RunEmbedding(sharding::Saves saves);
+    Size RunEmbedding(sharding::Saves saves, std::vector<Size>& made);
+    // The inputs of all layers, parts of one tensor.
+    Size MakeLayerInputs(sharding::Saves saves);
+    // Frees what that saved, and adds the gradients of its parameters.
+    void LayerInputsBackward(std::vector<Size>& gradients);
+    Size TakeGradient(std::initializer_list<int> parameters);
+    // Of what a token reads and makes of it in all layers.
+    int64_t LayerInputBytes() const;
     // The embedding with the rows of images in their places; the embedding itself is the caller's.
     Size PutImages(sharding::Saves saves);
     // Bytes of what images add behind this layer and later ones; of the embedding too for -1.
@@ -88,6 +100,7 @@ class ShardedMemory {
     const bool trains_;
     // Kept for the backward pass.
     Size embedding_norm_input_;
+    std::vector<Size> layer_inputs_saved_;
     std::unique_ptr<TowerMemory> tower_;
   };
 
