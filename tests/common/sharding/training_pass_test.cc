@@ -26,7 +26,9 @@ class NamingOps {
   struct Graph {};
   using Boundary = StageBoundary<NamingOps>;
 
-  explicit NamingOps(bool is_empty = false) : is_empty_(is_empty) {}
+  // stages: of a model that carries tensors; it then notes what is made of their gradients.
+  explicit NamingOps(bool is_empty = false, const PassStages* stages = nullptr)
+      : is_empty_(is_empty), stages_(stages) {}
 
   bool empty() const { return is_empty_; }
   static bool IsDefined(const Tensor& tensor) { return tensor != nullptr; }
@@ -34,21 +36,39 @@ class NamingOps {
   absl::Status EnterBackward(int stage) { return Note(absl::StrCat("back to ", stage)); }
   static int TimeForward(int) { return 0; }
   static int TimeBackward(int) { return 0; }
-  Tensor RunStage(int stage, const Tensor& input, Saves saves, Graph&) {
-    EXPECT_EQ(input == nullptr, stage == 0);
-    Note(absl::StrCat("run ", stage, saves == Saves::kNothing ? "" : " with a graph"))
-        .IgnoreError();
+  Tensor RunStage(int stage, const StageInputs<Tensor>& inputs, Saves saves, Graph&,
+                  std::vector<Tensor>& made) {
+    EXPECT_EQ(inputs.x == nullptr, stage == 0);
+    std::string event = absl::StrCat("run ", stage);
+    for (const Tensor& read : inputs.reads) absl::StrAppend(&event, " reads ", *read);
+    Note(absl::StrCat(event, saves == Saves::kNothing ? "" : " with a graph")).IgnoreError();
+    if (stages_ != nullptr) {
+      for (const int i : stages_->MadeBy(stage)) made.push_back(New(absl::StrCat("c", i)));
+    }
     return New(absl::StrCat("x", stage));
   }
   static Tensor Detach(const Tensor& x, bool) { return x; }
+  Tensor Add(int carried, const Tensor& sum, const Tensor& gradient) {
+    EXPECT_EQ(sum->substr(0, 3), absl::StrCat("dc", carried));
+    return New(absl::StrCat(*sum, "+", *gradient));
+  }
   absl::StatusOr<Tensor> Head(Tensor x) {
     alive_at_head = alive;
     return x == nullptr ? x : New("dx");
   }
-  Tensor Backward(int stage, Boundary& boundary, const Tensor&, std::vector<Tensor>&) {
-    EXPECT_EQ(*boundary.output, absl::StrCat("x", stage));
-    EXPECT_EQ(boundary.input == nullptr, stage == 0);
-    return stage == 0 ? nullptr : New("dx");
+  StageInputs<Tensor> Backward(int stage, Boundary& boundary, const StageOutputs<Tensor>& gradients,
+                               std::vector<Tensor>&) {
+    EXPECT_EQ(*boundary.out.x, absl::StrCat("x", stage));
+    EXPECT_EQ(boundary.in.x == nullptr, stage == 0);
+    EXPECT_EQ(boundary.out.made.size(), gradients.made.size());
+    std::string event = absl::StrCat("differentiate ", stage);
+    for (const Tensor& of_made : gradients.made) absl::StrAppend(&event, " with ", *of_made);
+    if (stages_ != nullptr) Note(event).IgnoreError();
+    StageInputs<Tensor> of_inputs{stage == 0 ? nullptr : New("dx"), {}};
+    for (const Tensor& read : boundary.in.reads) {
+      of_inputs.reads.push_back(New(absl::StrCat("d", *read, " of ", stage)));
+    }
+    return of_inputs;
   }
   absl::Status AddGradients(int stage, const std::vector<Tensor>&) {
     return Note(absl::StrCat("add ", stage));
@@ -71,6 +91,7 @@ class NamingOps {
   }
 
   const bool is_empty_;
+  const PassStages* const stages_;
 };
 
 TEST(TrainingPass, RunsForwardThroughAllStagesAndBackAndFreesThem) {
@@ -129,6 +150,58 @@ TEST(ForwardPass, KeepsOneStagesOutput) {
   EXPECT_THAT(ops.alive, ElementsAre("x2"));
   EXPECT_THAT(ops.events,
               ElementsAre("enter 0", "run 0", "enter 1", "run 1", "enter 2", "run 2", "enter 3"));
+}
+
+// Four layers, of which the last two read the keys and values of the second one.
+model::ModelSpec SharedKeys() {
+  model::ModelSpec spec = TwoLayers(/*tied=*/false);
+  spec.layers.assign(4, model::LayerSpec(spec.layers.front()));
+  for (const int layer : {2, 3}) spec.layers[layer].attention.kv_layer = 1;
+  return spec;
+}
+
+TEST(TrainingPass, HandsCarriedTensorsToTheirReadersAndTheSumOfTheirGradientsToTheMaker) {
+  const model::ParameterTable table(SharedKeys());
+  for (const Saves saves : {Saves::kEverything, Saves::kNothing}) {
+    const PassStages stages(table, saves, 1);
+    NamingOps ops(/*is_empty=*/false, &stages);
+    ASSERT_OK(TrainingPass(ops, stages));
+    std::vector<std::string> events;
+    for (const std::string& event : ops.events) {
+      if (event.starts_with("run") || event.starts_with("differentiate")) events.push_back(event);
+    }
+    if (saves == Saves::kEverything) {
+      EXPECT_THAT(events, ElementsAre("run 0 with a graph", "run 1 with a graph",
+                                      "run 2 with a graph", "run 3 reads c0 with a graph",
+                                      "run 4 reads c0 with a graph", "differentiate 4",
+                                      "differentiate 3", "differentiate 2 with dc0 of 4+dc0 of 3",
+                                      "differentiate 1", "differentiate 0"));
+    } else {
+      EXPECT_THAT(events,
+                  ElementsAre("run 0 with a graph", "run 1", "run 2", "run 3 reads c0",
+                              "run 4 reads c0", "run 4 reads c0 with a graph", "differentiate 4",
+                              "run 3 reads c0 with a graph", "differentiate 3",
+                              "run 2 with a graph", "differentiate 2 with dc0 of 4+dc0 of 3",
+                              "run 1 with a graph", "differentiate 1", "differentiate 0"));
+    }
+    // One, however many read it.
+    EXPECT_EQ(std::count(ops.alive_at_head.begin(), ops.alive_at_head.end(), "c0"), 1);
+    EXPECT_THAT(ops.alive, IsEmpty());
+  }
+}
+
+TEST(ForwardPass, FreesACarriedTensorBehindItsLastReader) {
+  model::ModelSpec spec = SharedKeys();
+  spec.layers[3].attention.kv_layer = 0;
+  spec.layers[2].attention.kv_layer = 0;
+  const model::ParameterTable table(spec);
+  const PassStages stages(table, Saves::kEverything, 1);
+  NamingOps ops(/*is_empty=*/false, &stages);
+  ASSERT_OK(ForwardPass(ops, stages).status());
+  EXPECT_THAT(ops.events,
+              ElementsAre("enter 0", "run 0", "enter 1", "run 1", "enter 2", "run 2", "enter 3",
+                          "run 3 reads c0", "enter 4", "run 4 reads c0", "enter 5"));
+  EXPECT_THAT(ops.alive, IsEmpty());
 }
 
 }  // namespace
