@@ -69,7 +69,7 @@ const AttentionSpec& ModelSpec::full_attention() const {
 int64_t ModelSpec::num_parameters() const { return ParameterTable(*this).num_parameters(); }
 
 int64_t ModelSpec::num_idle_parameters() const {
-  int64_t idle = 0;
+  int64_t idle = layer_inputs.has_value() ? layer_inputs->vocab_size * layer_input_size() : 0;
   for (const LayerSpec& layer : layers) {
     if (!layer.experts.has_value()) continue;
     const ExpertSpec& experts = *layer.experts;

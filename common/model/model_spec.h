@@ -260,7 +260,8 @@ struct ModelSpec {
   const AttentionSpec& full_attention() const;
   // Elements of all parameters; tied ones count once.
   int64_t num_parameters() const;
-  // Of these, the elements of experts that a token does not reach.
+  // Of these, the elements of experts that a token does not reach, and of the table of layers' inputs, whose
+  // rows are looked up.
   int64_t num_idle_parameters() const;
   // The others.
   int64_t num_active_parameters() const;

@@ -356,7 +356,7 @@ class ExactNumerics {
       });
       if (block == kNoBlock || is_shared) continue;
       for (size_t layer = 0; layer < groups.layers.size(); ++layer) {
-        if (groups.layers[layer].group != group) continue;
+        if (groups.layers[layer].group != group || !cache.keys(layer).defined()) continue;
         cache.keys(layer)[block].fill_(std::numeric_limits<float>::quiet_NaN());
         cache.values(layer)[block].fill_(std::numeric_limits<float>::quiet_NaN());
       }

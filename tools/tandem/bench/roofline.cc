@@ -155,7 +155,9 @@ StepCost DecodeCost(const model::ModelSpec& spec, int64_t element_bytes, int64_t
   const int64_t looked_up = spec.tie_word_embeddings ? 0 : spec.vocab_size * spec.hidden_size;
   const auto multiplied = static_cast<double>(spec.num_active_parameters() - looked_up);
   const auto rows = static_cast<double>(batch);
-  double read = static_cast<double>(spec.num_parameters() - looked_up);
+  const int64_t of_inputs =
+      spec.layer_inputs.has_value() ? spec.layer_inputs->vocab_size * spec.layer_input_size() : 0;
+  double read = static_cast<double>(spec.num_parameters() - looked_up - of_inputs);
   double keys = 0, scores = 0;
   for (const model::LayerSpec& layer : spec.layers) {
     if (layer.experts.has_value()) read -= UnreachedElements(*layer.experts, spec, rows);
@@ -172,7 +174,8 @@ StepCost DecodeCost(const model::ModelSpec& spec, int64_t element_bytes, int64_t
     // In chunks, on average over a generation.
     const double in_window = window.chunked && context > size ? 0.5 * size : size;
     const double seen = window.IsLimited() ? std::min(context, in_window) : context;
-    const model::AttentionSpec& attention = layer.attention;
+    model::AttentionSpec attention = layer.attention;
+    attention.kv_layer = -1;  // another layer's keys and values are read like its own
     const model::CacheSpec cache = model::CacheOf(attention, {}, model::LatentCache::kLatents);
     const int64_t cached = cache.shared ? cache.head_dim : attention.kv_size() + attention.v_size();
     const int64_t of_head = cache.head_dim + cache.v_head_dim;

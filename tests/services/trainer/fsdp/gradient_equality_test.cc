@@ -105,7 +105,9 @@ TEST_P(GradientEquality, WithPlainAutogradOverWholeParameters) {
       ASSERT_OK(model->ReduceGradients());
       const std::vector<at::Tensor> actual =
           GatherParameters(*model, mesh.shard(), &UnitShard::grad);
-      const double tolerance = c.reduce_dtype == at::kFloat ? 1e-5 : 1e-2;
+      // Twice as many layers, with norms on both sides, round more.
+      const double exact = c.shared ? 4e-5 : 1e-5;
+      const double tolerance = c.reduce_dtype == at::kFloat ? exact : 1e-2;
       const std::vector<at::Tensor> expected =
           PartOfParameters(spec, model->transformer().table(), whole_gradients);
       ASSERT_EQ(actual.size(), expected.size());
