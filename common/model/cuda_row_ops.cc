@@ -155,7 +155,7 @@ Qkv RotateQkv(const at::Tensor& qkv, const HeadRotation& rotation) {
     RotatePlainly(in, rotation, out);
   } else {
     TransformHeads(in, rotation, rotation.q_norm, rotation.query_scale, 0, out.q);
-    TransformHeads(in, rotation, rotation.k_norm, {}, k_column, out.k);
+    if (shape.num_kv_heads > 0) TransformHeads(in, rotation, rotation.k_norm, {}, k_column, out.k);
   }
   return out;
 }

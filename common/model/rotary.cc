@@ -299,8 +299,10 @@ Qkv RotateQkv(const at::Tensor& qkv, const HeadRotation& rotation) {
   // The device's kernel takes a head's elements in pairs.
   if (device::KernelsTake(tensors) && in_float && rotation.shape.head_dim % 2 == 0) {
     if (!NeedsGraph(tensors)) return device::RotateQkv(qkv, rotation);
-    return device::RotationGradientsTake(rotation) ? RotateQkvDifferentiably(qkv, rotation)
-                                                   : RotateQkvRecorded(qkv, rotation);
+    // The kernel for gradients wants keys.
+    const bool has_kernel =
+        rotation.shape.num_kv_heads > 0 && device::RotationGradientsTake(rotation);
+    return has_kernel ? RotateQkvDifferentiably(qkv, rotation) : RotateQkvRecorded(qkv, rotation);
   }
   if (!KernelsTake(tensors) || !in_float) return eager::RotateQkv(qkv, rotation);
   if (!rotation.IsPlain()) return RotateGenerally(qkv, rotation);

@@ -14,6 +14,7 @@
 #include "tests/services/rollout/engine/engine_fixture.h"
 #include "tests/services/rollout/engine/trainer_log_probs.h"
 #include "tests/support/cuda_device.h"
+#include "tests/support/shared_layers.h"
 #include "tests/support/staged_weights.h"
 #include "tests/support/unlike_layers.h"
 
@@ -166,6 +167,16 @@ TEST_P(ExactGenerationTest, LogProbsAreTheTrainersWithLayersThatDiffer) {
   EngineOptions options = Options();
   options.scheduler = {.max_num_seqs = 12, .max_num_batched_tokens = 48};
   options.kv_cache_bytes = (280 << 10) * static_cast<int64_t>(c10::elementSize(options.dtype));
+  StartRandom(options, spec);
+  ExpectTrainersLogProbsOfMixedTraffic();
+}
+
+TEST_P(ExactGenerationTest, LogProbsAreTheTrainersWhereLayersReadMoreThanTheStream) {
+  model::ModelSpec spec = GroupedSpec();
+  tandem::testing::ShareLayers(spec);
+  EngineOptions options = Options();
+  options.scheduler = {.max_num_seqs = 12, .max_num_batched_tokens = 48};
+  options.kv_cache_bytes = (200 << 10) * static_cast<int64_t>(c10::elementSize(options.dtype));
   StartRandom(options, spec);
   ExpectTrainersLogProbsOfMixedTraffic();
 }

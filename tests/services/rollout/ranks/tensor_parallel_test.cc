@@ -13,6 +13,7 @@
 #include "nlohmann/json.hpp"
 #include "tandem/common/v1/error.pb.h"
 #include "tests/services/rollout/ranks/replica.h"
+#include "tests/support/shared_layers.h"
 #include "tests/support/staged_weights.h"
 #include "tests/support/unlike_layers.h"
 #include "tests/support/vision_golden.h"
@@ -50,6 +51,12 @@ model::ModelSpec Linear(model::ModelSpec spec) {
 // Layers whose caches differ: the ranks have as many heads of some as of others, or not.
 model::ModelSpec Unlike(model::ModelSpec spec) {
   tandem::testing::MakeLayersUnlike(spec);
+  return spec;
+}
+
+// The last layers read the keys and values of others, and all have inputs.
+model::ModelSpec Shared(model::ModelSpec spec) {
+  tandem::testing::ShareLayers(spec);
   return spec;
 }
 
@@ -158,6 +165,9 @@ INSTANTIATE_TEST_SUITE_P(Splits, TensorParallelTest,
                                            Case{"UnlikeLayers2", Unlike(Spec(6, 2, 97)), 2},
                                            Case{"UnlikeLayers3", Unlike(Spec(6, 1, 97)), 3},
                                            Case{"LinearAttention2", Linear(Spec(6, 2, 97)), 2},
+                                           Case{"SharedLayers2", Shared(Spec(6, 2, 97)), 2},
+                                           Case{"SharedLayers3", Shared(Spec(6, 3, 97)), 3},
+                                           Case{"SharedLayersInCopies4", Shared(Spec(8, 2, 97)), 4},
                                            Case{"OneKvHead8", Spec(8, 1, 97), 8}),
                          [](const auto& info) { return info.param.name; });
 
