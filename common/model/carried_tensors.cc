@@ -76,8 +76,13 @@ std::vector<CarriedTensor> CarriedTensorsOf(const ModelSpec& spec) {
   }
   std::vector<CarriedTensor> all;
   for (auto& [layer, kv] : of_layers) all.push_back(std::move(kv));
-  if (!spec.layer_inputs.has_value()) return all;
-  for (int64_t i = 0; i < spec.num_layers(); ++i) all.push_back({0, {static_cast<int>(i) + 1}});
+  const auto add = [&all](CarriedTensor::Kind kind, size_t num_layers) {
+    for (size_t i = 0; i < num_layers; ++i) all.push_back({kind, 0, {static_cast<int>(i) + 1}});
+  };
+  if (spec.layer_inputs.has_value()) add(CarriedTensor::Kind::kLayerInput, spec.layers.size());
+  if (spec.vision.has_value()) {
+    add(CarriedTensor::Kind::kImageRows, spec.vision->deepstack_layers.size());
+  }
   return all;
 }
 

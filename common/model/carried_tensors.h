@@ -1,6 +1,6 @@
 // The tensors besides the residual stream that a stage of a model makes and later stages read: keys and
-// values that layers share, and inputs that layers have of their own. Stage 0 is the embedding, stage i + 1
-// layer i (transformer.h).
+// values that layers share, inputs that layers have of their own, and rows of images that layers add.
+// Stage 0 is the embedding, stage i + 1 layer i (transformer.h).
 //
 //   for (const CarriedTensor& carried : CarriedTensorsOf(spec)) Hold(carried.maker, carried.readers);
 #ifndef TANDEM_COMMON_MODEL_CARRIED_TENSORS_H_
@@ -14,14 +14,22 @@
 namespace tandem::model {
 
 struct CarriedTensor {
+  enum class Kind {
+    kKeysAndValues,  // of the maker's layer, for layers with its index as AttentionSpec::kv_layer
+    kLayerInput,     // of the reader's layer (ModelSpec::layer_inputs)
+    // Of a pass with images, what the reader adds behind its layer (VisionSpec::deepstack_layers): the
+    // trainer makes and adds it, undefined without images.
+    kImageRows,
+  };
+  Kind kind = Kind::kKeysAndValues;
   int maker = 0;             // the stage that makes it
   std::vector<int> readers;  // stages behind it, ascending; at least one
 
   friend bool operator==(const CarriedTensor&, const CarriedTensor&) = default;
 };
 
-// In a fixed order: keys and values (AttentionSpec::kv_layer) by their maker, then the inputs of the layers
-// (ModelSpec::layer_inputs) by layer. Empty for most models.
+// In a fixed order: keys and values by their maker, then inputs and rows of images by layer. Empty for most
+// models.
 std::vector<CarriedTensor> CarriedTensorsOf(const ModelSpec& spec);
 
 // INVALID_ARGUMENT, which names the layer: a layer that reads keys and values of a layer that is not before

@@ -70,13 +70,15 @@ Transformer::Transformer(ModelSpec spec, const UnitLimits& limits, comm::Process
     heads_.push_back(
         {part.heads.size(), kv_heads, layer.attention.head_dim, layer.attention.v_head_dim});
   }
-  if (!carried_.empty()) carried_of_layers_.resize(spec_.layers.size());
   for (int i = 0; i < static_cast<int>(carried_.size()); ++i) {
     const CarriedTensor& carried = carried_[i];
-    if (carried.maker > 0) carried_of_layers_[carried.maker - 1].made_kv = i;
+    if (carried.kind == CarriedTensor::Kind::kImageRows) continue;
+    carried_of_layers_.resize(spec_.layers.size());
+    const bool is_kv = carried.kind == CarriedTensor::Kind::kKeysAndValues;
+    if (is_kv) carried_of_layers_[carried.maker - 1].made_kv = i;
     for (const int reader : carried.readers) {
       CarriedOfLayer& of_layer = carried_of_layers_[reader - 1];
-      (carried.maker > 0 ? of_layer.kv : of_layer.input) = i;
+      (is_kv ? of_layer.kv : of_layer.input) = i;
     }
   }
 }
@@ -112,9 +114,9 @@ at::Tensor Transformer::Embed(const ParameterProvider& params, const at::Tensor&
   if (spec_.embedding_norm.has_value()) {
     x = Normalize(x, NormOf(params, *spec_.embedding_norm, table_.embedding_norm()));
   }
-  if (carried_.empty()) return x;
+  if (carried != nullptr) carried->assign(carried_.size(), at::Tensor());
+  if (carried_of_layers_.empty()) return x;
   TORCH_CHECK(carried != nullptr, "the model carries tensors besides the stream");
-  carried->assign(carried_.size(), at::Tensor());
   if (spec_.layer_inputs.has_value()) MakeLayerInputs(params, token_ids, x, *carried);
   return x;
 }
@@ -154,7 +156,7 @@ Residual Transformer::Block(const ParameterProvider& params, int64_t layer, cons
                             Recomputation* recomputation, const RouterPass* routers,
                             Carried* carried) const {
   OpContext context{params, tensor_group_, recomputation, routers, expert_group_, {}};
-  if (!carried_.empty()) {
+  if (!carried_of_layers_.empty()) {
     TORCH_CHECK(carried != nullptr, "the model carries tensors besides the stream");
     const CarriedOfLayer& of_layer = carried_of_layers_[layer];
     if (of_layer.kv >= 0) context.carried.kv = (*carried)[of_layer.kv];

@@ -71,8 +71,8 @@ class Transformer {
   using Carried = std::vector<at::Tensor>;
 
   // token_ids: int64 [num_tokens], each in [0, vocab_size); positions: int64 [num_tokens], used by a
-  // model with learned positions alone. Returns [num_tokens, hidden]. carried: null, of a model without
-  // carried tensors; else begins again, with what the embedding makes.
+  // model with learned positions alone. Returns [num_tokens, hidden]. carried: null of a model that carries
+  // nothing but rows of images; else begins again, with what the embedding makes.
   at::Tensor Embed(const ParameterProvider& params, const at::Tensor& token_ids,
                    const at::Tensor& positions, Carried* carried = nullptr) const;
 

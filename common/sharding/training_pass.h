@@ -12,9 +12,8 @@
 //     wait for it;
 //   - EnterForward(stage), EnterBackward(stage): gather units;
 //   - TimeForward(stage), TimeBackward(stage): objects that live while a stage computes;
-//   - RunStage(stage, inputs, saves, graph, made): [num_tokens, hidden], or more rows, what later stages
-//     read beside the tokens. Fills `made`, the carried tensors that the stage makes, in the order of
-//     PassStages::MadeBy();
+//   - RunStage(stage, inputs, saves, graph, made): [num_tokens, hidden]. Fills `made`, the carried tensors
+//     that the stage makes, in the order of PassStages::MadeBy();
 //   - Detach(x, needs_gradient): the same values outside of their graph; x may be undefined;
 //   - Add(carried, sum, gradient): adds a reader's gradient to those of the readers behind it; `carried` is
 //     the tensor's index, and neither is undefined;

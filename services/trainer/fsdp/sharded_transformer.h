@@ -139,8 +139,8 @@ class ShardedTransformer : public ShardedModel {
     at::Tensor loss_value_;
   };
 
-  // Stage 0: the embedding of the tokens, and of the images in their places, with what images add to
-  // later layers (image_boundary.h).
+  // Stage 0: the embedding of the tokens, and of the images in their places; `carried` receives what later
+  // layers read, and what images add behind them.
   at::Tensor Embed(const Pass& pass, model::Transformer::Carried& carried) const;
   // The stage's parameters; those that require grad are leaves of its graph.
   std::vector<at::Tensor> StageLeaves(int stage) const;

@@ -12,7 +12,6 @@
 #include "common/model/soft_targets.h"
 #include "common/status/status_macros.h"
 #include "services/trainer/fsdp/guarded.h"
-#include "services/trainer/fsdp/image_boundary.h"
 #include "services/trainer/fsdp/sequence_slice.h"
 #include "services/trainer/fsdp/sharded_transformer.h"
 namespace tandem::trainer {
@@ -155,7 +154,15 @@ at::Tensor ShardedTransformer::Embed(const Pass& pass, model::Transformer::Carri
   // where a selection's adds them in the rows' type as they come.
   const at::Tensor of_tokens =
       rows.is_cpu() ? rows.index_select(0, pass.image_rows) : at::embedding(rows, pass.image_rows);
-  return WithLaterRows(model::PutImages(x, pass.image_tokens, of_tokens), of_tokens);
+  if (of_tokens.size(1) == x.size(1)) return model::PutImages(x, pass.image_tokens, of_tokens);
+  // At once: the gradients of all parts are then put together in one tensor. Each is a copy, which its
+  // reader frees.
+  const std::vector<at::Tensor> parts = of_tokens.split(x.size(1), 1);
+  for (size_t i = 0, part = 1; i < carried.size(); ++i) {
+    if (transformer_.carried_tensors()[i].kind != model::CarriedTensor::Kind::kImageRows) continue;
+    carried[i] = parts[part++].to(x.scalar_type()).contiguous();
+  }
+  return model::PutImages(x, pass.image_tokens, parts[0]);
 }
 
 void ShardedTransformer::MeasureEncodings(size_t count) const {
@@ -287,15 +294,17 @@ at::Tensor ShardedTransformer::PassOps::RunStage(int stage, const Inputs& inputs
     routers.use = model_.expert_use_.get();
     routers.is_recomputed = saves != model_.stages_.SavesOf(stage);
   }
-  const bool has_images = pass_.image_tokens.defined();
-  const ImageBoundary in =
-      has_images ? SplitBoundary(inputs.x, pass_.token_ids.numel(), pass_.image_tokens.numel())
-                 : ImageBoundary{inputs.x, {}, {}};
-  const at::Tensor x =
-      transformer.Block(parameters, stage - 1, in.x, pass_.rotary, *pass_.attention,
+  at::Tensor output =
+      transformer.Block(parameters, stage - 1, inputs.x, pass_.rotary, *pass_.attention,
                         selective ? &graph : nullptr, &routers, &carried);
   take_made();
-  at::Tensor output = JoinBoundary(x, pass_.image_tokens, in);
+  for (const int i : read) {
+    const bool is_rows =
+        transformer.carried_tensors()[i].kind == model::CarriedTensor::Kind::kImageRows;
+    if (is_rows && carried[i].defined()) {
+      output = model::AddRows(output, pass_.image_tokens, carried[i]);
+    }
+  }
   if (selective) graph.Drop();
   return output;
 }

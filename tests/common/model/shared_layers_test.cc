@@ -55,11 +55,16 @@ TEST(CarriedTensors, AreKeysAndValuesByMakerThenInputsByLayer) {
   EXPECT_TRUE(CarriedTensorsOf(Plain()).empty());
   const std::vector<CarriedTensor> carried = CarriedTensorsOf(Shared());
   ASSERT_EQ(carried.size(), 2 + 6);
-  EXPECT_EQ(carried[0], (CarriedTensor{2, {4, 6}}));
-  EXPECT_EQ(carried[1], (CarriedTensor{3, {5}}));
+  using Kind = CarriedTensor::Kind;
+  EXPECT_EQ(carried[0], (CarriedTensor{Kind::kKeysAndValues, 2, {4, 6}}));
+  EXPECT_EQ(carried[1], (CarriedTensor{Kind::kKeysAndValues, 3, {5}}));
   for (int layer = 0; layer < 6; ++layer) {
-    EXPECT_EQ(carried[2 + layer], (CarriedTensor{0, {layer + 1}}));
+    EXPECT_EQ(carried[2 + layer], (CarriedTensor{Kind::kLayerInput, 0, {layer + 1}}));
   }
+  ModelSpec seeing = Plain();
+  seeing.vision.emplace().deepstack_layers = {1, 3};
+  EXPECT_THAT(CarriedTensorsOf(seeing), ElementsAre(CarriedTensor{Kind::kImageRows, 0, {1}},
+                                                    CarriedTensor{Kind::kImageRows, 0, {2}}));
   EXPECT_OK(CheckCarriedTensors(Plain()));
   EXPECT_OK(CheckCarriedTensors(Shared()));
 }

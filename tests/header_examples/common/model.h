@@ -10,6 +10,7 @@
 
 #include "common/io/read_file.h"
 #include "common/model/cache_groups.h"
+#include "common/model/carried_tensors.h"
 #include "common/model/device_processor.h"
 #include "common/model/device_row_ops.h"
 #include "common/model/eager_ops.h"
@@ -48,6 +49,11 @@ using namespace model_names;
 namespace tandem::model::cache_groups_example {
 extern CacheGroups groups;
 }  // namespace tandem::model::cache_groups_example
+
+namespace tandem::model::carried_tensors_example {
+using namespace model_names;
+void Hold(int maker, const std::vector<int>& readers);
+}  // namespace tandem::model::carried_tensors_example
 
 namespace tandem::model::delta_attention_example {
 extern DeltaSpec spec;

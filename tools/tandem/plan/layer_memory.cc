@@ -35,11 +35,13 @@ Size LayerMemory::Forward(const Size& x, const std::vector<Size>& reads, std::ve
   size_t next = 0;
   const int stage = static_cast<int>(layer_) + 1;
   for (const model::CarriedTensor& tensor : carried_) {
+    // ShardedMemory adds what images add behind the layer.
+    if (tensor.kind == model::CarriedTensor::Kind::kImageRows) continue;
     carried.makes_kv |= tensor.maker == stage;
     if (std::find(tensor.readers.begin(), tensor.readers.end(), stage) == tensor.readers.end()) {
       continue;
     }
-    const bool is_kv = tensor.maker > 0;
+    const bool is_kv = tensor.kind == model::CarriedTensor::Kind::kKeysAndValues;
     CountedTensor read(reads.at(next++),
                        is_kv ? ops_.KvBytes() : batch_.Bytes(spec_.input_gate->size));
     if (first_trainable_stage_ > tensor.maker) read = read.Constant();

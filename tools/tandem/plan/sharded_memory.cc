@@ -292,7 +292,7 @@ Size ShardedMemory::PassOps::RunEmbedding(sharding::Saves saves, std::vector<Siz
   if (spec.layer_inputs.has_value()) {
     made.assign(static_cast<size_t>(spec.num_layers()), MakeLayerInputs(saves));
   }
-  return memory_.has_images() ? PutImages(saves) : x;
+  return memory_.has_images() ? PutImages(saves, made) : x;
 }
 
 int64_t ShardedMemory::PassOps::LayerInputBytes() const {
@@ -348,27 +348,31 @@ void ShardedMemory::PassOps::LayerInputsBackward(std::vector<Size>& gradients) {
   gradients.push_back(TakeGradient({at.projection, at.norm.weight}));
 }
 
-Size ShardedMemory::PassOps::PutImages(sharding::Saves saves) {
+Size ShardedMemory::PassOps::PutImages(sharding::Saves saves, std::vector<Size>& made) {
   const CountedBatch& batch = memory_.batch_;
-  const auto take = [this](int64_t bytes) {
-    return memory_.ledger_.Take(MemoryKind::kActivations, bytes);
-  };
   const bool has_graph = saves != sharding::Saves::kNothing && memory_.table_.trains_vision();
   auto tower = std::make_unique<TowerMemory>(
       memory_.ledger_, memory_.table_, batch,
       LoadOf(*memory_.spec_.vision, memory_.image_rows(), memory_.workload_.rows_per_prompt));
   const Size rows = tower->Forward(has_graph);
   if (has_graph) tower_ = std::move(tower);
-  const Size selected = take(LaterRowBytes(-1));
-  Size x = take(batch.Bytes(batch.hidden));
-  return LaterRowBytes(0) == 0 ? x : take(batch.Bytes(batch.hidden) + LaterRowBytes(0));
+  std::vector<Size> selected;  // of all parts
+  for (int64_t part = 0; part < memory_.spec_.vision->num_row_parts(); ++part) {
+    selected.push_back(TakeImageRows());
+    if (part > 0) made.push_back(TakeImageRows());
+  }
+  return memory_.ledger_.Take(MemoryKind::kActivations, batch.Bytes(batch.hidden));
 }
 
-int64_t ShardedMemory::PassOps::LaterRowBytes(int64_t layer) const {
-  if (!memory_.has_images()) return 0;
-  const int64_t parts = memory_.spec_.vision->num_row_parts() - 1 - layer;
-  return std::max<int64_t>(0, parts) * memory_.image_tokens() * memory_.batch_.hidden *
-         memory_.batch_.element_bytes;
+bool ShardedMemory::PassOps::AddsImageRows(int stage) const {
+  return memory_.has_images() &&
+         stage <= static_cast<int>(memory_.spec_.vision->deepstack_layers.size());
+}
+
+Size ShardedMemory::PassOps::TakeImageRows() {
+  const CountedBatch& batch = memory_.batch_;
+  return memory_.ledger_.Take(MemoryKind::kActivations,
+                              memory_.image_tokens() * batch.hidden * batch.element_bytes);
 }
 
 std::vector<Size> ShardedMemory::PassOps::ImagesBackward() {
@@ -391,13 +395,11 @@ Size ShardedMemory::PassOps::RunStage(int stage, const Inputs& inputs, sharding:
   if (stage == 0) return RunEmbedding(saves, made);
   graph = std::make_unique<LayerReplay>(memory_.ledger_, memory_.layers_.Of(stage - 1, saves));
   Size x = graph->Forward(inputs.x, &made);
-  // Images add to it, in a tensor of its own, and what they add later goes along behind it.
-  const int64_t hidden_bytes = memory_.batch_.Bytes(memory_.batch_.hidden);
-  const auto take = [this](int64_t bytes) {
-    return memory_.ledger_.Take(MemoryKind::kActivations, bytes);
-  };
-  if (LaterRowBytes(stage - 1) > 0) x = take(hidden_bytes);
-  if (LaterRowBytes(stage) > 0) x = take(hidden_bytes + LaterRowBytes(stage));
+  if (AddsImageRows(stage)) {
+    // In a tensor of its own.
+    const CountedBatch& batch = memory_.batch_;
+    x = memory_.ledger_.Take(MemoryKind::kActivations, batch.Bytes(batch.hidden));
+  }
   return x;
 }
 
@@ -433,11 +435,7 @@ ShardedMemory::PassOps::Inputs ShardedMemory::PassOps::Backward(int stage, Bound
   gradients = boundary.graph->Backward();
   Inputs of_inputs{std::move(gradients.back()), boundary.graph->TakeReadGradients()};
   gradients.pop_back();
-  if (LaterRowBytes(stage - 1) == 0) return of_inputs;
-  const CountedBatch& batch = memory_.batch_;
-  // The gradients of the stream and of the images' rows, put together.
-  of_inputs.x = memory_.ledger_.Take(MemoryKind::kActivations,
-                                     batch.Bytes(batch.hidden) + LaterRowBytes(stage - 1));
+  if (AddsImageRows(stage)) of_inputs.reads.push_back(TakeImageRows());
   return of_inputs;
 }
 

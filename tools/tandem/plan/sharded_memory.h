@@ -90,9 +90,12 @@ class ShardedMemory {
     // Of what a token reads and makes of it in all layers.
     int64_t LayerInputBytes() const;
     // The embedding with the rows of images in their places; the embedding itself is the caller's.
-    Size PutImages(sharding::Saves saves);
-    // Bytes of what images add behind this layer and later ones; of the embedding too for -1.
-    int64_t LaterRowBytes(int64_t layer) const;
+    // `made` receives what images add behind layers.
+    Size PutImages(sharding::Saves saves, std::vector<Size>& made);
+    // Whether images add rows behind the layer of this stage.
+    bool AddsImageRows(int stage) const;
+    // What they add behind one layer.
+    Size TakeImageRows();
     // Frees what PutImages() saved. Returns the gradients of the tower's parameters.
     std::vector<Size> ImagesBackward();
 

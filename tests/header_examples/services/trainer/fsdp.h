@@ -7,13 +7,6 @@
 #include "common/model/vision_tower.h"
 #include "services/trainer/optim/adamw.h"
 
-namespace tandem::trainer::image_boundary_example {
-using model::PutImages;
-extern at::Tensor x, tokens, rows;
-extern int64_t num_tokens;
-at::Tensor Layer(const at::Tensor& x);
-}  // namespace tandem::trainer::image_boundary_example
-
 namespace tandem::trainer::offload_file_example {
 extern int64_t numel;
 }  // namespace tandem::trainer::offload_file_example
