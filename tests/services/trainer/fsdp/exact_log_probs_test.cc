@@ -9,6 +9,7 @@
 #include "tests/fakes/local_mesh.h"
 #include "tests/services/trainer/fsdp/sharded_test_support.h"
 #include "tests/support/cuda_device.h"
+#include "tests/support/shared_layers.h"
 #include "tests/support/status_matchers.h"
 
 namespace tandem::trainer {
@@ -46,10 +47,8 @@ model::LogProbs Plain(const model::Transformer& transformer, const model::Parame
   model::PackedAttention attention(at::tensor(batch.cu_seqlens, at::kLong));
   const at::Tensor positions = batch.positions.to(kDevice);
   const model::Rotary rotary = transformer.MakeRotary(positions);
-  at::Tensor x = transformer.Embed(params, batch.token_ids.to(kDevice), positions);
-  for (int64_t i = 0; i < transformer.spec().num_layers(); ++i) {
-    x = transformer.Block(params, i, x, rotary, attention);
-  }
+  const at::Tensor x =
+      transformer.Blocks(params, batch.token_ids.to(kDevice), positions, rotary, attention);
   const at::Tensor hidden =
       transformer.FinalNorm(params, x.index_select(0, batch.rows.to(kDevice)));
   return transformer.HeadLogProbs(params, hidden, batch.targets.to(kDevice),
@@ -87,6 +86,13 @@ model::ModelSpec LatentSpec() {
     layer.attention.v_head_dim = 8;
     layer.attention.latent = model::LatentSpec{.q_rank = 10, .kv_rank = 16, .rope_dim = 4};
   }
+  return spec;
+}
+
+// Layers that read other layers' keys and values, and inputs of their own.
+model::ModelSpec SharedSpec() {
+  model::ModelSpec spec = SmallSpec();
+  tandem::testing::ShareLayers(spec);
   return spec;
 }
 
@@ -172,6 +178,15 @@ INSTANTIATE_TEST_SUITE_P(
             "linear_selective", at::kFloat, {}, ActivationCheckpointing::kSelective, &LinearSpec},
         ExactCase{
             "linear_bfloat16_full", at::kBFloat16, {}, ActivationCheckpointing::kFull, &LinearSpec},
+        ExactCase{
+            "shared_selective", at::kFloat, {}, ActivationCheckpointing::kSelective, &SharedSpec},
+        ExactCase{
+            "shared_bfloat16_full", at::kBFloat16, {}, ActivationCheckpointing::kFull, &SharedSpec},
+        ExactCase{"shared_sequence_parallel",
+                  at::kBFloat16,
+                  {.dp_shard = 4, .sequence = 2},
+                  ActivationCheckpointing::kNone,
+                  &SharedSpec},
         ExactCase{"linear_shards",
                   at::kBFloat16,
                   {.dp_shard = 2},

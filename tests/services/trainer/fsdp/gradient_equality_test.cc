@@ -34,6 +34,7 @@ struct Case {
   bool experts = false;  // in all layers but the first
   model::UnitLimits limits;
   bool reshard = true;
+  int64_t prefix = 0;   // tokens that all sequences have in common, computed once
   bool shared = false;  // layers read others' keys and values, and have inputs (shared_layers.h)
   at::ScalarType reduce_dtype = at::kFloat;
 };
@@ -64,8 +65,11 @@ class GradientEquality : public ::testing::TestWithParam<Case> {};
 TEST_P(GradientEquality, WithPlainAutogradOverWholeParameters) {
   const Case& c = GetParam();
   const model::ModelSpec spec = SpecOf(c);
-  const std::vector<TokenSequence> sequences =
+  std::vector<TokenSequence> sequences =
       RandomSequences(c.sequences, c.longest, spec.vocab_size, 3);
+  for (TokenSequence& sequence : sequences) {
+    for (int64_t i = 0; i < c.prefix; ++i) sequence.insert(sequence.begin(), i % spec.vocab_size);
+  }
 
   WholeModel whole(spec, kSeed);
   double expected_loss = 0;
@@ -260,6 +264,12 @@ INSTANTIATE_TEST_SUITE_P(
              .ranks = 4,
              .sequence = 4,
              .kv_heads = 1,
+             .shared = true},
+        Case{.name = "SharedWithAPrefixCheckpointing",
+             .ranks = 1,
+             .longest = 30,
+             .checkpointing = true,
+             .prefix = 40,
              .shared = true},
         Case{.name = "SharedExpertsTwoRanks", .ranks = 2, .experts = true, .shared = true},
         Case{.name = "OneRank", .ranks = 1},
