@@ -303,7 +303,7 @@ class ExactNumerics {
     EXPECT_OK(cache.status());
     for (int64_t layer = 0; layer < model_.spec().num_layers(); ++layer) {
       for (const at::Tensor& t : {cache->keys(layer), cache->values(layer)}) {
-        t.fill_(std::numeric_limits<float>::quiet_NaN());
+        if (t.defined()) t.fill_(std::numeric_limits<float>::quiet_NaN());
       }
     }
     return *std::move(cache);
