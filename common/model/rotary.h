@@ -71,8 +71,8 @@ struct HeadRotation {
   bool IsPlain() const;
 };
 
-// qkv: [num_tokens, (num_heads + num_kv_heads) * head_dim + v_size()]. There may be no keys and values. Differentiable. The bits of a token's
-// heads depend on nothing but the token.
+// qkv: [num_tokens, (num_heads + num_kv_heads) * head_dim + v_size()]; there may be no keys and values.
+// Differentiable. The bits of a token's heads depend on nothing but the token.
 Qkv RotateQkv(const at::Tensor& qkv, const HeadRotation& rotation);
 
 }  // namespace tandem::model

@@ -1,7 +1,8 @@
 // Transformer: the forward pass of a decoder-only model as a list of stages, shared by trainer and
-// rollout. A stage is a function of a boundary tensor and of the unit's parameters; constructing
-// the model allocates nothing. Some models carry more past the stream (carried_tensors.h). Stage 0 embeds, stages 1 to num_layers are the layers, and the last
-// is the head:
+// rollout. A stage is a function of a boundary tensor, the residual stream, and of the unit's
+// parameters, in some models of more that earlier stages made (carried_tensors.h); constructing the
+// model allocates nothing. Stage 0 embeds, stages 1 to num_layers are the layers, and the last is the
+// head:
 //
 //   Transformer model(spec);
 //   Rotary rotary = model.MakeRotary(positions);

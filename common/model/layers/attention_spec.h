@@ -68,8 +68,8 @@ struct AttentionSpec {
   std::optional<LatentSpec> latent;
   // What attention yields is multiplied by the sigmoid of a projection of its own.
   bool output_gate = false;
-  // The earlier layer whose keys and values this one attends to, as that layer normed and rotated them; it has
-  // queries alone, and its numbers of keys and values, its rotation and its window are those of that
+  // The earlier layer whose keys and values this one attends to, as that layer normed and rotated them; it
+  // has queries alone, and its numbers of keys and values, its rotation and its window are those of that
   // layer (carried_tensors.h). -1: it makes its own.
   int64_t kv_layer = -1;
   // Linear attention in place of all of this; the other numbers are those of the model's other

@@ -29,8 +29,8 @@ namespace tandem::model {
 
 // What a layer reads and makes besides the stream (carried_tensors.h).
 struct LayerCarried {
-  // Keys and values of another layer, side by side: [num_tokens, kv_size + v_size] of this rank; undefined: the layer has its
-  // own, or the attention keeps them.
+  // Keys and values of another layer, side by side: [num_tokens, kv_size + v_size] of this rank;
+  // undefined: the layer has its own, or the attention keeps them.
   at::Tensor kv;
   at::Tensor* made_kv =
       nullptr;       // receives the layer's own; null: no layer reads them, or likewise
