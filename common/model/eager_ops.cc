@@ -187,9 +187,11 @@ Qkv RotateQkv(const at::Tensor& qkv, const HeadRotation& rotation) {
   const int64_t q_size = shape.num_heads * shape.head_dim;
   const int64_t k_size = shape.num_kv_heads * shape.head_dim;
   const std::vector<at::Tensor> parts = qkv.split_with_sizes({q_size, k_size, shape.v_size()}, -1);
-  return {NormAndRotate(parts[0], shape.num_heads, rotation, rotation.q_norm, rotation.query_scale),
-          NormAndRotate(parts[1], shape.num_kv_heads, rotation, rotation.k_norm, {}),
-          parts[2].view({qkv.size(0), shape.num_kv_heads, shape.value_dim()})};
+  const at::Tensor values = parts[2].view({qkv.size(0), shape.num_kv_heads, shape.value_dim()});
+  return {
+      NormAndRotate(parts[0], shape.num_heads, rotation, rotation.q_norm, rotation.query_scale),
+      NormAndRotate(parts[1], shape.num_kv_heads, rotation, rotation.k_norm, {}),
+      rotation.value_norm.has_value() ? Normalize(values, {*rotation.value_norm, {}, {}}) : values};
 }
 
 Qkv JoinLatentHeads(const LatentProjections& projections, const LatentShape& shape,

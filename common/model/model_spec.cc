@@ -37,7 +37,13 @@ absl::StatusOr<const v1::FamilyRow*> FindFamily(const ConfigReader& config) {
   const v1::FamilyRow* const row = architecture.empty() ? families.FindModelType(model_type)
                                                         : families.FindArchitecture(architecture);
   if (row != nullptr) return row;
-  const std::string nearest = families.Nearest(architecture.empty() ? model_type : architecture);
+  const std::string& found = architecture.empty() ? model_type : architecture;
+  if (const v1::FamilyRow* part = families.FindPartOf(found); part != nullptr) {
+    return config.Unsupported(
+        architecture.empty() ? "model_type" : "architectures",
+        absl::StrCat(part->architecture(), ", its language model; ", part->extraction()));
+  }
+  const std::string nearest = families.Nearest(found);
   return config.Unsupported(
       architecture.empty() ? "model_type" : "architectures",
       absl::StrCat("the ", families.rows().size(),

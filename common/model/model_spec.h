@@ -44,7 +44,7 @@ enum class NormPlacement {
 struct LayerSpec {
   AttentionSpec attention;
   FeedForwardSpec feed_forward;
-  std::optional<ExpertSpec> experts;  // if set, in place of feed_forward
+  std::optional<ExpertSpec> experts;  // if set, in place of feed_forward, or beside it
   NormSpec norm;                      // of each of the layer's norms
   NormPlacement norm_placement = NormPlacement::kBefore;
   // Attention and feed-forward both read the layer's input, and both results are added to it.
@@ -54,7 +54,10 @@ struct LayerSpec {
   // Of a layer with norms before its sub-layers: learned factors of what each adds, [hidden].
   bool residual_scales = false;
   std::optional<InputGateSpec> input_gate;  // a norm like the layer's others follows it
+  bool output_scalar =
+      false;  // what the layer yields is multiplied by a number that is not trained
 
+  bool has_dense() const { return !experts.has_value() || experts->beside_dense; }
   friend bool operator==(const LayerSpec&, const LayerSpec&) = default;
 };
 

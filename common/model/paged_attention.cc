@@ -413,7 +413,9 @@ at::Tensor PagedAttention::ForwardDelta(int64_t layer, const DeltaSpec& spec,
 at::Tensor PagedAttention::ForwardProjected(int64_t layer, const at::Tensor& qkv,
                                             const HeadRotation& rotation,
                                             const AttentionParams& params) {
-  if (!rotation.IsPlain()) return Attention::ForwardProjected(layer, qkv, rotation, params);
+  if (!rotation.IsPlain() || rotation.value_norm.has_value()) {
+    return Attention::ForwardProjected(layer, qkv, rotation, params);
+  }
   return Attended<ProjectedHeads>(layer, qkv.size(0), rotation.shape.num_heads, params,
                                   qkv.contiguous(), rotation);
 }

@@ -50,10 +50,11 @@ absl::Status CheckNorms(const AttentionSpec& spec, int size) {
 }
 
 absl::Status CheckFeedForward(const LayerSpec& layer, int size) {
-  if (!layer.experts.has_value()) {
-    return CheckEnough(size, "inner units of a feed-forward layer",
-                       layer.feed_forward.intermediate_size);
+  if (layer.has_dense()) {
+    RETURN_IF_ERROR(CheckEnough(size, "inner units of a feed-forward layer",
+                                layer.feed_forward.intermediate_size));
   }
+  if (!layer.experts.has_value()) return absl::OkStatus();
   const ExpertSpec& experts = *layer.experts;
   RETURN_IF_ERROR(CheckEnough(size, "inner units of an expert", experts.intermediate_size));
   if (experts.shared_intermediate_size == 0) return absl::OkStatus();

@@ -196,11 +196,16 @@ LayerParameters ParameterTable::DeclareLayer(const LayerSpec& spec, int64_t hidd
   at.after_attention_norm = norm(after, "post_self_attn_layernorm.");
   const bool shares = spec.parallel && spec.shared_norm;
   at.feed_forward_norm = norm(before && !shares, "post_attention_layernorm.");
-  if (spec.experts.has_value()) {
-    at.experts = DeclareExperts(*spec.experts, hidden_size, prefix, parallel, experts_, *this);
-  } else {
+  if (spec.has_dense()) {
     at.feed_forward =
         DeclareFeedForward(spec.feed_forward, hidden_size, prefix + "mlp.", parallel, *this);
+  }
+  if (spec.experts.has_value()) {
+    const bool beside = spec.experts->beside_dense;
+    at.beside.after_dense = norm(beside, "post_feedforward_layernorm_1.");
+    at.beside.before_experts = norm(beside, "pre_feedforward_layernorm_2.");
+    at.experts = DeclareExperts(*spec.experts, hidden_size, prefix, parallel, experts_, *this);
+    at.beside.after_experts = norm(beside, "post_feedforward_layernorm_2.");
   }
   at.after_feed_forward_norm = norm(after, "post_mlp_layernorm.");
   if (spec.residual_scales) {
@@ -219,6 +224,13 @@ LayerParameters ParameterTable::DeclareLayer(const LayerSpec& spec, int64_t hidd
     at.input_gate.gate_weight = matrix("per_layer_input_gate.weight", {size, hidden_size});
     at.input_gate.projection_weight = matrix("per_layer_projection.weight", {hidden_size, size});
     at.input_gate.norm = norm(true, "post_per_layer_input_norm.");
+  }
+  if (spec.output_scalar) {
+    Segment scalar = Whole(prefix + "layer_scalar", {1});
+    scalar.initial_value = 1.0f;
+    Parameter parameter = Single(std::move(scalar), ParameterRole::kScalar, kReplicate);
+    parameter.trainable = false;
+    at.output_scalar = Add(std::move(parameter));
   }
   return at;
 }

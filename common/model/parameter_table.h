@@ -61,7 +61,15 @@ struct InputGateParameters {
   NormParameters norm;         // [hidden]
 };
 
-// Indices into ParameterTable::parameters(). A layer has a dense feed-forward or experts.
+// Norms of a dense feed-forward and of experts beside it, [hidden].
+struct BesideParameters {
+  NormParameters after_dense;
+  NormParameters before_experts;
+  NormParameters after_experts;
+};
+
+// Indices into ParameterTable::parameters(). A layer has a dense feed-forward, or experts, or both
+// (ExpertSpec::beside_dense).
 struct LayerParameters {
   NormParameters attention_norm;  // [hidden]; before attention, or before both of a parallel layer
   AttentionParameters attention;
@@ -70,10 +78,12 @@ struct LayerParameters {
   NormParameters after_feed_forward_norm;
   FeedForwardParameters feed_forward;
   std::optional<ExpertParameters> experts;
+  BesideParameters beside;
   // [hidden], of LayerSpec::residual_scales.
   int attention_scale = -1;
   int feed_forward_scale = -1;
   InputGateParameters input_gate;
+  int output_scalar = -1;  // [1], of LayerSpec::output_scalar
 };
 
 // Of ModelSpec::layer_inputs.

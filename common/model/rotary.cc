@@ -20,6 +20,7 @@
 #include "common/model/general_rotation.h"
 #include "common/model/kernel_function.h"
 #include "common/model/kernels/row_ops.h"
+#include "common/model/norm.h"
 #include "common/model/optional_tensor.h"
 #include "common/model/step_memory.h"
 
@@ -243,6 +244,9 @@ bool IsFloat(const at::Tensor& tensor) {
   return !tensor.defined() || tensor.scalar_type() == at::kFloat;
 }
 
+// Without a norm of values.
+Qkv RotateQueriesAndKeys(const at::Tensor& qkv, const HeadRotation& rotation);
+
 }  // namespace
 
 bool HeadRotation::IsPlain() const {
@@ -291,6 +295,18 @@ RotaryAngles AnglesOf(const at::Tensor& positions, const at::Tensor& inverse_fre
 }
 
 Qkv RotateQkv(const at::Tensor& qkv, const HeadRotation& rotation) {
+  if (!rotation.value_norm.has_value()) return RotateQueriesAndKeys(qkv, rotation);
+  HeadRotation of_queries_and_keys = rotation;
+  of_queries_and_keys.value_norm.reset();
+  Qkv out = RotateQueriesAndKeys(qkv, of_queries_and_keys);
+  const at::Tensor values = out.v.reshape({-1, rotation.shape.value_dim()});
+  out.v = Normalize(values, {*rotation.value_norm, {}, {}}).view(out.v.sizes());
+  return out;
+}
+
+namespace {
+
+Qkv RotateQueriesAndKeys(const at::Tensor& qkv, const HeadRotation& rotation) {
   const auto& [q_weight_given, q_bias] = rotation.q_norm;
   const auto& [k_weight_given, k_bias] = rotation.k_norm;
   const std::initializer_list<at::Tensor> tensors = {qkv, q_weight_given, q_bias, k_weight_given,
@@ -323,5 +339,7 @@ Qkv RotateQkv(const at::Tensor& qkv, const HeadRotation& rotation) {
       std::move(q.out), std::move(k.out),
       in.narrow(1, v_column, shape.v_size()).unflatten(1, {shape.num_kv_heads, shape.value_dim()})};
 }
+
+}  // namespace
 
 }  // namespace tandem::model

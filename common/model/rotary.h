@@ -1,5 +1,5 @@
-// Splits the fused projection into q, k and v, normalises q and k if the model does, and rotates
-// their heads by their positions.
+// Splits the fused projection into q, k and v, normalises them if the model does, and rotates
+// the heads of q and k by their positions.
 #ifndef TANDEM_COMMON_MODEL_ROTARY_H_
 #define TANDEM_COMMON_MODEL_ROTARY_H_
 
@@ -48,7 +48,8 @@ struct QkvShape {
 struct Qkv {
   at::Tensor q;  // [num_tokens, num_heads, head_dim]
   at::Tensor k;  // [num_tokens, num_kv_heads, head_dim]
-  at::Tensor v;  // [num_tokens, num_kv_heads, value_dim()], a view of the projection
+  at::Tensor
+      v;  // [num_tokens, num_kv_heads, value_dim()], a view of the projection unless v is normed
 };
 
 // A norm's tensors, of the shapes that QkNormSpec::Over says; undefined for those that it lacks.
@@ -57,7 +58,7 @@ struct NormTensors {
   at::Tensor bias;
 };
 
-// What happens to the heads of q and k.
+// What happens to the heads of q and k, and to those of v.
 struct HeadRotation {
   RotaryAngles angles;  // undefined: no rotation
   QkvShape shape;
@@ -65,8 +66,9 @@ struct HeadRotation {
   NormTensors q_norm;
   NormTensors k_norm;
   at::Tensor query_scale;  // float32 [num_tokens], multiplies q in the end; undefined: none
+  std::optional<NormSpec> value_norm;  // of each head of v, without weights
 
-  // Whether whole heads rotate in halves, behind no norm or an RMS norm of each head: the fused
+  // Whether whole heads of q and k rotate in halves, behind no norm or an RMS norm of each head: the fused
   // kernels' case.
   bool IsPlain() const;
 };

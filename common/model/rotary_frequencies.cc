@@ -98,6 +98,9 @@ RotaryFrequencies FrequenciesOf(const RopeSpec& rope, int64_t head_dim, int64_t 
     frequency /= static_cast<float>(rope.linear_factor);
     if (rope.llama3.has_value()) frequency = Llama3Frequency(*rope.llama3, frequency);
   }
+  if (rope.num_turning > 0) {
+    std::fill(out.inverse.begin() + rope.num_turning, out.inverse.end(), 0.0f);
+  }
   return out;
 }
 

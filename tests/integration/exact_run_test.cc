@@ -144,6 +144,24 @@ nlohmann::json UnlikeLayers() {
           {"n_routed_experts", 6}};
 }
 
+// Of Gemma 4: a layer with a window, then one with larger heads whose values are its keys; experts beside dense
+// layers.
+nlohmann::json KeysAsValues() {
+  return {{"architectures", {"Gemma4ForCausalLM"}},
+          {"model_type", "gemma4_text"},
+          {"layer_types", {"sliding_attention", "full_attention"}},
+          {"sliding_window", 6},
+          {"head_dim", 8},
+          {"global_head_dim", 12},
+          {"num_global_key_value_heads", 1},
+          {"attention_k_eq_v", true},
+          {"final_logit_softcapping", 20.0},
+          {"hidden_size_per_layer_input", 0},
+          {"enable_moe_block", true},
+          {"num_experts", 6},
+          {"top_k_experts", 2}};
+}
+
 class ExactRunTest : public ::testing::TestWithParam<ExactRun> {};
 
 TEST_P(ExactRunTest, TrainerAndRolloutAgreeToTheLastBitAtEveryStep) {
@@ -224,6 +242,14 @@ INSTANTIATE_TEST_SUITE_P(
                  {"trainer.mesh_shape=[2]", "trainer.mesh_dim_names=[ep]"},
                  "Qwen3MoeForCausalLM",
                  UnlikeLayers()},
+        ExactRun{"keys_as_values",
+                 {"model.dtype=bfloat16", "trainer.activation_checkpointing=selective"},
+                 "Qwen3MoeForCausalLM",
+                 KeysAsValues()},
+        ExactRun{"keys_as_values_with_split_experts",
+                 {"trainer.mesh_shape=[2]", "trainer.mesh_dim_names=[ep]"},
+                 "Qwen3MoeForCausalLM",
+                 KeysAsValues()},
         ExactRun{"replayed_experts",
                  {"model.dtype=bfloat16", "actor.router_replay=r3"},
                  "Qwen3MoeForCausalLM"},

@@ -70,6 +70,22 @@ nlohmann::json UnlikeLayers() {
           {"n_routed_experts", 8}};
 }
 
+// Of Gemma 4: every other layer has larger heads whose values are its keys; experts beside dense layers.
+nlohmann::json KeysAsValues() {
+  return {{"architectures", {"Gemma4ForCausalLM"}},
+          {"model_type", "gemma4_text"},
+          {"layer_types",
+           {"sliding_attention", "full_attention", "sliding_attention", "full_attention"}},
+          {"sliding_window", 128},
+          {"global_head_dim", 32},
+          {"num_global_key_value_heads", 2},
+          {"attention_k_eq_v", true},
+          {"hidden_size_per_layer_input", 0},
+          {"enable_moe_block", true},
+          {"num_experts", 8},
+          {"top_k_experts", 2}};
+}
+
 // Of Qwen3-Next: linear attention in two of four layers, a gate in the others, experts in the last.
 nlohmann::json LinearAttention() {
   return {{"architectures", {"Qwen3NextForCausalLM"}},
@@ -329,6 +345,23 @@ INSTANTIATE_TEST_SUITE_P(
              "bfloat16",
              {"trainer.activation_checkpointing=selective"},
              UnlikeLayers()},
+        Case{"KeysAsValues", "Qwen3MoeForCausalLM", 1, 4, 512, "float32", {}, KeysAsValues()},
+        Case{"KeysAsValuesInBfloat16OnTwoRanks",
+             "Qwen3MoeForCausalLM",
+             2,
+             2,
+             512,
+             "bfloat16",
+             {"trainer.activation_checkpointing=selective"},
+             KeysAsValues()},
+        Case{"KeysAsValuesOnTwoTensorRanks",
+             "Qwen3MoeForCausalLM",
+             2,
+             4,
+             512,
+             "float32",
+             {"trainer.mesh_shape=[2]", "trainer.mesh_dim_names=[tp]"},
+             KeysAsValues()},
         Case{"SplitExpertsWithMuon",
              "Qwen3MoeForCausalLM",
              4,

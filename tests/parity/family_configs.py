@@ -38,6 +38,7 @@ ROUTED = dict(num_experts_per_tok=2, n_shared_experts=2, moe_intermediate_size=1
 LINEAR = dict(linear_key_head_dim=8, linear_value_head_dim=12, linear_num_key_heads=2,
               linear_num_value_heads=4)
 SLIDING, FULL = "sliding_attention", "full_attention"
+GEMMA4 = dict(head_dim=16, global_head_dim=32, sliding_window=8)
 
 CASES = {
     "llama": ("llama", dict(BASE, attention_bias=True, mlp_bias=True)),
@@ -75,6 +76,15 @@ CASES = {
                               attn_logit_softcapping=3.0, final_logit_softcapping=5.0)),
     "gemma3": ("gemma3_text", dict(BASE, head_dim=16, num_hidden_layers=6, sliding_window=8,
                                    query_pre_attn_scalar=24)),
+    "gemma4": ("gemma4_text", dict(BASE, **GEMMA4, num_hidden_layers=6, num_kv_shared_layers=2,
+                                   layer_types=[SLIDING, FULL] * 3, use_double_wide_mlp=True,
+                                   hidden_size_per_layer_input=6, vocab_size_per_layer_input=96)),
+    "gemma4-keys": ("gemma4_text", dict(FOUR, **GEMMA4, attention_k_eq_v=True,
+                                        num_global_key_value_heads=1, hidden_size_per_layer_input=0,
+                                        final_logit_softcapping=30.0)),
+    "gemma4-experts": ("gemma4_text", dict(BASE, **GEMMA4, hidden_size_per_layer_input=0,
+                                           enable_moe_block=True, num_experts=4, top_k_experts=2,
+                                           moe_intermediate_size=16)),
     "glm": ("glm", EIGHT),
     "glm4": ("glm4", EIGHT),
     "phi3": ("phi3", dict(BASE, hidden_size=64, original_max_position_embeddings=64,

@@ -41,6 +41,9 @@ LINEAR = dict(layer_types=LINEAR_THEN_FULL, head_dim=8, linear_conv_kernel_dim=3
               linear_key_head_dim=6, linear_value_head_dim=5, linear_num_key_heads=2,
               linear_num_value_heads=4)
 WINDOW_THEN_FULL = ["sliding_attention", "full_attention"]
+GEMMA4 = dict(head_dim=6, global_head_dim=8, sliding_window=6, rope_parameters=dict(
+    sliding_attention=DEFAULT_ROPE,
+    full_attention=dict(rope_type="proportional", rope_theta=100.0, partial_rotary_factor=0.5)))
 MULTIPLIERS = dict(embedding_multiplier=2.0, logits_scaling=0.5, residual_multiplier=0.7,
                    attention_multiplier=0.3)
 # The first layer is dense.
@@ -125,6 +128,15 @@ CASES = {
         layer_types=WINDOW_THEN_FULL,
         rope_parameters=dict(sliding_attention=DEFAULT_ROPE,
                              full_attention=dict(rope_type="linear", rope_theta=1e6, factor=8.0)))),
+    # The full layer has one key-value head, which is its value too; experts beside dense layers.
+    "gemma4": ("gemma4_text", tiny(
+        **GEMMA4, layer_types=WINDOW_THEN_FULL, attention_k_eq_v=True, num_global_key_value_heads=1,
+        final_logit_softcapping=5.0, hidden_size_per_layer_input=0, enable_moe_block=True,
+        num_experts=4, top_k_experts=2, moe_intermediate_size=6)),
+    # The last two layers read the keys and values of the first two, and are wider; inputs of layers.
+    "gemma4-carried": ("gemma4_text", tiny(
+        **GEMMA4, num_hidden_layers=4, layer_types=WINDOW_THEN_FULL * 2, num_kv_shared_layers=2,
+        use_double_wide_mlp=True, hidden_size_per_layer_input=4, vocab_size_per_layer_input=41)),
     "glm": ("glm", tiny(head_dim=8)),
     "glm4": ("glm4", tiny(head_dim=8)),
     # The longer sequences take the long factors.
@@ -245,12 +257,13 @@ CASES = {
 
 
 CORRECTION = "e_score_correction_bias"  # of a router: a tensor of the folder that is not trained
+SCALAR = "layer_scalar"  # likewise: a factor of what a layer yields
 
 
 def tensors(model):
-    """What the folder has: parameters, and the buffers that correct routers."""
+    """What the folder has: parameters, and the buffers that correct routers and scale layers."""
     yield from model.named_parameters()
-    yield from ((name, b) for name, b in model.named_buffers() if CORRECTION in name)
+    yield from ((name, b) for name, b in model.named_buffers() if CORRECTION in name or SCALAR in name)
 
 
 def randomize(model):

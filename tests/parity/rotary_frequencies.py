@@ -49,6 +49,8 @@ def main():
         case("default", *llama(rope_theta=50000.0)),
         case("partial", *llama(rope_theta=10000.0, partial_rotary_factor=0.5)),
         case("linear", *llama(rope_theta=10000.0, rope_scaling=dict(type="linear", factor=8.0))),
+        case("proportional", *llama(rope_theta=10000.0, rope_scaling=dict(
+            rope_type="proportional", partial_rotary_factor=0.3, factor=2.0))),
         case("dynamic", *llama(rope_theta=10000.0, rope_scaling=dict(type="dynamic", factor=2.0)),
              lengths=(100, 256, 257, 700)),
         case("llama3", *llama(rope_theta=500000.0, rope_scaling=dict(

@@ -16,7 +16,8 @@ using google::protobuf::Reflection;
 
 // Lists whose elements are no values.
 bool IsNameList(const FieldDescriptor& field) {
-  return field.name() == "ignored_tensors" || field.name() == "optional_prefixes";
+  return field.name() == "ignored_tensors" || field.name() == "optional_prefixes" ||
+         field.name() == "part_of";
 }
 
 }  // namespace

@@ -230,6 +230,14 @@ const v1::FamilyRow* FamilyTable::FindModelType(absl::string_view model_type) co
   return nullptr;
 }
 
+const v1::FamilyRow* FamilyTable::FindPartOf(absl::string_view name) const {
+  for (const v1::FamilyRow& row : rows_) {
+    if (std::find(row.part_of().begin(), row.part_of().end(), name) != row.part_of().end())
+      return &row;
+  }
+  return nullptr;
+}
+
 std::string FamilyTable::Nearest(absl::string_view architecture) const {
   return NearestOf(architecture, rows_);
 }

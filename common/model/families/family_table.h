@@ -25,6 +25,8 @@ class FamilyTable {
   // Complete rows, without `like`; null if there is none. Rows stay where they are until Add().
   const v1::FamilyRow* FindArchitecture(absl::string_view architecture) const;
   const v1::FamilyRow* FindModelType(absl::string_view model_type) const;
+  // The row of the language model of an architecture or model type with towers (FamilyRow::part_of).
+  const v1::FamilyRow* FindPartOf(absl::string_view name) const;
   // The architecture most like `architecture`; "" if none is.
   std::string Nearest(absl::string_view architecture) const;
 

@@ -139,9 +139,13 @@ absl::Status ParseLongRope(const ConfigReader& config, const ConfigReader& scali
   return absl::OkStatus();
 }
 
+const char* TypeKey(const ConfigReader& scaling) {
+  return scaling.Has("rope_type") ? "rope_type" : "type";
+}
+
 absl::Status ParseScaling(const ConfigReader& config, const ConfigReader& scaling,
                           const RotaryDefaults& defaults, RopeSpec& rope) {
-  const char* const type_key = scaling.Has("rope_type") ? "rope_type" : "type";
+  const char* const type_key = TypeKey(scaling);
   ASSIGN_OR_RETURN(const std::string type, scaling.Text(type_key, "default"));
   const int64_t rotary_dim = rope.rotary_dim > 0 ? rope.rotary_dim : defaults.head_dim;
   // Qwen2-VL's older name of a default rope whose frequencies have sections (row_vision.h).
@@ -156,7 +160,25 @@ absl::Status ParseScaling(const ConfigReader& config, const ConfigReader& scalin
     return ParseLongRope(config, scaling, defaults, rotary_dim, rope);
   }
   if (type == "yarn") return ParseYarn(config, scaling, defaults, rope);
-  return scaling.Unsupported(type_key, "default, linear, dynamic, llama3, yarn, longrope");
+  return scaling.Unsupported(type_key,
+                             "default, linear, proportional, dynamic, llama3, yarn, longrope");
+}
+
+// Whole heads turn, by frequencies of which a share is not 0.
+absl::Status ParseProportional(const ConfigReader& config, const ConfigReader& scaling,
+                               int64_t head_dim, RopeSpec& rope) {
+  constexpr const char* kKey = "partial_rotary_factor";
+  const ConfigReader& place = scaling.Has(kKey) ? scaling : config;
+  ASSIGN_OR_RETURN(const double share, place.Positive(kKey, 1.0));
+  const double turning = std::floor(share * static_cast<double>(head_dim) / 2.0);
+  if (share > 1.0 || turning < 1.0) {
+    return place.Invalid(kKey, absl::StrCat("a share of at most 1 that lets 2 or more of a head's ",
+                                            head_dim, " elements rotate"));
+  }
+  const auto count = static_cast<int64_t>(turning);
+  rope.num_turning = 2 * count == head_dim ? 0 : count;
+  ASSIGN_OR_RETURN(rope.linear_factor, scaling.Positive("factor", 1.0));
+  return absl::OkStatus();
 }
 
 // Reads the elements that rotate from `scaling`, then from `config`, whose keys older forms use.
@@ -239,6 +261,12 @@ absl::StatusOr<RopeSpec> ParseRotary(const ConfigReader& config, const RotaryDef
                                      defaults.sliding_theta > 0 ? defaults.sliding_theta : theta));
   }
   ASSIGN_OR_RETURN(rope.theta, scaling.Positive("rope_theta", theta));
+  ASSIGN_OR_RETURN(const std::string type, scaling.Text(TypeKey(scaling), "default"));
+  if (type == "proportional" && defaults.rotary_dim == 0) {
+    RETURN_IF_ERROR(ParseProportional(by_type ? ConfigReader(none, config.place()) : config,
+                                      scaling, defaults.head_dim, rope));
+    return rope;
+  }
   ASSIGN_OR_RETURN(rope.rotary_dim, ParseRotaryDim(config, scaling, defaults));
   if (by_type && scaling.Has("truncate") && scaling.At("truncate") == false) {
     return scaling.Unsupported("truncate", "true where layers have parameters by their type");
@@ -256,8 +284,7 @@ absl::StatusOr<double> ScoreMagnitude(const ConfigReader& config) {
   const char* const key = config.Has("rope_parameters") ? "rope_parameters" : "rope_scaling";
   if (!config.Has(key) || !config.At(key).is_object()) return 1.0;
   const ConfigReader scaling(config.At(key), absl::StrCat(config.place(), ": ", key));
-  ASSIGN_OR_RETURN(const std::string type,
-                   scaling.Text(scaling.Has("rope_type") ? "rope_type" : "type", "default"));
+  ASSIGN_OR_RETURN(const std::string type, scaling.Text(TypeKey(scaling), "default"));
   ASSIGN_OR_RETURN(const double of_all, scaling.NonNegative("mscale_all_dim", 0.0));
   if (type == "default" || of_all == 0.0) return 1.0;
   ASSIGN_OR_RETURN(const double factor, Factor(scaling));

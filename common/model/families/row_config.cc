@@ -9,10 +9,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/model/families/family_table.h"
+#include "common/model/families/row_carried.h"
 #include "common/model/families/row_experts.h"
 #include "common/model/families/row_heads.h"
 #include "common/model/families/row_layers.h"
 #include "common/model/families/row_linear.h"
+#include "common/model/families/row_overrides.h"
 #include "common/model/families/row_value.h"
 #include "common/model/families/row_vision.h"
 #include "common/model/families/row_weights.h"
@@ -86,6 +88,14 @@ absl::Status ParseQkNorm(const v1::FamilyRow& row, const RowValues& values, cons
   return absl::OkStatus();
 }
 
+absl::Status ParseValueNorm(const v1::FamilyRow& row, const RowValues& values, const NormSpec& norm,
+                            AttentionSpec& spec) {
+  ASSIGN_OR_RETURN(const bool has_norm, values.Flag(row.value_norm(), false));
+  if (!has_norm) return absl::OkStatus();
+  spec.value_norm = NormSpec{.kind = norm.kind, .eps = norm.eps, .weight = false};
+  return absl::OkStatus();
+}
+
 absl::Status ParseAttention(const v1::FamilyRow& row, const RowValues& values,
                             AttentionSpec& spec) {
   if (!spec.latent.has_value()) {
@@ -101,6 +111,7 @@ absl::Status ParseAttention(const v1::FamilyRow& row, const RowValues& values,
     ASSIGN_OR_RETURN(spec.value_scale, values.Positive(row.attention_value_scale(), 1.0));
   }
   ASSIGN_OR_RETURN(spec.output_gate, values.Flag(row.output_gate(), false));
+  ASSIGN_OR_RETURN(spec.values_are_keys, values.Flag(row.values_are_keys(), false));
   return absl::OkStatus();
 }
 
@@ -130,6 +141,7 @@ absl::StatusOr<LayerSpec> ParseLayer(const v1::FamilyRow& row, int64_t num_layer
   RETURN_IF_ERROR(ParseFeedForward(row, values, layer.feed_forward));
   ASSIGN_OR_RETURN(layer.norm, ParseNorm(row, values));
   RETURN_IF_ERROR(ParseQkNorm(row, values, layer.norm, layer.attention));
+  RETURN_IF_ERROR(ParseValueNorm(row, values, layer.norm, layer.attention));
   layer.norm_placement = row.norm_placement() == v1::NORM_PLACEMENT_AFTER ? NormPlacement::kAfter
                          : row.norm_placement() == v1::NORM_PLACEMENT_SANDWICH
                              ? NormPlacement::kSandwich
@@ -139,6 +151,7 @@ absl::StatusOr<LayerSpec> ParseLayer(const v1::FamilyRow& row, int64_t num_layer
   ASSIGN_OR_RETURN(layer.residual_multiplier, values.Positive(row.residual_multiplier(), 1.0));
   ASSIGN_OR_RETURN(const bool by_depth, values.Flag(row.residual_by_depth(), false));
   if (by_depth) layer.residual_multiplier /= std::sqrt(static_cast<double>(num_layers));
+  ASSIGN_OR_RETURN(layer.output_scalar, values.Flag(row.output_scalar(), false));
   return layer;
 }
 
@@ -199,6 +212,7 @@ absl::StatusOr<ModelSpec> ParseRow(const v1::FamilyRow& of_table, const ConfigRe
   RETURN_IF_ERROR(ParseLinearAttention(row, values, spec));
   RETURN_IF_ERROR(ParseWindows(row, values, spec));
   RETURN_IF_ERROR(ParseWindowedHeads(row, values, spec));
+  RETURN_IF_ERROR(ParseLayerOverrides(row, values, spec));
   RETURN_IF_ERROR(ParseRopes(row, values, spec));
   ASSIGN_OR_RETURN(const bool scale_by_layer, values.Flag(row.scale_by_layer(), false));
   for (size_t i = 0; i < spec.layers.size() && scale_by_layer; ++i) {
@@ -213,6 +227,8 @@ absl::StatusOr<ModelSpec> ParseRow(const v1::FamilyRow& of_table, const ConfigRe
   spec.ignored_tensors.assign(row.ignored_tensors().begin(), row.ignored_tensors().end());
   spec.optional_prefixes.assign(row.optional_prefixes().begin(), row.optional_prefixes().end());
   RETURN_IF_ERROR(IgnoreExtraLayers(row, values, spec));
+  RETURN_IF_ERROR(ParseSharedKv(row, values, spec));
+  RETURN_IF_ERROR(ParseLayerInputs(row, values, spec));
   RETURN_IF_ERROR(ParseExperts(row, values, spec));
   RETURN_IF_ERROR(ParseVision(row, config, spec));
   return spec;

@@ -112,7 +112,7 @@ absl::Status ParseGroups(const v1::Experts& row, const RowValues& values, int64_
 }
 
 absl::Status ParseRouting(const v1::Experts& row, const RowValues& values, int64_t num_experts,
-                          RoutingSpec& spec) {
+                          const NormSpec& norm, RoutingSpec& spec) {
   ASSIGN_OR_RETURN(spec.top_k, values.Size(row.top_k(), kMaxExperts));
   if (spec.top_k > num_experts) {
     return values.SourceOf(row.top_k())
@@ -131,6 +131,10 @@ absl::Status ParseRouting(const v1::Experts& row, const RowValues& values, int64
   ASSIGN_OR_RETURN(spec.scale, values.Positive(row.scale(), 1.0));
   ASSIGN_OR_RETURN(spec.jitter, values.Limit(row.jitter()));
   ASSIGN_OR_RETURN(spec.weigh_inputs, values.Flag(row.weigh_inputs(), false));
+  ASSIGN_OR_RETURN(const bool normed, values.Flag(row.router_norm(), false));
+  if (normed) spec.norm = norm;
+  ASSIGN_OR_RETURN(spec.logit_scale, values.Positive(row.router_logit_scale(), 1.0));
+  ASSIGN_OR_RETURN(spec.expert_scales, values.Flag(row.expert_scales(), false));
   return absl::OkStatus();
 }
 
@@ -150,16 +154,21 @@ absl::Status ParseShared(const v1::Experts& row, const RowValues& values, Expert
 
 // Returns the experts of a layer; 0 experts if there are none.
 absl::StatusOr<ExpertSpec> ParseExpertsOfLayer(const v1::Experts& row, const RowValues& values,
-                                               const FeedForwardSpec& dense, int64_t num_layers) {
+                                               const LayerSpec& layer, int64_t num_layers) {
+  const FeedForwardSpec& dense = layer.feed_forward;
   ExpertSpec spec;
   ASSIGN_OR_RETURN(spec.num_experts, values.Count(row.num_experts(), kMaxExperts, 0));
+  ASSIGN_OR_RETURN(spec.beside_dense, values.Flag(row.beside_dense(), false));
+  if (spec.num_experts == 0 && spec.beside_dense) {
+    return values.SourceOf(row.num_experts()).Invalid("a number of experts from 1 on");
+  }
   if (spec.num_experts == 0) return spec;
   if (spec.num_experts * num_layers > kMaxExperts) {
     return values.SourceOf(row.num_experts())
         .Invalid(absl::StrCat("at most ", kMaxExperts / num_layers, " in each of ", num_layers,
                               " layers"));
   }
-  RETURN_IF_ERROR(ParseRouting(row, values, spec.num_experts, spec.routing));
+  RETURN_IF_ERROR(ParseRouting(row, values, spec.num_experts, layer.norm, spec.routing));
   ASSIGN_OR_RETURN(spec.intermediate_size, values.Size(row.intermediate_size(), kMaxWidth));
   spec.activation = dense.activation;
   if (!row.activation().empty()) {
@@ -202,7 +211,7 @@ absl::Status ParseExperts(const v1::FamilyRow& row, const RowValues& values, Mod
   if (!row.has_experts()) return absl::OkStatus();
   const v1::Experts& experts = row.experts();
   const int64_t num_layers = spec.num_layers();
-  const FeedForwardSpec dense = spec.layers.front().feed_forward;  // the same in all layers
+  const LayerSpec dense = spec.layers.front();  // activation and norm are the same in all layers
   ASSIGN_OR_RETURN(const std::vector<bool> has_experts,
                    LayersWithExperts(experts, values, num_layers));
   ASSIGN_OR_RETURN(const auto lists, ListsOfLayers(experts, values.config(), num_layers));

@@ -73,21 +73,28 @@ absl::Status ParseHeads(const v1::FamilyRow& row, RowValues& values, AttentionSp
   return ParseValueDim(row, values, spec);
 }
 
-absl::Status ParseWindowedHeads(const v1::FamilyRow& row, const RowValues& values,
-                                ModelSpec& spec) {
+v1::FamilyRow WindowedRow(const v1::FamilyRow& row) {
   const v1::Windows& windows = row.windows();
-  const auto has_window = [](const LayerSpec& layer) { return layer.attention.window.IsLimited(); };
-  if (std::none_of(spec.layers.begin(), spec.layers.end(), has_window)) return absl::OkStatus();
   v1::FamilyRow windowed = row;
   Replace(windows.num_heads(), windowed.mutable_num_heads());
   Replace(windows.num_kv_heads(), windowed.mutable_num_kv_heads());
   Replace(windows.head_dim(), windowed.mutable_head_dim());
   Replace(windows.v_head_dim(), windowed.mutable_v_head_dim());
   Replace(windows.sinks(), windowed.mutable_sinks());
+  Replace(windows.values_are_keys(), windowed.mutable_values_are_keys());
+  return windowed;
+}
+
+absl::Status ParseWindowedHeads(const v1::FamilyRow& row, const RowValues& values,
+                                ModelSpec& spec) {
+  const auto has_window = [](const LayerSpec& layer) { return layer.attention.window.IsLimited(); };
+  if (std::none_of(spec.layers.begin(), spec.layers.end(), has_window)) return absl::OkStatus();
+  const v1::FamilyRow windowed = WindowedRow(row);
   RowValues of_windows = values;
   AttentionSpec heads;
   RETURN_IF_ERROR(ParseHeads(windowed, of_windows, heads));
   ASSIGN_OR_RETURN(const bool sinks, of_windows.Flag(windowed.sinks(), false));
+  ASSIGN_OR_RETURN(const bool keys, of_windows.Flag(windowed.values_are_keys(), false));
   for (LayerSpec& layer : spec.layers) {
     if (!has_window(layer)) continue;
     AttentionSpec& attention = layer.attention;
@@ -96,6 +103,7 @@ absl::Status ParseWindowedHeads(const v1::FamilyRow& row, const RowValues& value
     attention.head_dim = heads.head_dim;
     attention.v_head_dim = heads.v_head_dim;
     attention.sinks = sinks;
+    attention.values_are_keys = keys;
   }
   return absl::OkStatus();
 }

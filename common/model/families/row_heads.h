@@ -13,7 +13,10 @@ namespace tandem::model {
 // those of ParseModelSpec().
 absl::Status ParseHeads(const v1::FamilyRow& row, RowValues& values, AttentionSpec& spec);
 
-// Those that layers with a window have in their place (Windows), and the sinks of these layers.
+// The row with what layers with a window have in place of its values.
+v1::FamilyRow WindowedRow(const v1::FamilyRow& row);
+
+// The heads that layers with a window have in their place (Windows), and the sinks and values of these layers.
 absl::Status ParseWindowedHeads(const v1::FamilyRow& row, const RowValues& values, ModelSpec& spec);
 
 }  // namespace tandem::model

@@ -279,9 +279,15 @@ absl::Status ParseWindows(const v1::FamilyRow& row, const RowValues& values, Mod
     ASSIGN_OR_RETURN(listed, FlaggedWindows(config, spec.num_layers(), windows.layer_list()));
   }
   ASSIGN_OR_RETURN(const bool may_differ, values.Flag(windows.listed(), true));
+  ASSIGN_OR_RETURN(const bool last_full, values.Flag(windows.last_full(), false));
+  const auto spare_last = [&](std::vector<int64_t>& layers) {
+    if (last_full) std::erase(layers, spec.num_layers() - 1);
+  };
+  if (listed.has_value()) spare_last(*listed);
   std::vector<int64_t> pattern;  // not read where a list may take its place
   if (in_use && window > 0 && !(listed.has_value() && may_differ)) {
     ASSIGN_OR_RETURN(pattern, PatternWindows(row, values, spec));
+    spare_last(pattern);
   }
   const std::vector<int64_t>& windowed = listed.has_value() ? *listed : pattern;
   if (!windowed.empty() && !in_use) {

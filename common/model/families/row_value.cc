@@ -46,6 +46,7 @@ std::optional<double> Named(absl::string_view text, const RowValues::Sizes& size
   if (text == "hidden") return hidden;
   if (text == "4 * hidden") return 4 * hidden;
   if (text == "hidden ^ 0.5") return std::sqrt(hidden);
+  if (text == "hidden ^ -0.5") return sizes.hidden == 0 ? 0.0 : std::pow(hidden, -0.5);
   if (text == "num_heads") return static_cast<double>(sizes.num_heads);
   if (text == "2 * num_kv_heads") return 2 * static_cast<double>(sizes.num_kv_heads);
   if (text == "hidden / num_heads") {

@@ -56,7 +56,8 @@ void AddAll(const v1::StoredWeight& stored, const std::string& name_prefix,
     AddRules(stored, name_prefix, tensor_prefix, suffix, transposed, named, rules);
   };
   if (absl::EndsWith(name, "weight") || absl::EndsWith(name, "bias") ||
-      absl::EndsWith(name, "A_log") || absl::EndsWith(name, "sinks")) {
+      absl::EndsWith(name, "_scale") || absl::EndsWith(name, "A_log") ||
+      absl::EndsWith(name, "sinks")) {
     add("", stored.transposed());
   } else {
     add(".weight", stored.transposed());

@@ -115,10 +115,9 @@ AttentionParameters DeclareAttention(const AttentionSpec& spec, int64_t hidden_s
     if (spec.reads_other_kv()) {
       return declarations.Add(Single(rows("q_proj", q, q_rows), role, kShardRows));
     }
-    return declarations.Add(
-        Stack(name + "qkv_proj" + suffix,
-              {rows("q_proj", q, q_rows), rows("k_proj", k, k_rows), rows("v_proj", v, v_rows)},
-              role, kShardRows));
+    std::vector<Segment> parts = {rows("q_proj", q, q_rows), rows("k_proj", k, k_rows)};
+    if (!spec.values_are_keys) parts.push_back(rows("v_proj", v, v_rows));
+    return declarations.Add(Stack(name + "qkv_proj" + suffix, std::move(parts), role, kShardRows));
   };
   at.qkv_weight = declare_qkv(".weight", /*is_matrix=*/true);
   if (spec.qkv_bias) at.qkv_bias = declare_qkv(".bias", /*is_matrix=*/false);

@@ -53,6 +53,9 @@ struct AttentionSpec {
   bool qkv_bias = false;
   bool output_bias = false;
   std::optional<QkNormSpec> qk_norm;
+  std::optional<NormSpec> value_norm;  // of each head of values, without weights
+  // Values are what the projection of keys yields, before norms and rotation; v_head_dim is 0.
+  bool values_are_keys = false;
   double clip_qkv = 0.0;  // limits elements of q, k and v to [-clip_qkv, clip_qkv]; 0: no limit
   int rope = 0;           // index into ModelSpec::ropes; -1: no rotation
   std::optional<QueryPositionScale> query_position_scale;
@@ -106,7 +109,8 @@ int64_t MostKvHeads(const AttentionSpec& spec, int size);
 
 // Indices into the parameter table; -1 for parameters that the layer does not have.
 struct AttentionParameters {
-  // [q_size + kv_size + v_size, hidden]; [q_size, hidden] of AttentionSpec::kv_layer.
+  // [q_size + kv_size + v_size, hidden]; without v_size of AttentionSpec::values_are_keys, and q_size alone of
+  // kv_layer.
   int qkv_weight = -1;
   int qkv_bias = -1;
   NormParameters q_norm;

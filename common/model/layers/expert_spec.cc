@@ -23,6 +23,13 @@ RouterParameters DeclareRouter(const ExpertSpec& spec, int64_t hidden_size,
     correction.in_float32 = true;
     at.correction_bias = declarations.Add(std::move(correction));
   }
+  if (spec.routing.norm.has_value()) {
+    at.norm = DeclareNorm(*spec.routing.norm, hidden_size, prefix + "norm.", declarations);
+  }
+  if (spec.routing.expert_scales) {
+    at.expert_scales = declarations.Add(Single(
+        Whole(prefix + "per_expert_scale", {spec.num_experts}), ParameterRole::kNorm, kReplicate));
+  }
   return at;
 }
 

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "common/model/layers/feed_forward_spec.h"
+#include "common/model/layers/norm_spec.h"
 #include "common/model/parameter.h"
 #include "common/model/tensor_parallel.h"
 
@@ -52,8 +53,12 @@ struct RoutingSpec {
   int64_t num_groups = 1;
   int64_t top_groups = 1;
   GroupScore group_score = GroupScore::kLargest;
-  double scale = 1.0;         // of the weights
-  bool weigh_inputs = false;  // weights multiply what experts read, not what they yield (Llama 4)
+  double scale = 1.0;  // of the weights
+  // A norm of the router's own makes what it reads (RouterParameters::norm).
+  std::optional<NormSpec> norm;
+  double logit_scale = 1.0;    // of the logits
+  bool expert_scales = false;  // a learned factor of each expert's weight
+  bool weigh_inputs = false;   // weights multiply what experts read, not what they yield (Llama 4)
   double jitter =
       0.0;  // kSparsemixer: near is (largest - logit) / max(|logit|, largest) <= 2 jitter
 
@@ -71,6 +76,9 @@ struct ExpertSpec {
   int64_t shared_intermediate_size = 0;
   bool shared_gate = true;  // times the sigmoid of a gate
   bool shared_bias = false;
+  // The layer has a dense feed-forward besides. Both begin and end with norms of their own, and router and
+  // experts read the residual stream (Gemma 4).
+  bool beside_dense = false;
 
   // Elements of one expert.
   int64_t ExpertElements(int64_t hidden_size) const {
@@ -97,6 +105,8 @@ struct RouterParameters {
   int weight = -1;           // [num_experts, hidden]
   int bias = -1;             // [num_experts]
   int correction_bias = -1;  // [num_experts]
+  NormParameters norm;       // [hidden]
+  int expert_scales = -1;    // [num_experts]
 };
 
 // Indices into the parameter table; -1 for parameters that the layer does not have. An expert's

@@ -89,11 +89,12 @@ typename Ops::Tensor FeedForwardForward(Ops& ops, const FeedForwardSpec& spec,
 }
 
 // normed, result: [num_tokens, hidden]. Each expert computes the rows of the tokens that the router
-// sends it.
+// sends it. routed: what the router reads.
 template <typename Ops>
 typename Ops::Tensor ExpertsForward(Ops& ops, const ExpertSpec& spec, const ExpertParameters& at,
-                                    const typename Ops::Tensor& normed) {
-  const auto routing = ops.Route(normed, spec.routing, at.router);
+                                    const typename Ops::Tensor& normed,
+                                    const typename Ops::Tensor& routed) {
+  const auto routing = ops.Route(routed, spec.routing, at.router);
   const auto rows = ops.Dispatch(normed, routing);  // [num_tokens * top_k, hidden], by expert
   const auto gate_up = ops.ExpertColumnParallel(rows, at.gate_up, routing);
   const auto activated = ops.Activate(gate_up, spec.Expert(), /*alphas=*/-1);
@@ -126,12 +127,39 @@ typename Ops::Tensor AfterSubLayer(Ops& ops, const LayerSpec& spec,
   return ops.Scale(ops.Normalize(result, spec.norm, norm), spec.residual_multiplier);
 }
 
+// What the router reads of `stream` [num_tokens, hidden]: its own norm, or, without one, `normed`.
+template <typename Ops>
+typename Ops::Tensor RouterInput(Ops& ops, const RoutingSpec& spec, const RouterParameters& at,
+                                 const typename Ops::Tensor& stream,
+                                 const typename Ops::Tensor& normed) {
+  return spec.norm.has_value() ? ops.AddNorm({stream, {}}, *spec.norm, at.norm).normed : normed;
+}
+
+// A dense feed-forward and experts beside it (ExpertSpec::beside_dense).
+template <typename Ops>
+typename Ops::Tensor DenseAndExperts(Ops& ops, const LayerSpec& spec, const LayerParameters& at,
+                                     const typename Ops::Normed& in) {
+  const auto dense =
+      ops.Normalize(FeedForwardForward(ops, spec.feed_forward, at.feed_forward, in.normed),
+                    spec.norm, at.beside.after_dense);
+  const auto normed = ops.AddNorm({in.residual, {}}, spec.norm, at.beside.before_experts).normed;
+  const auto routed =
+      RouterInput(ops, spec.experts->routing, at.experts->router, in.residual, normed);
+  const auto experts = ExpertsForward(ops, *spec.experts, *at.experts, normed, routed);
+  return ops.Sum({dense, ops.Normalize(experts, spec.norm, at.beside.after_experts)});
+}
+
+// in: what BeforeSubLayer() returns.
 template <typename Ops>
 typename Ops::Tensor DenseOrExperts(Ops& ops, const LayerSpec& spec, const LayerParameters& at,
-                                    const typename Ops::Tensor& normed) {
-  return at.experts.has_value()
-             ? ExpertsForward(ops, *spec.experts, *at.experts, normed)
-             : FeedForwardForward(ops, spec.feed_forward, at.feed_forward, normed);
+                                    const typename Ops::Normed& in) {
+  if (!at.experts.has_value()) {
+    return FeedForwardForward(ops, spec.feed_forward, at.feed_forward, in.normed);
+  }
+  if (spec.experts->beside_dense) return DenseAndExperts(ops, spec, at, in);
+  return ExpertsForward(
+      ops, *spec.experts, *at.experts, in.normed,
+      RouterInput(ops, spec.experts->routing, at.experts->router, in.residual, in.normed));
 }
 
 // Adds to the stream what the layer makes of its own input. Every rank computes all of it.
@@ -158,20 +186,29 @@ typename Ops::Residual SubLayers(Ops& ops, const LayerSpec& spec, const LayerPar
     const auto second = spec.shared_norm
                             ? first
                             : BeforeSubLayer(ops, spec, {first.residual, {}}, at.feed_forward_norm);
-    const auto fed = AfterSubLayer(ops, spec, DenseOrExperts(ops, spec, at, second.normed),
+    const auto fed = AfterSubLayer(ops, spec, DenseOrExperts(ops, spec, at, second),
                                    at.after_feed_forward_norm, at.feed_forward_scale);
     return {first.residual, ops.Sum({attended, fed})};
   }
   const auto second = BeforeSubLayer(ops, spec, {first.residual, attended}, at.feed_forward_norm);
-  return {second.residual, AfterSubLayer(ops, spec, DenseOrExperts(ops, spec, at, second.normed),
-                                         at.after_feed_forward_norm, at.feed_forward_scale)};
+  const auto fed = AfterSubLayer(ops, spec, DenseOrExperts(ops, spec, at, second),
+                                 at.after_feed_forward_norm, at.feed_forward_scale);
+  return {second.residual, fed};
+}
+
+// What the layer yields, times its number.
+template <typename Ops>
+typename Ops::Residual Scaled(Ops& ops, const LayerParameters& at,
+                              const typename Ops::Residual& out) {
+  if (at.output_scalar < 0) return out;
+  return {ops.ScaleElements(ops.Sum(out), at.output_scalar), {}};
 }
 
 template <typename Ops>
 typename Ops::Residual LayerForward(Ops& ops, const LayerSpec& spec, const LayerParameters& at,
                                     const typename Ops::Residual& in) {
-  if (!spec.input_gate.has_value()) return SubLayers(ops, spec, at, in);
-  return AddInput(ops, spec, at.input_gate, SubLayers(ops, spec, at, in));
+  if (!spec.input_gate.has_value()) return Scaled(ops, at, SubLayers(ops, spec, at, in));
+  return Scaled(ops, at, AddInput(ops, spec, at.input_gate, SubLayers(ops, spec, at, in)));
 }
 
 }  // namespace tandem::model

@@ -54,7 +54,9 @@ struct RopeSpec {
   double theta = 10000.0;
   int64_t rotary_dim = 0;    // elements of a head that rotate, from the first on; 0: all
   bool interleaved = false;  // rotates pairs (2i, 2i + 1) instead of halves (i, i + rotary_dim / 2)
-  // Divides positions (rope type "linear"); 1: no scaling.
+  // Frequencies that turn, of the fastest on; the others are 0 (rope type "proportional"). 0: all turn.
+  int64_t num_turning = 0;
+  // Divides positions (rope types "linear" and "proportional"); 1: no scaling.
   double linear_factor = 1.0;
   // Multiplies cosines and sines (YaRN's attention factor); LongRoPE has its own.
   double attention_factor = 1.0;

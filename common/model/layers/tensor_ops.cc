@@ -84,6 +84,7 @@ HeadRotation TensorOps::RotationOf(const AttentionParameters& at) const {
   if (spec.rope >= 0) rotation.angles = attention_.rotary.ropes[spec.rope];
   rotation.shape = attention_.shape;
   rotation.norm = spec.qk_norm;
+  rotation.value_norm = spec.value_norm;
   if (spec.query_position_scale.has_value()) {
     rotation.query_scale = attention_.rotary.query_scales[attention_.layer];
   }
@@ -135,6 +136,10 @@ at::Tensor TensorOps::Attend(const at::Tensor& projected, const AttentionParamet
   HeadRotation rotation = RotationOf(at);
   const AttentionParams params = ParamsOf(at);
   at::Tensor qkv = Limited(projected);
+  if (spec.values_are_keys) {
+    const int64_t size = attention_.shape.v_size();
+    qkv = at::cat({qkv, qkv.narrow(1, qkv.size(1) - size, size)}, 1);
+  }
   if (context_.tensor_group != nullptr && spec.qk_norm.has_value() &&
       spec.qk_norm->over == QkNormSpec::Over::kAllHeads) {
     qkv = NormAcrossRanks(qkv, rotation, spec, *context_.tensor_group);
@@ -147,10 +152,15 @@ at::Tensor TensorOps::Attend(const at::Tensor& projected, const AttentionParamet
   }
   const auto [q, k, v] = RotateQkv(qkv, rotation);
   if (context_.recomputation != nullptr) {
-    context_.recomputation->Add({q, k}, [rotation, qkv = qkv.detach()] {
-      const Qkv rotated = RotateQkv(qkv, rotation);
-      return std::vector<at::Tensor>{rotated.q, rotated.k};
-    });
+    // Values that are not normed lie in the projection.
+    const bool keeps_values = !rotation.value_norm.has_value();
+    context_.recomputation->Add(keeps_values ? std::vector{q, k} : std::vector{q, k, v},
+                                [rotation, keeps_values, qkv = qkv.detach()] {
+                                  const Qkv rotated = RotateQkv(qkv, rotation);
+                                  return keeps_values
+                                             ? std::vector{rotated.q, rotated.k}
+                                             : std::vector{rotated.q, rotated.k, rotated.v};
+                                });
   }
   // A copy, so that neither queries nor the projection stay for as long as other layers read it.
   if (made_kv != nullptr) *made_kv = at::cat({k.flatten(1), v.flatten(1)}, 1);
@@ -267,6 +277,7 @@ TensorOps::Routing TensorOps::Route(const at::Tensor& x, const RoutingSpec& spec
   at::Tensor logits = LinearInFloat32(x, weight, params.Packed(at.weight));
   const at::ScalarType wide = logits.scalar_type();
   if (at.bias >= 0) logits = at::add(logits, params.Get(at.bias).to(wide));
+  if (spec.logit_scale != 1.0) logits = at::mul(logits, spec.logit_scale);
   Router router{spec, {}};
   if (at.correction_bias >= 0) {
     router.correction_bias = params.Get(at.correction_bias).detach().to(wide);
@@ -280,7 +291,11 @@ TensorOps::Routing TensorOps::Route(const at::Tensor& x, const RoutingSpec& spec
     if (!pass.is_recomputed) pass.losses->Add(logits, experts);
     logits = pass.losses->Attach(logits);
   }
-  const at::Tensor weights = ExpertWeights(logits, experts, router);
+  at::Tensor weights = ExpertWeights(logits, experts, router);
+  if (at.expert_scales >= 0) {
+    const at::Tensor scales = params.Get(at.expert_scales).to(wide);
+    weights = at::mul(weights, scales.index_select(0, experts.flatten()).view_as(weights));
+  }
   Routing routing{weights, spec.weigh_inputs, GroupByExpert(experts, weight.size(0)), std::nullopt,
                   std::nullopt};
   if (pass.load != nullptr) pass.load->Add(attention_.layer, routing.rows);

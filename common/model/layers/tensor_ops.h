@@ -98,7 +98,7 @@ class TensorOps {
 
   // Returns x times a number of the model; x itself for 1.
   at::Tensor Scale(const at::Tensor& x, double factor);
-  // Returns x [num_tokens, hidden] times the parameter [hidden], element by element.
+  // Returns x [num_tokens, hidden] times the parameter, [hidden], element by element, or [1].
   at::Tensor ScaleElements(const at::Tensor& x, int scale);
 
   // Returns x [num_tokens, in], identical on every rank, times this rank's rows of the weight.
@@ -109,7 +109,8 @@ class TensorOps {
   // ranks; the bias is added once.
   at::Tensor RowParallel(const at::Tensor& x, int weight, int bias, const char* tag);
 
-  // qkv: [num_tokens, q_size + kv_size + v_size] of this rank. Limits, norms and rotates the heads as the
+  // qkv: [num_tokens, q_size + kv_size + v_size] of this rank, without v_size of
+  // AttentionSpec::values_are_keys. Limits, norms and rotates the heads as the
   // layer's AttentionSpec says, and attends. Returns [num_tokens, attended_size].
   at::Tensor Attend(const at::Tensor& qkv, const AttentionParameters& at);
 

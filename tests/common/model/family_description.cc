@@ -52,6 +52,10 @@ std::string DescribeExperts(const ExpertSpec& experts) {
   Say<int64_t>(text, "shared", experts.shared_intermediate_size, 0);
   Say(text, "gate", experts.shared_intermediate_size > 0 && experts.shared_gate);
   Say(text, "shared_bias", experts.shared_bias);
+  Say(text, "beside_dense", experts.beside_dense);
+  Say(text, "router_norm", routing.norm.has_value());
+  Say(text, "logits", routing.logit_scale, 1.0);
+  Say(text, "expert_scales", routing.expert_scales);
   return text;
 }
 
@@ -69,6 +73,7 @@ std::string DescribeRope(const RopeSpec& rope) {
   Say<int64_t>(text, "dim", rope.rotary_dim, 0);
   Say(text, "pairs", rope.interleaved);
   Say(text, "linear", rope.linear_factor, 1.0);
+  Say<int64_t>(text, "turning", rope.num_turning, 0);
   if (rope.llama3) Say(text, "llama3", rope.llama3->factor, 0.0);
   if (rope.yarn) Say(text, "yarn", rope.yarn->factor, 0.0);
   if (rope.longrope) Say(text, "longrope", rope.longrope->long_factor.back(), 0.0);
@@ -87,6 +92,7 @@ std::string Describe(const ModelSpec& spec) {
   Say(text, "parallel", layer.parallel);
   Say(text, "shared", layer.shared_norm);
   Say(text, "residual", layer.residual_multiplier, 1.0);
+  Say(text, "scalar", layer.output_scalar);
   text += ";";
   Say<int64_t>(text, "values", attention.v_head_dim, 0);
   if (attention.latent) {
@@ -121,6 +127,15 @@ std::string Describe(const ModelSpec& spec) {
     Say(text, "sinks", heads.sinks);
     break;
   }
+  // The last layer, where it has other heads than the first.
+  const AttentionSpec& last = spec.layers.back().attention;
+  if (last.num_kv_heads != attention.num_kv_heads || last.head_dim != attention.head_dim) {
+    absl::StrAppend(&text, " last ", last.num_heads, "/", last.num_kv_heads, "x", last.head_dim);
+  }
+  Say(text, "value_norm", attention.value_norm.has_value());
+  Say(text, "values_are_keys", attention.values_are_keys);
+  Say(text, "last_values_are_keys", last.values_are_keys);
+  Say<int64_t>(text, "last_kv", last.kv_layer, -1);
   Say(text, "output_gate", attention.output_gate);
   if (attention.delta) {
     const DeltaSpec& delta = *attention.delta;
@@ -144,6 +159,8 @@ std::string Describe(const ModelSpec& spec) {
   Say(text, kActivations[activation], activation != 0);
   Say(text, "ungated", !feed_forward.gated);
   Say(text, "mlp_bias", feed_forward.bias);
+  Say<int64_t>(text, "last", spec.layers.back().feed_forward.intermediate_size,
+               feed_forward.intermediate_size);
   // The last layer's: in some families the first ones are dense.
   if (const auto& experts = spec.layers.back().experts) {
     absl::StrAppend(&text, " experts ", DescribeExperts(*experts));
@@ -155,6 +172,10 @@ std::string Describe(const ModelSpec& spec) {
     Say<int64_t>(text, "positions_from", spec.position_embedding->offset, -1);
   }
   Say(text, "embedding_norm", spec.embedding_norm.has_value());
+  if (spec.layer_inputs) {
+    absl::StrAppend(&text, " layer_inputs=", spec.layer_inputs->vocab_size, "x",
+                    spec.layer_inputs->size);
+  }
   Say(text, "tied", spec.tie_word_embeddings);
   Say(text, "head_bias", spec.head_bias);
   Say(text, "logits", spec.logit_scale, 1.0);

@@ -34,6 +34,7 @@ TEST(Families, RefuseWhatNoSwitchHas) {
   error("bloom", "apply_residual_connection_post_layernorm", true);
   error("falcon-40b", "parallel_attn", false);
   error("gemma3", "use_bidirectional_attention", true);
+  error("gemma4", "use_bidirectional_attention", "all");
   error("mpt", "no_bias", false);
   error("mixtral", "router_jitter_noise", 0.1);
   error("olmoe", "clip_qkv", 8.0);

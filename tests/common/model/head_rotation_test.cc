@@ -61,7 +61,11 @@ class HeadRotationOfType : public ::testing::TestWithParam<at::ScalarType> {
 TEST_P(HeadRotationOfType, AgreesWithAtenAndItsGradients) {
   const at::ScalarType type = GetParam();
   const double tolerance = type == at::kFloat ? 2e-5 : 3e-2;
-  const std::vector<HeadRotation> rotations = OtherRotations(kShape, kRows, type);
+  std::vector<HeadRotation> rotations = OtherRotations(kShape, kRows, type);
+  // The fused rotation beside a norm of values.
+  rotations.push_back({.angles = RandomAngles(kRows, kShape.head_dim),
+                       .shape = kShape,
+                       .value_norm = NormSpec{.eps = 1e-5, .weight = false}});
   for (size_t i = 0; i < rotations.size(); ++i) {
     const at::Tensor qkv = at::randn({kRows, 10 * kShape.head_dim}).to(type);
     const std::vector<at::Tensor> expected = Results(qkv, rotations[i], at::kDouble);
@@ -85,6 +89,7 @@ TEST_P(HeadRotationOfType, ARowDoesNotDependOnWhatSharesTheBatchNorOnAGraph) {
       const Qkv alone = RotateQkv(qkv.narrow(0, row, 1), RowsOf(rotation, row, 1));
       EXPECT_TRUE(at::equal(alone.q[0], whole[0][row]));
       EXPECT_TRUE(at::equal(alone.k[0], whole[1][row]));
+      EXPECT_TRUE(at::equal(alone.v[0], whole[2][row]));
     }
   }
 }

@@ -62,6 +62,11 @@ inline std::vector<HeadRotation> OtherRotations(const QkvShape& shape, int64_t r
       }
     }
   }
+  for (const NormSpec& norm : {NormSpec{.eps = 1e-5, .weight = false},
+                               NormSpec{.kind = NormKind::kLayer, .eps = 1e-5, .weight = false}}) {
+    rotations.push_back(rotations.back());
+    rotations.back().value_norm = norm;
+  }
   return rotations;
 }
 

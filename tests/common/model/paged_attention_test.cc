@@ -389,7 +389,8 @@ TEST_F(PagedAttentionTest, OfAProjectionIsThatOfItsRotatedHeads) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
     for (const Shape& shape :
          {Shape{8, 2, 64}, Shape{6, 2, 12}, Shape{40, 1, 16}, Shape{6, 2, 12, 20}}) {
-      for (const bool has_norms : {false, true}) {
+      for (const auto& [has_norms, norms_values] :
+           {std::pair(false, false), {true, false}, {true, true}}) {
         const int64_t width = (shape.num_heads + shape.num_kv_heads) * shape.head_dim +
                               shape.num_kv_heads * shape.value_dim();
         const at::Tensor qkv = at::randn({n, width}).to(dtype);
@@ -402,6 +403,7 @@ TEST_F(PagedAttentionTest, OfAProjectionIsThatOfItsRotatedHeads) {
           rotation.q_norm.weight = at::rand({shape.head_dim}).to(dtype);
           rotation.k_norm.weight = at::rand({shape.head_dim}).to(dtype);
         }
+        if (norms_values) rotation.value_norm = NormSpec{.weight = false};
         const Qkv heads = RotateQkv(qkv, rotation);
         const std::vector<int32_t> blocks = Blocks(5, 2, 3);
         MakeCache(shape, dtype);

@@ -163,11 +163,12 @@ CountedTensor CountedOps::Scale(const Tensor& x, double factor) {
 CountedTensor CountedOps::ScaleElements(const Tensor& x, int scale) {
   const Tensor out = New(x.bytes());
   // The factors' gradient is summed over the rows of a product with x, which it keeps.
-  Record([this, x, scale, gradient = out.gradient()] {
+  Record([this, bytes = x.bytes(), scale, saved = IsTrainable(scale) ? x.storage() : nullptr,
+          x = x.gradient(), gradient = out.gradient()] {
     const Size grad = gradient->Take();
-    if (x.gradient() != nullptr) x.gradient()->Give(Take(x.bytes()));
+    if (x != nullptr) x->Give(Take(bytes));
     if (!IsTrainable(scale)) return;
-    const Size product = Take(x.bytes());
+    const Size product = Take(bytes);
     AddMatrixGradient(scale);
   });
   return out;
@@ -242,6 +243,17 @@ CountedTensor CountedOps::Limited(const Tensor& qkv) {
   return out;
 }
 
+CountedTensor CountedOps::AppendKeys(const Tensor& qk) {
+  const Tensor out = New(batch_.Bytes(HeadColumns(heads_, kv_heads_)));
+  // Gradients of keys as keys, and as values between zeros, are added.
+  Record([this, bytes = qk.bytes(), qk = qk.gradient(), gradient = out.gradient()] {
+    const Size grad = gradient->Take();
+    const Size as_values = Take(bytes);
+    qk->Give(Take(bytes));
+  });
+  return out;
+}
+
 CountedOps::Heads CountedOps::Rotate(const Tensor& qkv, const model::AttentionParameters& at) {
   const bool plain = batch_.kernels == setup::Kernels::kPlain;
   const bool normed = attention_.qk_norm.has_value();
@@ -252,17 +264,29 @@ CountedOps::Heads CountedOps::Rotate(const Tensor& qkv, const model::AttentionPa
   const int64_t temporary_bytes =
       plain ? batch_.tokens * (3 * heads_ + wide_copies * rotated_heads) * head_dim_ * kFloat : 0;
 
-  const Heads out{New(batch_.Bytes(rotated_heads * head_dim_)), qkv.storage()};
+  Heads out{New(batch_.Bytes(rotated_heads * head_dim_)), qkv.storage()};
   // The fused rotation keeps them; the general one computes them again.
   const bool fused = normed && attention_.qk_norm->IsPlain();
   const int64_t num_moments = fused && tape_ != nullptr ? 1 : 0;
   const Tensor moments = New(num_moments * batch_.tokens * rotated_heads * kFloat);
   Recompute(out.qk);
+  // A norm of values takes them out of the projection, and keeps them.
+  const bool norms_values = attention_.value_norm.has_value();
+  const int64_t value_bytes = norms_values ? batch_.Bytes(kv_heads_ * value_dim_) : 0;
+  const Tensor values = New(value_bytes);
+  const Tensor value_moments =
+      New(norms_values && tape_ != nullptr ? batch_.tokens * kv_heads_ * kFloat : 0);
+  if (norms_values) {
+    const Tensor normed_values = New(value_bytes);
+    Recompute(normed_values);
+    out.v = normed_values.storage();
+  }
   // Only the gradient of a norm needs the projection.
-  Record([this, temporary_bytes, bytes = qkv.bytes(), at, moments,
-          saved = normed ? qkv.storage() : nullptr, qkv = qkv.gradient(),
+  Record([this, temporary_bytes, value_bytes, bytes = qkv.bytes(), at, moments, values,
+          value_moments, saved = normed ? qkv.storage() : nullptr, qkv = qkv.gradient(),
           gradient = out.qk.gradient()] {
     const Size grad = gradient->Take();
+    const Size grad_values = Take(value_bytes);
     {
       const Size temporary = Take(temporary_bytes);
       qkv->Give(Take(bytes));
@@ -410,7 +434,8 @@ CountedTensor CountedOps::ToTokens(const Tensor& attended) {
 }
 
 CountedTensor CountedOps::Attend(const Tensor& qkv, const model::AttentionParameters& at) {
-  const Heads heads = Rotate(Limited(qkv), at);
+  const Tensor limited = Limited(qkv);
+  const Heads heads = Rotate(attention_.values_are_keys ? AppendKeys(limited) : limited, at);
   if (carried_.makes_kv) {
     made_kv_ = New(KvBytes());
     // The gradient's parts are added to those of keys and values.
@@ -479,10 +504,24 @@ CountedTensor CountedOps::AddRouterBias(const Tensor& logits, int bias) {
   return sum;
 }
 
+CountedTensor CountedOps::ScaleByExpert(const Tensor& weights, int scales) {
+  const Tensor chosen = New(weights.bytes());
+  const Tensor out = New(weights.bytes());
+  Record([this, weights, chosen, scales, gradient = out.gradient()] {
+    const Size grad = gradient->Take();
+    weights.gradient()->Give(Take(weights.bytes()));
+    if (!IsTrainable(scales)) return;
+    const Size of_chosen = Take(weights.bytes());
+    AddMatrixGradient(scales);
+  });
+  return out;
+}
+
 CountedOps::Routing CountedOps::Route(const Tensor& x, const model::RoutingSpec& spec,
                                       const model::RouterParameters& at) {
   const Tensor products = LinearInFloat32(x, at.weight);
-  const Tensor logits = at.bias < 0 ? products : AddRouterBias(products, at.bias);
+  const Tensor biased = at.bias < 0 ? products : AddRouterBias(products, at.bias);
+  const Tensor logits = Scale(biased, spec.logit_scale);
   const int64_t rows = batch_.tokens * spec.top_k;
   const Tensor experts = New(rows * kIndex);
   // The plain operations keep the softmax, and sort all logits.
@@ -499,6 +538,7 @@ CountedOps::Routing CountedOps::Route(const Tensor& x, const model::RoutingSpec&
     logits.gradient()->Give(Take(logits.bytes()));
   });
   // An exchange has two orders of rows besides.
+  if (at.expert_scales >= 0) out.weights = ScaleByExpert(out.weights, at.expert_scales);
   const int64_t in_orders = batch_.expert_ranks > 1 ? 2 * computed : 0;
   out.places = New((2 * rows + in_orders) * kIndex).storage();
   return out;

@@ -160,6 +160,8 @@ class CountedOps {
 
   Tensor Linear(const Tensor& x, int weight, int bias);
   Tensor LinearInFloat32(const Tensor& x, int weight);
+  // Weights times the factors of the experts that they belong to.
+  Tensor ScaleByExpert(const Tensor& weights, int scales);
   Tensor AddRouterBias(const Tensor& logits, int bias);
   // Moves rows between the ranks that split the experts: `bytes` arrive. computed_bytes: of the
   // rows of this rank's experts, which are what is moved or what arrives.
@@ -170,6 +172,8 @@ class CountedOps {
   Tensor CopyToRanks(const Tensor& x);
   Tensor SumOverRanks(const Tensor& x);
   Tensor Limited(const Tensor& qkv);
+  // Queries and keys with the keys once more, as values.
+  Tensor AppendKeys(const Tensor& qk);
   Heads Rotate(const Tensor& qkv, const model::AttentionParameters& at);
   // Rotates and joins the heads of latent attention.
   Heads Join(const Tensor& q, const Tensor& shared, const Tensor& kv);

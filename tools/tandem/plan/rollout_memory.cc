@@ -48,7 +48,10 @@ int64_t AttentionRow(const model::AttentionSpec& spec, int64_t tp, int64_t eleme
   const int64_t of_heads = spec.q_size() + spec.attended_size() + of_keys;  // on all ranks
   if (!spec.latent.has_value()) {
     const int64_t scaled = spec.value_scale != 1.0 ? spec.attended_size() : 0;
-    return (of_heads + scaled + (spec.output_gate ? 2 * spec.attended_size() : 0)) / tp;
+    // Values of their own, and those that are keys, which lie behind a copy of queries and keys.
+    const int64_t values = (spec.value_norm.has_value() ? 2 * spec.v_size() : 0) +
+                           (spec.values_are_keys ? spec.q_size() + 2 * spec.kv_size() : 0);
+    return (of_heads + scaled + values + (spec.output_gate ? 2 * spec.attended_size() : 0)) / tp;
   }
   // Projections before their heads are joined, and the latents, which every rank makes.
   // Without keys and values there are queries and sums as long as latents.
@@ -75,13 +78,18 @@ int64_t FeedForwardRow(const model::ParameterTable& table, int64_t layer, int64_
     return IntermediateRow(table, at.gate_up_weight, at.down_weight, tp);
   };
   if (!parameters.experts.has_value()) return dense(parameters.feed_forward);
+  const model::ExpertSpec& spec = *table.spec().layers[layer].experts;
+  // Results of both, and what both read, beside the experts' rows.
+  const int64_t of_dense = spec.beside_dense
+                               ? 5 * table.spec().hidden_size + dense(parameters.feed_forward)
+                               : int64_t{0};
   const model::ExpertParameters& experts = *parameters.experts;
   const int64_t in_and_out = 2 * table.spec().hidden_size;  // rows of an expert are its own
   const int64_t of_expert = in_and_out + IntermediateRow(table, experts.gate_up.weights.front(),
                                                          experts.down.weights.front(), expert_tp);
   const int64_t of_shared =
       experts.shared.has_value() ? in_and_out + dense(*experts.shared) : int64_t{0};
-  return table.spec().layers[layer].experts->routing.top_k * of_expert + of_shared;
+  return spec.routing.top_k * of_expert + of_shared + of_dense;
 }
 
 // What linear attention keeps of `sequences` sequences (common/model/recurrent_states.h).
