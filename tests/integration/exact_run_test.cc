@@ -162,6 +162,22 @@ nlohmann::json KeysAsValues() {
           {"top_k_experts", 2}};
 }
 
+// Of Gemma 4: the last two layers read the keys and values of the first two, and are wider; inputs of layers.
+nlohmann::json SharedKeysAndInputs() {
+  return {{"architectures", {"Gemma4ForCausalLM"}},
+          {"model_type", "gemma4_text"},
+          {"num_hidden_layers", 4},
+          {"layer_types",
+           {"sliding_attention", "full_attention", "sliding_attention", "full_attention"}},
+          {"sliding_window", 6},
+          {"head_dim", 8},
+          {"global_head_dim", 12},
+          {"num_kv_shared_layers", 2},
+          {"use_double_wide_mlp", true},
+          {"hidden_size_per_layer_input", 6},
+          {"vocab_size_per_layer_input", 15}};
+}
+
 class ExactRunTest : public ::testing::TestWithParam<ExactRun> {};
 
 TEST_P(ExactRunTest, TrainerAndRolloutAgreeToTheLastBitAtEveryStep) {
@@ -250,6 +266,10 @@ INSTANTIATE_TEST_SUITE_P(
                  {"trainer.mesh_shape=[2]", "trainer.mesh_dim_names=[ep]"},
                  "Qwen3MoeForCausalLM",
                  KeysAsValues()},
+        ExactRun{"shared_keys_and_inputs",
+                 {"model.dtype=bfloat16", "trainer.activation_checkpointing=selective"},
+                 "LlamaForCausalLM",
+                 SharedKeysAndInputs()},
         ExactRun{"replayed_experts",
                  {"model.dtype=bfloat16", "actor.router_replay=r3"},
                  "Qwen3MoeForCausalLM"},

@@ -86,6 +86,20 @@ nlohmann::json KeysAsValues() {
           {"top_k_experts", 2}};
 }
 
+// Of Gemma 4: the last two layers read the keys and values of the first two, and are wider; inputs of layers.
+nlohmann::json SharedKeysAndInputs() {
+  return {{"architectures", {"Gemma4ForCausalLM"}},
+          {"model_type", "gemma4_text"},
+          {"layer_types",
+           {"sliding_attention", "full_attention", "sliding_attention", "full_attention"}},
+          {"sliding_window", 128},
+          {"global_head_dim", 32},
+          {"num_kv_shared_layers", 2},
+          {"use_double_wide_mlp", true},
+          {"hidden_size_per_layer_input", 32},
+          {"vocab_size_per_layer_input", 2048}};
+}
+
 // Of Qwen3-Next: linear attention in two of four layers, a gate in the others, experts in the last.
 nlohmann::json LinearAttention() {
   return {{"architectures", {"Qwen3NextForCausalLM"}},
@@ -362,6 +376,22 @@ INSTANTIATE_TEST_SUITE_P(
              "float32",
              {"trainer.mesh_shape=[2]", "trainer.mesh_dim_names=[tp]"},
              KeysAsValues()},
+        Case{"SharedKeysAndInputs",
+             "LlamaForCausalLM",
+             1,
+             4,
+             512,
+             "float32",
+             {},
+             SharedKeysAndInputs()},
+        Case{"SharedKeysAndInputsInBfloat16OnTwoRanks",
+             "LlamaForCausalLM",
+             2,
+             2,
+             512,
+             "bfloat16",
+             {"trainer.activation_checkpointing=selective"},
+             SharedKeysAndInputs()},
         Case{"SplitExpertsWithMuon",
              "Qwen3MoeForCausalLM",
              4,
