@@ -21,7 +21,8 @@ std::vector<ExactCase> EmulatedCases() {
   for (const auto* more : {&WindowedShapes(), &ExpertShapes(), &LinearShapes()}) {
     shapes.insert(shapes.end(), more->begin(), more->end());
   }
-  shapes.insert(shapes.end(), {LatentShapes()[0], LatentShapes()[1], UnlikeShapes()[0]});
+  shapes.insert(shapes.end(),
+                {LatentShapes()[0], LatentShapes()[1], UnlikeShapes()[0], UnlikeShapes()[2]});
   for (const ExactShape& shape : shapes) {
     cases.push_back({shape, cases.size() % 2 == 0 ? at::kFloat : at::kBFloat16, 1});
   }

@@ -140,12 +140,23 @@ inline const std::vector<ExactShape>& ExpertShapes() {
                                          .routing = {.top_k = 3, .normalize = true, .bias = true},
                                          .activation = Activation::kClampedSwiglu,
                                          .bias = true};
+  // As Gemma 4's.
+  static const ExpertSpec beside = {.num_experts = 6,
+                                    .intermediate_size = 24,
+                                    .routing = {.top_k = 2,
+                                                .normalize = true,
+                                                .norm = NormSpec{},
+                                                .logit_scale = 0.3,
+                                                .expert_scales = true},
+                                    .activation = Activation::kGeluTanh,
+                                    .beside_dense = true};
   static const std::vector<ExactShape> shapes = {
       {"experts6_top2", 4, 2, 32, 48, 80, 131, false, true, false, 0, few},
       {"experts64_top5_shared", 7, 1, 64, 56, 72, 515, true, false, true, 0, many},
       {"experts24_in_groups", 4, 2, 32, 48, 80, 131, false, true, false, 0, grouped},
       {"experts8_with_biases", 4, 2, 32, 48, 80, 131, true, false, false, 20, with_biases},
       {"experts6_of_inputs", 4, 2, 32, 48, 80, 131, false, false, false, {36, true}, of_inputs},
+      {"experts6_beside_dense", 4, 2, 32, 48, 80, 131, false, true, false, 0, beside},
   };
   return shapes;
 }
@@ -195,6 +206,13 @@ inline const std::vector<ExactShape>& UnlikeShapes() {
                                             .window = 37}),
       shape("other_heads_window20",
             {.num_heads = 3, .num_kv_heads = 3, .head_dim = 44, .v_head_dim = 20, .window = 20}),
+      shape("values_are_keys", {.num_heads = 6,
+                                .num_kv_heads = 2,
+                                .head_dim = 40,
+                                .qk_norm = QkNormSpec{},
+                                .value_norm = NormSpec{.weight = false},
+                                .values_are_keys = true,
+                                .scale = 1.0}),
   };
   return shapes;
 }

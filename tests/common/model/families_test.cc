@@ -118,6 +118,18 @@ constexpr Expected kExpected[] = {
     {"gemma3",
      "4/2x16 48; rms 1+w sandwich; qk_norm=head scale=0.204124; gelu_tanh; embedding=5.65685 tied; "
      "windows 8 8 8 8 8 0; ropes 0 0 0 0 0 1; theta=10000; theta=1e+06"},
+    {"gemma4",
+     "4/2x16 48; rms sandwich scalar; qk_norm=head scale=1 last 4/2x32 value_norm last_kv=3; "
+     "gelu_tanh last=96; embedding=5.65685 layer_inputs=96x6 tied; windows 8 0 8 0 8 0; ropes 0 1 "
+     "0 1 0 1; theta=10000; theta=1e+06 dim=32 turning=4"},
+    {"gemma4-keys",
+     "4/2x16 48; rms sandwich scalar; qk_norm=head scale=1 last 4/1x32 value_norm "
+     "last_values_are_keys; gelu_tanh; embedding=5.65685 tied logit_cap=30; windows 8 8 8 0; ropes "
+     "0 0 0 1; theta=10000; theta=1e+06 dim=32 turning=4"},
+    {"gemma4-experts",
+     "4/2x16 48; rms sandwich scalar; qk_norm=head scale=1 last 4/2x32 value_norm; gelu_tanh "
+     "experts 4x16 top2 softmax normalized beside_dense router_norm logits=0.176777 expert_scales; "
+     "embedding=5.65685 tied; windows 8 0; ropes 0 1; theta=10000; theta=1e+06 dim=32 turning=4"},
     {"glm",
      "4/2x8 48; rms eps=1.5625e-07; qkv_bias;;; windows 0 0; ropes 0 0; theta=10000 dim=4 pairs"},
     {"glm4",

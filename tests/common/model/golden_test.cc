@@ -109,10 +109,8 @@ class Golden : public ::testing::TestWithParam<std::string> {
     PackedAttention attention(cu_seqlens, implementation);
     const at::Tensor positions = PackedPositions(cu_seqlens);
     const Rotary rotary = model_->MakeRotary(positions, PackedLengths(cu_seqlens));
-    at::Tensor x = model_->Embed(params, at::tensor(batch_.ids, at::kLong), positions);
-    for (int64_t i = 0; i < model_->spec().num_layers(); ++i) {
-      x = model_->Block(params, i, x, rotary, attention);
-    }
+    const at::Tensor x =
+        model_->Blocks(params, at::tensor(batch_.ids, at::kLong), positions, rotary, attention);
     const at::Tensor hidden =
         model_->FinalNorm(params, x.index_select(0, at::tensor(batch_.rows, at::kLong)));
     return model_->HeadLogProbs(params, hidden, at::tensor(batch_.targets, at::kLong),
@@ -190,12 +188,9 @@ TEST_P(Golden, ACacheOfTheRolloutsOwnGivesThem) {
           cache, {{.num_tokens = count, .context_length = begin + count, .blocks = blocks.data()}});
       const at::Tensor positions = at::arange(begin, begin + count, at::kLong);
       const Rotary rotary = model_->MakeRotary(positions);
-      at::Tensor x = model_->Embed(
-          packed, at::tensor(batch_.ids, at::kLong).narrow(0, first + begin, count), positions);
-      for (int64_t i = 0; i < model_->spec().num_layers(); ++i) {
-        x = model_->Block(packed, i, x, rotary, attention);
-      }
-      rows.push_back(x);
+      rows.push_back(
+          model_->Blocks(packed, at::tensor(batch_.ids, at::kLong).narrow(0, first + begin, count),
+                         positions, rotary, attention));
     }
   }
   const at::Tensor hidden =

@@ -37,6 +37,9 @@ struct Case {
   int64_t prefix = 0;   // tokens that all sequences have in common, computed once
   bool shared = false;  // layers read others' keys and values, and have inputs (shared_layers.h)
   at::ScalarType reduce_dtype = at::kFloat;
+  // Values are keys, and normed; experts stand beside dense layers, behind a router with a norm and a factor for
+  // each of them.
+  bool keys_as_values = false;
 };
 
 model::ModelSpec SpecOf(const Case& c) {
@@ -49,6 +52,12 @@ model::ModelSpec SpecOf(const Case& c) {
     layer.feed_forward.bias = c.bias && c.qk_norm;
     layer.attention.num_kv_heads = c.kv_heads;
   }
+  for (model::LayerSpec& layer : spec.layers) {
+    if (!c.keys_as_values) break;
+    layer.norm_placement = model::NormPlacement::kSandwich;
+    layer.attention.values_are_keys = true;
+    layer.attention.value_norm = model::NormSpec{.weight = false};
+  }
   if (c.shared) tandem::testing::ShareLayers(spec);
   for (size_t i = 1; c.experts && i < spec.layers.size(); ++i) {
     // More than a short sequence reaches.
@@ -56,6 +65,12 @@ model::ModelSpec SpecOf(const Case& c) {
                               .intermediate_size = 9,
                               .routing = {.top_k = 2, .normalize = i == 1},
                               .shared_intermediate_size = i == 1 ? 0 : 10};
+    if (!c.keys_as_values) continue;
+    model::ExpertSpec& experts = *spec.layers[i].experts;
+    experts.beside_dense = true;
+    experts.routing.norm.emplace();
+    experts.routing.logit_scale = 0.5;
+    experts.routing.expert_scales = true;
   }
   return spec;
 }
@@ -227,6 +242,26 @@ INSTANTIATE_TEST_SUITE_P(
              .experts = true,
              .limits = {.max_elements = 700}},
         Case{.name = "ExpertsSequenceTwo", .ranks = 2, .sequence = 2, .experts = true},
+        Case{.name = "KeysAsValuesTensorTwo",
+             .ranks = 1,
+             .tensor = 2,
+             .qk_norm = true,
+             .checkpointing = true,
+             .keys_as_values = true},
+        Case{.name = "KeysAsValuesExpertsTensorTwo",
+             .ranks = 2,
+             .tensor = 2,
+             .longest = 60,
+             .tied = true,
+             .experts = true,
+             .keys_as_values = true},
+        Case{.name = "KeysAsValuesExpertsSequenceTwo",
+             .ranks = 2,
+             .sequence = 2,
+             .qk_norm = true,
+             .checkpointing = true,
+             .experts = true,
+             .keys_as_values = true},
         Case{.name = "SharedOneRankMicroBatches",
              .ranks = 1,
              .micro_batches = 3,
