@@ -66,6 +66,13 @@ class EmulatedAttention : public DeviceAttention {
     return Attended(layer, q, params);
   }
 
+  bool KeepsKeys() const override { return true; }
+
+  at::Tensor ForwardQueries(int64_t kv_layer, const at::Tensor& q,
+                            const AttentionParams& params) override {
+    return Attended(kv_layer, q, params);
+  }
+
   bool CachesLatents() const override { return options_.shared; }
 
   at::Tensor ForwardLatents(int64_t layer, const at::Tensor& q, const at::Tensor& latents,

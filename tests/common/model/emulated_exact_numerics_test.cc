@@ -18,7 +18,7 @@ namespace {
 std::vector<ExactCase> EmulatedCases() {
   std::vector<ExactCase> cases = {{kWideShape, at::kFloat, 1}, {kWideShape, at::kBFloat16, 1}};
   std::vector<ExactShape> shapes = ExactShapes();
-  for (const auto* more : {&WindowedShapes(), &ExpertShapes(), &LinearShapes()}) {
+  for (const auto* more : {&WindowedShapes(), &ExpertShapes(), &LinearShapes(), &SharedShapes()}) {
     shapes.insert(shapes.end(), more->begin(), more->end());
   }
   shapes.insert(shapes.end(),

@@ -57,10 +57,7 @@ TEST_P(EmulatedGradients, AreThoseOfTheReference) {
     const at::Tensor positions = PackedPositions(cu_seqlens);
     const Rotary rotary = model.MakeRotary(positions);
     const at::Tensor ids = at::arange(30, at::kLong) * 7 % model.spec().vocab_size;
-    at::Tensor x = model.Embed(params, ids, positions);
-    for (int64_t layer = 0; layer < model.spec().num_layers(); ++layer) {
-      x = model.Block(params, layer, x, rotary, attention);
-    }
+    const at::Tensor x = model.Blocks(params, ids, positions, rotary, attention);
     const LogProbs out = model.HeadLogProbs(params, model.FinalNorm(params, x), ids.flip(0),
                                             at::full({30}, 0.8f).to(params.dtype()));
     (out.logprobs.sum() + 0.1 * out.entropy.sum()).backward();
@@ -86,7 +83,9 @@ std::vector<GradientCase> GradientCases() {
     cases.push_back({numerics, ExactShapes()[3]});
     cases.push_back({numerics, LinearShapes()[0]});
     for (const int i : {0, 1}) cases.push_back({numerics, LatentShapes()[i]});
-    for (const ExactShape& shape : ExpertShapes()) cases.push_back({numerics, shape});
+    for (const auto* shapes : {&ExpertShapes(), &SharedShapes()}) {
+      for (const ExactShape& shape : *shapes) cases.push_back({numerics, shape});
+    }
   }
   return cases;
 }
