@@ -11,7 +11,7 @@ std::vector<ExactCase> CudaCases() {
   std::vector<ExactCase> cases = {{kWideShape, at::kFloat, 1}, {kWideShape, at::kBFloat16, 1}};
   for (const std::vector<ExactShape>* shapes :
        {&ExactShapes(), &WindowedShapes(), &ExpertShapes(), &LinearShapes(), &LatentShapes(),
-        &UnlikeShapes()}) {
+        &UnlikeShapes(), &SharedShapes()}) {
     for (const ExactCase& exact_case : ExactCases(*shapes)) {
       if (exact_case.threads == 1) cases.push_back(exact_case);
     }
