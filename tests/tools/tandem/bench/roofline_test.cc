@@ -57,6 +57,24 @@ TEST(DecodeCost, ReadsATiedEmbeddingAsTheHead) {
   EXPECT_EQ(DecodeCost(spec, 4, 1, 0).bytes, untied);
 }
 
+TEST(DecodeCost, ReadsAnotherLayersKeysLikeItsOwnAndLooksInputsUp) {
+  model::ModelSpec spec = SmallModel();
+  const StepCost own = DecodeCost(spec, 2, 1, 50);
+  spec.layers.back().attention.kv_layer = 0;
+  const StepCost others = DecodeCost(spec, 2, 1, 50);
+  // Without the matrices of its own keys and values.
+  EXPECT_EQ(own.bytes - others.bytes, 2 * 2 * 4 * 8);
+  EXPECT_EQ(own.flops - others.flops, 2 * 2 * 4 * 8);
+
+  spec.layer_inputs = {.vocab_size = 100, .size = 3};
+  for (model::LayerSpec& layer : spec.layers) layer.input_gate = {.size = 3};
+  const StepCost with_inputs = DecodeCost(spec, 2, 1, 50);
+  // Of each layer its rows of the projection, both matrices and the norm; the norm of the projection.
+  const double weights = 2 * (3 * 8 + 2 * 3 * 8 + 8) + 3;
+  EXPECT_EQ(with_inputs.bytes - others.bytes, 2 * weights);
+  EXPECT_EQ(with_inputs.flops - others.flops, 2 * weights);
+}
+
 TEST(StepCost, TakesAsLongAsTheSlowerOfTheTwo) {
   const MachineRates rates{.read_bytes_per_second = 100, .flops_per_second = 1000};
   EXPECT_EQ((StepCost{50, 100}.Seconds(rates)), 0.5);
