@@ -86,8 +86,9 @@ class ShardedMemory {
     Size MakeLayerInputs(sharding::Saves saves);
     // Frees what that saved, and adds the gradients of its parameters.
     void LayerInputsBackward(std::vector<Size>& gradients);
+    // The gradients of those that are trained, together; -1: none.
     Size TakeGradient(std::initializer_list<int> parameters);
-    // Of what a token reads and makes of it in all layers.
+    // Of all layers' inputs together.
     int64_t LayerInputBytes() const;
     // The embedding with the rows of images in their places; the embedding itself is the caller's.
     // `made` receives what images add behind layers.
