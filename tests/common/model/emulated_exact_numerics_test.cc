@@ -18,11 +18,11 @@ namespace {
 std::vector<ExactCase> EmulatedCases() {
   std::vector<ExactCase> cases = {{kWideShape, at::kFloat, 1}, {kWideShape, at::kBFloat16, 1}};
   std::vector<ExactShape> shapes = ExactShapes();
-  for (const auto* more : {&WindowedShapes(), &ExpertShapes(), &LinearShapes(), &SharedShapes()}) {
+  for (const auto* more : {&WindowedShapes(), &ExpertShapes(), &LinearShapes()}) {
     shapes.insert(shapes.end(), more->begin(), more->end());
   }
-  shapes.insert(shapes.end(),
-                {LatentShapes()[0], LatentShapes()[1], UnlikeShapes()[0], UnlikeShapes()[2]});
+  shapes.insert(shapes.end(), {LatentShapes()[0], LatentShapes()[1], UnlikeShapes()[0],
+                               UnlikeShapes()[2], SharedShapes()[0], SharedShapes()[2]});
   for (const ExactShape& shape : shapes) {
     cases.push_back({shape, cases.size() % 2 == 0 ? at::kFloat : at::kBFloat16, 1});
   }
