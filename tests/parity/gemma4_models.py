@@ -57,6 +57,9 @@ def randomize(model, seed):
             normal = torch.randn(tensor.shape, generator=generator)
             if name.endswith("layer_scalar"):
                 tensor.copy_(0.8 + 0.1 * normal)
+            # Scores have no other scale; and what inputs of layers add may be a small vector, made large.
+            elif name.endswith(("q_norm.weight", "k_norm.weight", "post_per_layer_input_norm.weight")):
+                tensor.copy_(0.4 + 0.1 * normal)
             elif (tensor == 1).all():
                 tensor.copy_(1.0 + 0.2 * normal)
             else:
