@@ -27,12 +27,15 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 LENGTHS = (2, 3, 17, 40, 64, 129, 200)
-STEPS, ROWS, LEARNING_RATE = 4, 6, 1e-3
+STEPS, ROWS = 4, 6
 LOG_PROB_TOLERANCE = 1e-4
 NORM_TOLERANCE = 5e-4
-# Adam divides by the gradient's own size, so the rounding of the smallest gradients shows in a weight; of
-# those that are rounding alone, as of the bias of keys, it makes whole steps.
-WEIGHT_TOLERANCE = 0.02 * LEARNING_RATE * STEPS
+# Learning rate, Adam's eps, and how far a weight may be off. Adam divides by the gradient's own size, so the
+# rounding of the smallest gradients shows in a weight; of those that are rounding alone, as of the bias of keys,
+# it makes whole steps.
+USUAL = (1e-3, 1e-8, 0.02 * 1e-3 * STEPS)
+# With an eps above all gradients its steps are in proportion to them.
+SMOOTH = (0.05, 1.0, 1e-6)
 ROUNDING = 1e-5
 
 
@@ -44,6 +47,7 @@ class Comparison:
     def __init__(self, folder, arguments):
         self.folder = os.path.abspath(folder)
         self.arguments = arguments
+        self.learning_rate, self.eps, self.weight_tolerance = SMOOTH if arguments.smooth else USUAL
         # Falcon's eager attention adds ALiBi twice, once in the mask.
         config = json.load(open(os.path.join(folder, "config.json")))
         attention = "sdpa" if config.get("alibi") is True else "eager"
@@ -161,7 +165,7 @@ model: {{path: {json.dumps(self.folder)}, dtype: float32}}
 data: {{train_batch_size: {ROWS}}}
 rollout: {{n: 1}}
 trainer: {{ranks: {self.arguments.ranks}, total_steps: {STEPS}, test_freq: 0, save_freq: 0}}
-actor: {{optim: {{lr: {LEARNING_RATE}, weight_decay: 0, grad_clip: 1.0}}}}
+actor: {{optim: {{lr: {self.learning_rate}, eps: {self.eps}, weight_decay: 0, grad_clip: 1.0}}}}
 run_dir: {json.dumps(os.path.join(folder, "run"))}
 """)
         self.run("replay", "--local", "--config", config, "--input", samples)
@@ -172,7 +176,7 @@ run_dir: {json.dumps(os.path.join(folder, "run"))}
         parameters = list(self.model.parameters())
         decided_by_rounding = {name: torch.zeros_like(p, dtype=torch.bool)
                                for name, p in self.model.named_parameters()}
-        optimizer = torch.optim.AdamW(parameters, lr=LEARNING_RATE, weight_decay=0)
+        optimizer = torch.optim.AdamW(parameters, lr=self.learning_rate, eps=self.eps, weight_decay=0)
         for step, batch in enumerate(batches):
             optimizer.zero_grad()
             # The policy is the one that sampled: the ratio is 1, its gradient that of the log-prob.
@@ -201,7 +205,7 @@ run_dir: {json.dumps(os.path.join(folder, "run"))}
             return float(apart.max() if skipped is None else apart.masked_fill(skipped, 0.0).max())
 
         worst, place = max((difference(name), name) for name in theirs if name in ours)
-        if not worst <= WEIGHT_TOLERANCE:
+        if not worst <= self.weight_tolerance:
             raise Different(f"{place} after {STEPS} steps differs by {worst:.2e}")
         loaded, info = AutoModelForCausalLM.from_pretrained(exported, dtype=torch.float32,
                                                             output_loading_info=True)
@@ -217,6 +221,8 @@ def main():
     parser.add_argument("--tandem", default="build/bin/tandem")
     parser.add_argument("--ranks", type=int, default=2, help="trainer ranks, and tensor-parallel ranks of the rollout")
     parser.add_argument("--seed", type=int, default=5)
+    parser.add_argument("--smooth", action="store_true",
+                        help="steps in proportion to gradients, for models with many small ones")
     arguments = parser.parse_args()
     failed = 0
     for folder in arguments.folders:

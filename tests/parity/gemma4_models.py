@@ -1,7 +1,7 @@
 """Random models of Gemma 4's language model in several shapes, for compare_with_transformers.py:
 
     python tests/parity/gemma4_models.py DIR [--seed N]        (needs torch and transformers)
-    python tests/parity/compare_with_transformers.py DIR/*
+    python tests/parity/compare_with_transformers.py DIR/* --smooth
 
   keys       values are the projection of keys in full layers, which have key-value heads and a head size of
              their own; logits have a softcap
