@@ -258,6 +258,8 @@ CASES = {
 
 CORRECTION = "e_score_correction_bias"  # of a router: a tensor of the folder that is not trained
 SCALAR = "layer_scalar"  # likewise: a factor of what a layer yields
+# Of Gemma 4, whose scores have no other scale, and whose inputs of layers add small vectors made large.
+UNSCALED = ("q_norm.weight", "k_norm.weight", "post_per_layer_input_norm.weight")
 
 
 def tensors(model):
@@ -271,6 +273,8 @@ def randomize(model):
     for name, parameter in tensors(model):
         if CORRECTION in name:
             torch.nn.init.normal_(parameter, 0.0, 0.1)
+        elif model.config.model_type == "gemma4_text" and name.endswith(UNSCALED):
+            torch.nn.init.normal_(parameter, 0.4, 0.1)
         elif (parameter == 1).all():  # a norm's
             torch.nn.init.normal_(parameter, 1.0, 0.2)
         elif "act_fn.alpha" in name:
