@@ -30,6 +30,8 @@
 
 namespace tandem::plan {
 
+inline constexpr int64_t kFloat = 4;  // bytes
+
 // The fullest micro-batch of one rank, in the sizes that operations depend on.
 struct CountedBatch {
   int64_t tokens = 0;            // of the residual stream

@@ -13,8 +13,6 @@
 namespace tandem::plan {
 namespace {
 
-constexpr int64_t kFloat = 4;  // bytes
-
 sharding::Saves SavesOf(config::v1::ActivationCheckpointing checkpointing) {
   switch (checkpointing) {
     case config::v1::ACTIVATION_CHECKPOINTING_FULL:
