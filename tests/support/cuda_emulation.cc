@@ -92,6 +92,7 @@ class Scattered {
 
 struct Gpu::State {
   std::mt19937_64 random{Seed()};
+  int64_t launches = 0;
   cudaError_t error = cudaSuccess;
   std::function<bool(dim3)> only;
   size_t allowed_shared = 0;  // that the next launch has opted in for
@@ -267,6 +268,7 @@ cudaError_t Gpu::AllowShared(size_t bytes) {
 
 void Gpu::Launch(dim3 grid, dim3 threads, size_t shared_bytes,
                  const std::function<void()>& kernel) {
+  ++state_->launches;
   const bool valid = grid.x > 0 && grid.y > 0 && grid.z == 1 && grid.x <= kMaxGridX &&
                      grid.y <= kMaxGridY && threads.x > 0 && threads.x <= kMaxThreads &&
                      threads.y == 1 && threads.z == 1 &&
@@ -293,6 +295,8 @@ void Gpu::Launch(dim3 grid, dim3 threads, size_t shared_bytes,
     state_->RunBlock(shared_bytes);
   }
 }
+
+int64_t Gpu::launches() const { return state_->launches; }
 
 cudaError_t Gpu::LastError() { return std::exchange(state_->error, cudaSuccess); }
 

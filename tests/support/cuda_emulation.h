@@ -46,6 +46,8 @@ class Gpu {
 
   // Runs the blocks of a launch, or keeps the error for LastError().
   void Launch(dim3 grid, dim3 threads, size_t shared_bytes, const std::function<void()>& kernel);
+  // How many there were, refused ones among them.
+  int64_t launches() const;
   // Returns the error of the latest launch, once.
   cudaError_t LastError();
   // The next launch alone may ask for so much shared memory.
