@@ -16,15 +16,11 @@ common::v1::GroupRendezvous GroupOf(common::v1::GroupRendezvous rendezvous,
   return rendezvous;
 }
 
-namespace {
-
 std::vector<int> RanksOf(const Route::Replicas& replicas) {
   std::vector<int> ranks;
   for (const ReplicaClient* replica : replicas) ranks.push_back(replica->num_ranks());
   return ranks;
 }
-
-}  // namespace
 
 std::vector<int> StarRoute::FirstRanks(const std::vector<int>& fleet) {
   std::vector<int> first;

@@ -47,6 +47,9 @@ class Route {
                                         int num_replicas) const = 0;
 };
 
+// The number of ranks of each.
+std::vector<int> RanksOf(const Route::Replicas& replicas);
+
 // A route over groups, of which the leader is in the first.
 class GroupRoute : public Route {
  public:

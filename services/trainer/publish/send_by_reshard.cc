@@ -84,7 +84,7 @@ absl::Status SendByReshard::Order(const SendOrder& order) {
   message.set_timeout_ms(
       std::max<int64_t>(1, absl::ToInt64Milliseconds(order.deadline - absl::Now())));
   message.set_delta(order.delta);
-  message.set_replica_ranks(order.replica_ranks);
+  message.set_replica_ranks(order.fleet.front());
   message.set_keeps_frozen(order.keeps_frozen);
   limit_.Begin(order.deadline);
   limit_.Apply();
@@ -112,7 +112,7 @@ absl::StatusOr<ReshardSender::Sent> SendByReshard::SendOwn(comm::ProcessGroup& g
 
 absl::StatusOr<SendResult> SendByReshard::Send(comm::ProcessGroup& group, const SendOrder& order,
                                                weights::PhaseTimes& times) {
-  const FeedKey feed = {order.replica_ranks, order.keeps_frozen};
+  const FeedKey feed = {order.fleet.front(), order.keeps_frozen};
   auto sent = SendOwn(group, feed, order.delta, times);
   absl::Status status = sent.status();
   if (!status.ok()) {

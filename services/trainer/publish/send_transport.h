@@ -50,8 +50,7 @@ struct SendOrder {
   absl::Time deadline;
   bool delta = false;
   bool keeps_frozen = false;  // the replicas keep their frozen tensors, which are not sent
-  int replica_ranks = 0;      // of the replica that the trainer feeds
-  std::vector<int> fleet;     // ranks of every replica, in feeding order
+  std::vector<int> fleet;  // ranks of every replica, in feeding order: the trainer feeds the first
   // Ends the attempt on the other ranks, which otherwise continue until the deadline. Any thread.
   std::function<void()> call_off;
 };

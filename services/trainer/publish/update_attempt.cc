@@ -103,14 +103,13 @@ absl::Status UpdateAttempt::FirstFailure() const {
 
 absl::Status UpdateAttempt::Begin(const std::vector<std::string>& known) {
   const telemetry::ScopedSpan span("begin");
-  std::vector<int> sizes;
+  const std::vector<int> fleet = RanksOf(replicas_);
   for (int replica = 0; replica < static_cast<int>(replicas_.size()); ++replica) {
-    const absl::Status fits = transport_.CheckReplica(replicas_[replica]->num_ranks());
+    const absl::Status fits = transport_.CheckReplica(fleet[replica]);
     if (!fits.ok()) Blame(replica, 0, "begin", fits).IgnoreError();
-    sizes.push_back(replicas_[replica]->num_ranks());
   }
   RETURN_IF_ERROR(FirstFailure());
-  ASSIGN_OR_RETURN(tables_, transport_.TablesFor(sizes, options_.keeps_frozen));
+  ASSIGN_OR_RETURN(tables_, transport_.TablesFor(fleet, options_.keeps_frozen));
   for (size_t i = 0; i < tables_.size(); ++i) told_tables_ |= known[i] != tables_[i].id;
   const absl::Time start = absl::Now();
   std::unique_ptr<BeginCalls> calls = AskToBegin();
@@ -227,8 +226,7 @@ SendOrder UpdateAttempt::MakeOrder() {
   order.deadline = options_.deadline;
   order.delta = options_.delta;
   order.keeps_frozen = options_.keeps_frozen;
-  order.replica_ranks = replicas_[0]->num_ranks();
-  for (const ReplicaClient* replica : replicas_) order.fleet.push_back(replica->num_ranks());
+  order.fleet = RanksOf(replicas_);
   order.call_off = [this] { FailFast(absl::AbortedError("the transfer failed")); };
   return order;
 }
