@@ -73,6 +73,13 @@ absl::Status ParseHeads(const v1::FamilyRow& row, RowValues& values, AttentionSp
   return ParseValueDim(row, values, spec);
 }
 
+void TakeHeads(const AttentionSpec& heads, AttentionSpec& attention) {
+  attention.num_heads = heads.num_heads;
+  attention.num_kv_heads = heads.num_kv_heads;
+  attention.head_dim = heads.head_dim;
+  attention.v_head_dim = heads.v_head_dim;
+}
+
 v1::FamilyRow WindowedRow(const v1::FamilyRow& row) {
   const v1::Windows& windows = row.windows();
   v1::FamilyRow windowed = row;
@@ -98,10 +105,7 @@ absl::Status ParseWindowedHeads(const v1::FamilyRow& row, const RowValues& value
   for (LayerSpec& layer : spec.layers) {
     if (!has_window(layer)) continue;
     AttentionSpec& attention = layer.attention;
-    attention.num_heads = heads.num_heads;
-    attention.num_kv_heads = heads.num_kv_heads;
-    attention.head_dim = heads.head_dim;
-    attention.v_head_dim = heads.v_head_dim;
+    TakeHeads(heads, attention);
     attention.sinks = sinks;
     attention.values_are_keys = keys;
   }

@@ -13,6 +13,9 @@ namespace tandem::model {
 // those of ParseModelSpec().
 absl::Status ParseHeads(const v1::FamilyRow& row, RowValues& values, AttentionSpec& spec);
 
+// Gives `attention` the heads of `heads`, as ParseHeads() reads them.
+void TakeHeads(const AttentionSpec& heads, AttentionSpec& attention);
+
 // The row with what layers with a window have in place of its values.
 v1::FamilyRow WindowedRow(const v1::FamilyRow& row);
 

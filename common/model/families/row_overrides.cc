@@ -76,11 +76,7 @@ absl::Status ParseLayerOverrides(const v1::FamilyRow& row, const RowValues& valu
     own_values.sizes = values.sizes;
     AttentionSpec heads;
     RETURN_IF_ERROR(ParseHeads(of_layer, own_values, heads));
-    AttentionSpec& attention = spec.layers[i].attention;
-    attention.num_heads = heads.num_heads;
-    attention.num_kv_heads = heads.num_kv_heads;
-    attention.head_dim = heads.head_dim;
-    attention.v_head_dim = heads.v_head_dim;
+    TakeHeads(heads, spec.layers[i].attention);
   }
   return absl::OkStatus();
 }
