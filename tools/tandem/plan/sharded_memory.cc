@@ -66,7 +66,10 @@ ShardedMemory::ShardedMemory(MemoryLedger& ledger, const model::ModelSpec& spec,
       pool_(ledger) {
   for (const model::Unit& unit : table_.units()) {
     const int ranks = unit.of_experts ? setup.mesh.dp_shard : setup.mesh.num_shards();
+    const int per_host =
+        unit.of_experts ? setup.mesh.expert_shards_per_host() : setup.mesh.shards_per_host();
     units_.push_back({.extent = sharding::ExtentOf(unit.numel, ranks),
+                      .num_hosts = per_host == 0 ? 1 : ranks / per_host,
                       .trainable = unit.trainable,
                       .has_master = unit.trainable || unit.moved,
                       .alone = ranks == 1 && setup.offload == config::v1::OFFLOAD_NONE});
@@ -208,13 +211,8 @@ int64_t ShardedMemory::WidenedRowBytes() const {
 
 std::vector<sharding::ReducedUnit> ShardedMemory::ReducedUnits() const {
   std::vector<sharding::ReducedUnit> units;
-  for (size_t u = 0; u < units_.size(); ++u) {
-    const bool of_experts = table_.units()[u].of_experts;
-    const int per_host =
-        of_experts ? setup_.mesh.expert_shards_per_host() : setup_.mesh.shards_per_host();
-    const int ranks = of_experts ? setup_.mesh.dp_shard : setup_.mesh.num_shards();
-    units.push_back(
-        {.extent = units_[u].extent, .num_hosts = per_host == 0 ? 1 : ranks / per_host});
+  for (const Unit& unit : units_) {
+    units.push_back({.extent = unit.extent, .num_hosts = unit.num_hosts});
   }
   return units;
 }

@@ -143,6 +143,7 @@ class ShardedMemory {
 
   struct Unit {
     sharding::ShardExtent extent;  // of this rank's part of the model
+    int num_hosts = 1;             // over which its ranks are spread evenly
     bool trainable = true;
     bool has_master = true;  // a step changes it
     // The shard is the unit, and nothing is gathered. An offloaded shard counts as a gathered unit: it
