@@ -14,49 +14,29 @@
 #include <utility>
 #include <vector>
 
-#include "common/comm/process_group.h"
 #include "common/status/status_macros.h"
+#include "tests/fakes/forwarding_group.h"
 
 namespace tandem::testing {
 
 // What is sent instead of a tensor, which is not to be changed: none, or several one after another.
 using Meddle = std::function<std::vector<at::Tensor>(absl::string_view tag, const at::Tensor&)>;
 
-class MeddlingGroup : public comm::ProcessGroup {
+class MeddlingGroup : public ForwardingGroup {
  public:
   MeddlingGroup(std::unique_ptr<comm::ProcessGroup> group, Meddle meddle)
-      : group_(std::move(group)), meddle_(std::move(meddle)) {}
+      : ForwardingGroup(std::move(group)), meddle_(std::move(meddle)) {}
 
-  const std::string& name() const override { return group_->name(); }
-  int rank() const override { return group_->rank(); }
-  int size() const override { return group_->size(); }
-  WorkOr AllGather(at::Tensor full, at::Tensor shard, absl::string_view tag) override {
-    return group_->AllGather(full, shard, tag);
-  }
-  WorkOr ReduceScatter(at::Tensor shard, at::Tensor full, absl::string_view tag) override {
-    return group_->ReduceScatter(shard, full, tag);
-  }
-  WorkOr AllToAll(at::Tensor out, at::Tensor in, absl::string_view tag) override {
-    return group_->AllToAll(out, in, tag);
-  }
-  WorkOr AllReduce(at::Tensor tensor, comm::ReduceOp op, absl::string_view tag) override {
-    return group_->AllReduce(tensor, op, tag);
-  }
   WorkOr Broadcast(at::Tensor tensor, int root, absl::string_view tag) override {
-    if (root != rank()) return group_->Broadcast(tensor, root, tag);
-    return Instead(tensor, tag,
-                   [&](const at::Tensor& t) { return group_->Broadcast(t, root, tag); });
+    const auto issue = [&](const at::Tensor& t) {
+      return ForwardingGroup::Broadcast(t, root, tag);
+    };
+    return root == rank() ? Instead(tensor, tag, issue) : issue(tensor);
   }
   WorkOr Send(at::Tensor tensor, int to, absl::string_view tag) override {
-    return Instead(tensor, tag, [&](const at::Tensor& t) { return group_->Send(t, to, tag); });
+    return Instead(tensor, tag,
+                   [&](const at::Tensor& t) { return ForwardingGroup::Send(t, to, tag); });
   }
-  WorkOr Receive(at::Tensor tensor, int from, absl::string_view tag) override {
-    return group_->Receive(tensor, from, tag);
-  }
-  absl::Status Barrier(absl::string_view tag) override { return group_->Barrier(tag); }
-  void SetTimeout(absl::Duration timeout) override { group_->SetTimeout(timeout); }
-  absl::Status status() const override { return group_->status(); }
-  void Abort(absl::string_view reason) override { group_->Abort(reason); }
 
  private:
   struct Nothing : comm::Work {
@@ -79,7 +59,6 @@ class MeddlingGroup : public comm::ProcessGroup {
     return first;
   }
 
-  const std::unique_ptr<comm::ProcessGroup> group_;
   const Meddle meddle_;
   std::vector<std::unique_ptr<comm::Work>> others_;
 };

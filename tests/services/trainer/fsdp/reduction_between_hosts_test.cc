@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "tests/fakes/forwarding_group.h"
 #include "tests/fakes/local_mesh.h"
 #include "tests/services/trainer/fsdp/sharded_test_support.h"
 #include "tests/support/status_matchers.h"
@@ -25,49 +26,27 @@ struct Reduction {
   bool tied = false;
 };
 
-// Adds the bytes that a rank sends to other hosts to `sent`; hosts have `per_host` neighbours.
-class CountingGroup : public comm::ProcessGroup {
+// Adds the bytes of gradients that a rank sends to other hosts to `sent`.
+class CountingGroup : public testing::ForwardingGroup {
  public:
+  // elsewhere: ranks of the group on other hosts.
   CountingGroup(std::unique_ptr<comm::ProcessGroup> group, int64_t elsewhere,
                 std::atomic<int64_t>& sent)
-      : group_(std::move(group)), elsewhere_(elsewhere), sent_(sent) {}
+      : ForwardingGroup(std::move(group)), elsewhere_(elsewhere), sent_(sent) {}
 
-  const std::string& name() const override { return group_->name(); }
-  int rank() const override { return group_->rank(); }
-  int size() const override { return group_->size(); }
-  WorkOr AllGather(at::Tensor full, at::Tensor shard, absl::string_view tag) override {
-    return group_->AllGather(full, shard, tag);
-  }
   WorkOr ReduceScatter(at::Tensor shard, at::Tensor full, absl::string_view tag) override {
     Count(full);
-    return group_->ReduceScatter(shard, full, tag);
+    return ForwardingGroup::ReduceScatter(shard, full, tag);
   }
   WorkOr AllToAll(at::Tensor out, at::Tensor in, absl::string_view tag) override {
     Count(in);
-    return group_->AllToAll(out, in, tag);
+    return ForwardingGroup::AllToAll(out, in, tag);
   }
-  WorkOr AllReduce(at::Tensor tensor, comm::ReduceOp op, absl::string_view tag) override {
-    return group_->AllReduce(tensor, op, tag);
-  }
-  WorkOr Broadcast(at::Tensor tensor, int root, absl::string_view tag) override {
-    return group_->Broadcast(tensor, root, tag);
-  }
-  WorkOr Send(at::Tensor tensor, int to, absl::string_view tag) override {
-    return group_->Send(tensor, to, tag);
-  }
-  WorkOr Receive(at::Tensor tensor, int from, absl::string_view tag) override {
-    return group_->Receive(tensor, from, tag);
-  }
-  absl::Status Barrier(absl::string_view tag) override { return group_->Barrier(tag); }
-  void SetTimeout(absl::Duration timeout) override { group_->SetTimeout(timeout); }
-  absl::Status status() const override { return group_->status(); }
-  void Abort(absl::string_view reason) override { group_->Abort(reason); }
 
  private:
   void Count(const at::Tensor& full) { sent_ += full.nbytes() / size() * elsewhere_; }
 
-  const std::unique_ptr<comm::ProcessGroup> group_;
-  const int64_t elsewhere_;  // ranks of the group on other hosts
+  const int64_t elsewhere_;
   std::atomic<int64_t>& sent_;
 };
 
