@@ -6,15 +6,13 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/io/read_file.h"
 #include "common/model/images/pixel_cache.h"
 #include "services/trainer/data/micro_batch.h"
-#include "services/trainer/fsdp/sharded_model.h"
-#include "services/trainer/fsdp/tensor_memory.h"
-#include "services/trainer/optim/adamw.h"
-#include "tests/fakes/local_mesh.h"
+#include "tests/services/trainer/fsdp/training_memory.h"
 #include "tests/support/make_png.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_folder.h"
@@ -175,33 +173,12 @@ class ImageMemory : public ::testing::TestWithParam<Case> {
 
   int64_t Measured() const {
     const Case& c = GetParam();
-    TensorMemory::Install();
-    const int64_t before = TensorMemory::current_bytes();
-    TensorMemory::ResetPeak();
-    testing::LocalMesh world({});
-    world.Run([&](const comm::DeviceMesh& mesh) {
-      ShardedModelOptions options;
-      options.spec = spec_;
-      options.mesh = &mesh;
-      options.compute_dtype = c.dtype;
-      options.unit_limits.trains_vision = c.trains_tower;
-      if (c.checkpoints) options.activation_checkpointing = ActivationCheckpointing::kFull;
-      ASSERT_OK_AND_ASSIGN(const auto model, ShardedModel::Create(options));
-      ASSERT_OK(model->RandomInit(/*seed=*/3));
-      AdamW optimizer({}, *model, mesh);
-      const PackedBatch batch = Batch();
-      TensorMemory::ResetPeak();  // of drawing the weights
-      for (int step = 0; step < 2; ++step) {
-        ASSERT_OK(model
-                      ->ForwardBackward(batch,
-                                        [](const model::LogProbs& out) -> at::Tensor {
-                                          return -out.logprobs.sum();
-                                        })
-                      .status());
-        ASSERT_OK(optimizer.Step(1e-3).status());
-      }
-    });
-    return TensorMemory::peak_bytes() - before;
+    ShardedModelOptions options;
+    options.spec = spec_;
+    options.compute_dtype = c.dtype;
+    options.unit_limits.trains_vision = c.trains_tower;
+    if (c.checkpoints) options.activation_checkpointing = ActivationCheckpointing::kFull;
+    return TrainingPeak(std::move(options), [this] { return Batch(); });
   }
 
   plan::MemorySnapshot Predicted() const {
@@ -223,10 +200,7 @@ class ImageMemory : public ::testing::TestWithParam<Case> {
 };
 
 TEST_P(ImageMemory, IsWithinAHundredthOfThePrediction) {
-  const plan::MemorySnapshot predicted = Predicted();
-  const auto measured = static_cast<double>(Measured());
-  EXPECT_NEAR(static_cast<double>(predicted.total()) / measured, 1.0, GetParam().tolerance)
-      << predicted.total() << " in " << predicted.place << ", of " << measured;
+  ExpectPredicted(Predicted(), Measured(), GetParam().tolerance);
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -4,15 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "services/trainer/fsdp/sharded_model.h"
-#include "services/trainer/fsdp/tensor_memory.h"
-#include "services/trainer/optim/adamw.h"
-#include "tests/fakes/local_mesh.h"
 #include "tests/services/trainer/fsdp/sharded_test_support.h"
+#include "tests/services/trainer/fsdp/training_memory.h"
 #include "tests/support/shared_layers.h"
-#include "tests/support/status_matchers.h"
 #include "tools/tandem/plan/batch_plan.h"
 #include "tools/tandem/plan/rank_memory.h"
 
@@ -54,36 +51,16 @@ model::ModelSpec SpecOf(const Case& c) {
 class SharedMemory : public ::testing::TestWithParam<Case> {};
 
 int64_t Measured(const Case& c) {
-  TensorMemory::Install();
-  const int64_t before = TensorMemory::current_bytes();
-  TensorMemory::ResetPeak();
-  const model::ModelSpec spec = SpecOf(c);
-  testing::LocalMesh world({});
-  world.Run([&](const comm::DeviceMesh& mesh) {
-    ShardedModelOptions options;
-    options.spec = spec;
-    options.mesh = &mesh;
-    options.compute_dtype = c.dtype;
-    options.activation_checkpointing = c.checkpointing;
-    options.unit_limits.frozen_parameters = c.frozen;
-    ASSERT_OK_AND_ASSIGN(const auto model, ShardedModel::Create(options));
-    ASSERT_OK(model->RandomInit(/*seed=*/3));
-    AdamW optimizer({}, *model, mesh);
+  ShardedModelOptions options;
+  options.spec = SpecOf(c);
+  options.compute_dtype = c.dtype;
+  options.activation_checkpointing = c.checkpointing;
+  options.unit_limits.frozen_parameters = c.frozen;
+  return TrainingPeak(std::move(options), [] {
     std::vector<TokenSequence> sequences;  // without a common prefix
     for (int64_t s = 0; s < kSequences; ++s) sequences.emplace_back(kLength + 1, 7 + s);
-    const PackedBatch batch = Pack(sequences);
-    TensorMemory::ResetPeak();  // of drawing the weights
-    for (int step = 0; step < 2; ++step) {
-      ASSERT_OK(model
-                    ->ForwardBackward(batch,
-                                      [](const model::LogProbs& out) -> at::Tensor {
-                                        return -out.logprobs.sum();
-                                      })
-                    .status());
-      ASSERT_OK(optimizer.Step(1e-3).status());
-    }
+    return Pack(sequences);
   });
-  return TensorMemory::peak_bytes() - before;
 }
 
 plan::MemorySnapshot Predicted(const Case& c) {
@@ -101,10 +78,7 @@ plan::MemorySnapshot Predicted(const Case& c) {
 }
 
 TEST_P(SharedMemory, IsWithinAHundredthOfThePrediction) {
-  const plan::MemorySnapshot predicted = Predicted(GetParam());
-  const auto measured = static_cast<double>(Measured(GetParam()));
-  EXPECT_NEAR(static_cast<double>(predicted.total()) / measured, 1.0, 0.01)
-      << predicted.total() << " in " << predicted.place << ", of " << measured;
+  ExpectPredicted(Predicted(GetParam()), Measured(GetParam()), 0.01);
 }
 
 constexpr auto kFull = ActivationCheckpointing::kFull;
