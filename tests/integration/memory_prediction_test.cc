@@ -70,34 +70,35 @@ nlohmann::json UnlikeLayers() {
           {"n_routed_experts", 8}};
 }
 
-// Of Gemma 4: every other layer has larger heads whose values are its keys; experts beside dense layers.
-nlohmann::json KeysAsValues() {
-  return {{"architectures", {"Gemma4ForCausalLM"}},
-          {"model_type", "gemma4_text"},
-          {"layer_types",
-           {"sliding_attention", "full_attention", "sliding_attention", "full_attention"}},
-          {"sliding_window", 128},
-          {"global_head_dim", 32},
-          {"num_global_key_value_heads", 2},
-          {"attention_k_eq_v", true},
-          {"hidden_size_per_layer_input", 0},
-          {"enable_moe_block", true},
-          {"num_experts", 8},
-          {"top_k_experts", 2}};
+// Of Gemma 4: every other layer has larger heads.
+nlohmann::json Gemma4(const nlohmann::json& more) {
+  nlohmann::json config = {
+      {"architectures", {"Gemma4ForCausalLM"}},
+      {"model_type", "gemma4_text"},
+      {"layer_types",
+       {"sliding_attention", "full_attention", "sliding_attention", "full_attention"}},
+      {"sliding_window", 128},
+      {"global_head_dim", 32}};
+  config.update(more);
+  return config;
 }
 
-// Of Gemma 4: the last two layers read the keys and values of the first two, and are wider; inputs of layers.
+// Values of full layers are their keys; experts beside dense layers.
+nlohmann::json KeysAsValues() {
+  return Gemma4({{"num_global_key_value_heads", 2},
+                 {"attention_k_eq_v", true},
+                 {"hidden_size_per_layer_input", 0},
+                 {"enable_moe_block", true},
+                 {"num_experts", 8},
+                 {"top_k_experts", 2}});
+}
+
+// The last two layers read the keys and values of the first two, and are wider; inputs of layers.
 nlohmann::json SharedKeysAndInputs() {
-  return {{"architectures", {"Gemma4ForCausalLM"}},
-          {"model_type", "gemma4_text"},
-          {"layer_types",
-           {"sliding_attention", "full_attention", "sliding_attention", "full_attention"}},
-          {"sliding_window", 128},
-          {"global_head_dim", 32},
-          {"num_kv_shared_layers", 2},
-          {"use_double_wide_mlp", true},
-          {"hidden_size_per_layer_input", 32},
-          {"vocab_size_per_layer_input", 2048}};
+  return Gemma4({{"num_kv_shared_layers", 2},
+                 {"use_double_wide_mlp", true},
+                 {"hidden_size_per_layer_input", 32},
+                 {"vocab_size_per_layer_input", 2048}});
 }
 
 // Of Qwen3-Next: linear attention in two of four layers, a gate in the others, experts in the last.

@@ -32,16 +32,22 @@ class CudaRowProduct : public ::testing::TestWithParam<ProductCase> {
  protected:
   static at::Tensor Random(at::IntArrayRef sizes) { return at::randn(sizes).to(GetParam().type); }
 
+  // Of contiguous rows; data is the caller's to give.
+  static cuda::RowProduct ArgsOf(int64_t rows, int64_t in, int64_t out_size) {
+    cuda::RowProduct args;
+    args.type = ElementOf(GetParam().type);
+    args.out_type = ElementOf(GetParam().out_type);
+    args.rows = rows;
+    args.in = in;
+    args.out_size = out_size;
+    return args;
+  }
+
   // All contiguous.
   static at::Tensor Multiply(const at::Tensor& x, const at::Tensor& weight,
                              const at::Tensor& bias) {
     at::Tensor out = at::full({x.size(0), weight.size(0)}, NAN, GetParam().out_type);
-    cuda::RowProduct args;
-    args.type = ElementOf(GetParam().type);
-    args.out_type = ElementOf(GetParam().out_type);
-    args.rows = x.size(0);
-    args.in = x.size(1);
-    args.out_size = weight.size(0);
+    cuda::RowProduct args = ArgsOf(x.size(0), x.size(1), weight.size(0));
     args.x = x.const_data_ptr();
     args.weight = weight.const_data_ptr();
     if (bias.defined()) args.bias = bias.const_data_ptr();
@@ -141,12 +147,7 @@ TEST_P(CudaRowProduct, TheLastOfVeryManyRowsIsTheRowAlone) {
   const auto out_bytes = static_cast<int64_t>(c10::elementSize(GetParam().out_type));
   const testing::HugeArray<char> x(kRows * kIn * bytes), out(kRows * kOut * out_bytes);
   std::memcpy(x.data() + (kRows - 1) * kIn * bytes, row.const_data_ptr(), row.nbytes());
-  cuda::RowProduct args;
-  args.type = ElementOf(GetParam().type);
-  args.out_type = ElementOf(GetParam().out_type);
-  args.rows = kRows;
-  args.in = kIn;
-  args.out_size = kOut;
+  cuda::RowProduct args = ArgsOf(kRows, kIn, kOut);
   args.x = x.data();
   args.weight = weight.const_data_ptr();
   args.out = out.data();
@@ -176,12 +177,7 @@ TEST_P(CudaRowProduct, TheLastRowsOfVeryManyAreThoseOfTheirGroup) {
   const testing::HugeArray<char> x(kRows * kIn * bytes), out(kRows * kOut * out_bytes);
   std::memcpy(x.data() + (kRows - kLast) * kIn * bytes, own.const_data_ptr(), own.nbytes());
   const std::vector<int64_t> first = {0, kRows - kLast, kRows};
-  cuda::RowProduct args;
-  args.type = ElementOf(GetParam().type);
-  args.out_type = ElementOf(GetParam().out_type);
-  args.rows = kRows;
-  args.in = kIn;
-  args.out_size = kOut;
+  cuda::RowProduct args = ArgsOf(kRows, kIn, kOut);
   args.x = x.data();
   args.weight = weights.const_data_ptr();
   args.out = out.data();
@@ -213,12 +209,7 @@ TEST_P(CudaRowProduct, GroupsHaveTheRowsOfTheirOwnProducts) {
       const at::Tensor weights = Random({groups, out + 3, in});  // with a gap behind each
       const at::Tensor biases = Random({groups, out + 1});
       at::Tensor found = at::full({rows, out}, -7, GetParam().out_type);
-      cuda::RowProduct args;
-      args.type = ElementOf(GetParam().type);
-      args.out_type = ElementOf(GetParam().out_type);
-      args.rows = rows;
-      args.in = in;
-      args.out_size = out;
+      cuda::RowProduct args = ArgsOf(rows, in, out);
       args.x = x.const_data_ptr();
       args.weight = weights.const_data_ptr();
       args.bias = biases.const_data_ptr();

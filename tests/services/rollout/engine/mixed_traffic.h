@@ -49,6 +49,22 @@ class MixedTrafficTest : public EngineTest {
     EXPECT_GT(engine_->Info().scheduler.num_preemptions, 0);
     EXPECT_GT(engine_->Info().scheduler.num_cached_tokens, 0);
   }
+
+  // An engine with this cache generates one sequence of 400 tokens, which needs all of it.
+  void ExpectToHold400Tokens(const model::ModelSpec& spec, int64_t kv_cache_bytes) {
+    EngineOptions options;
+    options.max_model_len = 400;
+    options.scheduler = {.max_num_seqs = 1, .max_num_batched_tokens = 16};
+    options.kv_cache_bytes = kv_cache_bytes;
+    StartRandom(options, spec);
+    Outcome outcome;
+    GenerationRequest request = Greedy(Prompt(200, 1, 700), 200);
+    request.ignore_eos = true;
+    ASSERT_OK(engine_->Submit(request, outcome.callbacks()).status());
+    ASSERT_TRUE(outcome.Wait());
+    ASSERT_OK(outcome.status());
+    EXPECT_EQ(outcome.sample(0).token_ids.size(), 200);
+  }
 };
 
 }  // namespace tandem::rollout

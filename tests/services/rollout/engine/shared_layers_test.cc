@@ -48,19 +48,8 @@ TEST_F(SharedLayersTest, LogProbsAreTheTrainersUnderMixedTraffic) {
 }
 
 TEST_F(SharedLayersTest, BlocksThatHaveLeftTheWindowAreFree) {
-  EngineOptions options;
-  options.max_model_len = 400;
-  options.scheduler = {.max_num_seqs = 1, .max_num_batched_tokens = 16};
   // What one sequence of 400 tokens holds at once, of 25 blocks at each position of two groups.
-  options.kv_cache_bytes = (25 + 4) * kTokenBytes * options.block_size;
-  StartRandom(options, SharedSpec());
-  Outcome outcome;
-  GenerationRequest request = Greedy(Prompt(200, 1, 700), 200);
-  request.ignore_eos = true;
-  ASSERT_OK(engine_->Submit(request, outcome.callbacks()).status());
-  ASSERT_TRUE(outcome.Wait());
-  ASSERT_OK(outcome.status());
-  EXPECT_EQ(outcome.sample(0).token_ids.size(), 200);
+  ExpectToHold400Tokens(SharedSpec(), (25 + 4) * kTokenBytes * EngineOptions().block_size);
 }
 
 }  // namespace

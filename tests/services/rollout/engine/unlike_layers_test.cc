@@ -67,19 +67,8 @@ TEST_F(UnlikeLayersTest, LogProbsAreTheTrainersUnderMixedTraffic) {
 }
 
 TEST_F(UnlikeLayersTest, BlocksThatHaveLeftAWindowAreFree) {
-  EngineOptions options;
-  options.max_model_len = 400;
-  options.scheduler = {.max_num_seqs = 1, .max_num_batched_tokens = 16};
   // What one sequence of 400 tokens holds at once, of 25 blocks at each position of three groups.
-  options.kv_cache_bytes = (25 + 2 * 4) * 144 * 4 * options.block_size;
-  StartRandom(options, UnlikeSpec());
-  Outcome outcome;
-  GenerationRequest request = Greedy(Prompt(200, 1, 700), 200);
-  request.ignore_eos = true;
-  ASSERT_OK(engine_->Submit(request, outcome.callbacks()).status());
-  ASSERT_TRUE(outcome.Wait());
-  ASSERT_OK(outcome.status());
-  EXPECT_EQ(outcome.sample(0).token_ids.size(), 200);
+  ExpectToHold400Tokens(UnlikeSpec(), (25 + 2 * 4) * 144 * 4 * EngineOptions().block_size);
 }
 
 }  // namespace

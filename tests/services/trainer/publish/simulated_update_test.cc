@@ -123,24 +123,38 @@ class SimulatedUpdate : public ::testing::TestWithParam<Case> {
   }
   void TearDown() override { comm::UseCollectives(nullptr); }
 
-  // The trainer is on device 0, the rollouts are on 1 and 2. Before each update the device still
-  // computes the weights that it is to send.
+  // One rank, on the device of `ops`.
+  static absl::StatusOr<std::unique_ptr<FakeTrainer>> MakeTrainer(
+      const TestModel& model, SimulatedWeightOps& ops,
+      const std::string& backend = FakeTrainer::Options().backend) {
+    return FakeTrainer::Create(model, {.ranks = 1,
+                                       .bucket_bytes = 104,
+                                       .backend = backend,
+                                       .senders = {PlaceOf(ops.device())},
+                                       .transport = GetParam().transport,
+                                       .device = &ops});
+  }
+
+  // Gives the trainer the model's weights of this version, which its device still computes when the
+  // update begins, and publishes them.
+  static absl::StatusOr<PublishReport> PublishVersion(
+      FakeTrainer& trainer, TestModel& model, int64_t version,
+      const std::vector<ReplicaEndpoint>& replicas) {
+    model.offset = version;
+    trainer.SetWeights(model);
+    for (size_t u = 0; u < model.units.size(); ++u) trainer.master(0, u).mul_(2).div_(2);
+    return trainer.Publish(version, replicas, absl::Seconds(60));
+  }
+
+  // The trainer is on device 0, the rollouts are on 1 and 2.
   absl::Status Publish(std::shared_ptr<device::Device> trainer_device) {
     TestModel model = TestModel::Small(GetParam().dtype);
     SimulatedRollout one(1, model), two(2, model);
     SimulatedWeightOps ops(std::move(trainer_device));
-    ASSIGN_OR_RETURN(auto trainer, FakeTrainer::Create(model, {.ranks = 1,
-                                                               .bucket_bytes = 104,
-                                                               .senders = {PlaceOf(ops.device())},
-                                                               .transport = GetParam().transport,
-                                                               .device = &ops}));
+    ASSIGN_OR_RETURN(auto trainer, MakeTrainer(model, ops));
     for (int version = 1; version <= 3; ++version) {
-      model.offset = version;
-      trainer->SetWeights(model);
-      for (size_t u = 0; u < model.units.size(); ++u) trainer->master(0, u).mul_(2).div_(2);
-      ASSIGN_OR_RETURN(
-          const PublishReport report,
-          trainer->Publish(version, {one.endpoint(), two.endpoint()}, absl::Seconds(60)));
+      ASSIGN_OR_RETURN(const PublishReport report,
+                       PublishVersion(*trainer, model, version, {one.endpoint(), two.endpoint()}));
       for (const auto& replica : report.replicas) EXPECT_TRUE(replica.committed) << replica.error;
       EXPECT_THAT(TransportsOf(report), ElementsAre("nccl"));
       one.ExpectLive(model, version);
@@ -185,17 +199,10 @@ TEST_P(SimulatedUpdate, BringsReplicasOfTwoRanksTheirParts) {
     }
   }
   SimulatedWeightOps ops(DeviceOf(0));
-  ASSERT_OK_AND_ASSIGN(auto trainer, FakeTrainer::Create(model, {.ranks = 1,
-                                                                 .bucket_bytes = 104,
-                                                                 .senders = {PlaceOf(ops.device())},
-                                                                 .transport = GetParam().transport,
-                                                                 .device = &ops}));
+  ASSERT_OK_AND_ASSIGN(auto trainer, MakeTrainer(model, ops));
   for (int version = 1; version <= 3; ++version) {
-    model.offset = version;
-    trainer->SetWeights(model);
-    for (size_t u = 0; u < model.units.size(); ++u) trainer->master(0, u).mul_(2).div_(2);
     ASSERT_OK_AND_ASSIGN(const PublishReport report,
-                         trainer->Publish(version, replicas, absl::Seconds(60)));
+                         PublishVersion(*trainer, model, version, replicas));
     EXPECT_THAT(TransportsOf(report), ElementsAre("nccl"));
     for (const auto& rank : ranks) rank->ExpectLive(model, version);
   }
@@ -209,23 +216,13 @@ TEST_P(SimulatedUpdate, ReachesAFleetOfDevicesAndHosts) {
   testing::FakeRollout two(model);
   SimulatedWeightOps ops(DeviceOf(0));
   const bool gathers = GetParam().transport == "broadcast";
-  ASSERT_OK_AND_ASSIGN(auto trainer,
-                       FakeTrainer::Create(model, {.ranks = 1,
-                                                   .bucket_bytes = 104,
-                                                   .backend = gathers ? "gloo" : "messages",
-                                                   .senders = {PlaceOf(ops.device())},
-                                                   .transport = GetParam().transport,
-                                                   .device = &ops}));
+  ASSERT_OK_AND_ASSIGN(auto trainer, MakeTrainer(model, ops, gathers ? "gloo" : "messages"));
   const std::vector<ReplicaEndpoint> mixed = {one.endpoint(), {"two", {two.address()}}};
   // The fourth goes to the device alone.
   for (int version = 1; version <= 4; ++version) {
-    model.offset = version;
-    trainer->SetWeights(model);
-    for (size_t u = 0; u < model.units.size(); ++u) trainer->master(0, u).mul_(2).div_(2);
-    ASSERT_OK_AND_ASSIGN(
-        const PublishReport report,
-        trainer->Publish(version, version < 4 ? mixed : std::vector{one.endpoint()},
-                         absl::Seconds(60)));
+    ASSERT_OK_AND_ASSIGN(const PublishReport report,
+                         PublishVersion(*trainer, model, version,
+                                        version < 4 ? mixed : std::vector{one.endpoint()}));
     for (const auto& replica : report.replicas) EXPECT_TRUE(replica.committed) << replica.error;
     EXPECT_THAT(TransportsOf(report), ElementsAre(version == 4 ? "nccl"
                                                   : gathers    ? "gloo"
