@@ -58,8 +58,8 @@ class PagedAttention : public Attention {
   // Reads and replaces the sequences' states.
   at::Tensor ForwardDelta(int64_t layer, const DeltaSpec& spec,
                           const DeltaTensors& tensors) override;
-  // Like Forward(); for a plain rotation, and values that are not normed, in one pass, which rotates heads where they are written and
-  // read. All tensors have the cache's type; norms are contiguous.
+  // Like Forward(); for a plain rotation, and values that are not normed, in one pass, which rotates
+  // heads where they are written and read. All tensors have the cache's type; norms are contiguous.
   at::Tensor ForwardProjected(int64_t layer, const at::Tensor& qkv, const HeadRotation& rotation,
                               const AttentionParams& params) override;
 

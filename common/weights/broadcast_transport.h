@@ -43,7 +43,8 @@ struct BroadcastChain {
   int forward_to = 0;  // 0: nobody
 };
 
-// Allocates its two buffers, and two more for parts that are scattered over a bucket, with `ops`, which must outlive it; source and sink use the same device.
+// Allocates its two buffers, and two more for parts that are scattered over a bucket, with `ops`, which
+// must outlive it; source and sink use the same device.
 // Keeps the buffers between updates, except after an error, because the group may still use them.
 //
 // Threads: one object serves one rank, on its collective (or data-plane) thread. Errors: those of

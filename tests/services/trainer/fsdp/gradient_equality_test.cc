@@ -37,8 +37,8 @@ struct Case {
   int64_t prefix = 0;   // tokens that all sequences have in common, computed once
   bool shared = false;  // layers read others' keys and values, and have inputs (shared_layers.h)
   at::ScalarType reduce_dtype = at::kFloat;
-  // Values are keys, and normed; experts stand beside dense layers, behind a router with a norm and a factor for
-  // each of them.
+  // Values are keys, and normed; experts stand beside dense layers, behind a router with a norm and a
+  // factor for each of them.
   bool keys_as_values = false;
 };
 
